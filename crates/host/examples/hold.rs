@@ -1,9 +1,9 @@
-//! Holds memory as its arguments say and waits for its standard input to close: what tests and benchmarks of
-//! the readers look at.
+//! Holds memory as its arguments say and waits for its standard input to close, for tests and benchmarks of
+//! the readers.
 //!
-//! `hold FILE SIZE SKEW` attaches the first SIZE bytes of a shared file at SKEW bytes past a
-//! multiple of the PMD page size; `hold - SIZE SKEW` takes private anonymous memory. It touches
-//! every base page, collapses what it can where HOLD_COLLAPSE is set, and prints `ready`.
+//! `hold FILE SIZE SKEW` attaches the first SIZE bytes of a shared file at SKEW bytes past a multiple of the
+//! PMD page size. `hold - SIZE SKEW` takes private anonymous memory. It touches every base page, collapses
+//! it if HOLD_COLLAPSE is set, and prints `ready`.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     space.advise(part, Advice::PopulateWrite)?;
     if std::env::var_os("HOLD_COLLAPSE").is_some() {
-        // A second pass gets what was held elsewhere in the first (EAGAIN).
+        // A second pass collapses blocks whose pages were held elsewhere in the first (EAGAIN).
         let _ = space.advise(part, Advice::Collapse);
         let _ = space.advise(part, Advice::Collapse);
     }

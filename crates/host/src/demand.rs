@@ -1,8 +1,8 @@
-//! Demand: which services there are, and what memory each wants on large pages.
+//! Services and their demand for memory on huge pages.
 //!
-//! The types are plain data. The readers find services among the running processes, in data
-//! folders, unit files and cgroups, and ask a program about its own needs where only it can tell
-//! (`ask`). Nothing here says what should be done about it: that is a plan's business.
+//! The types are plain data. The readers find services among the running processes, in data folders,
+//! unit files and cgroups. They run a program to learn its needs if no other source has them (`ask`).
+//! Decisions are left to a plan.
 
 pub mod account;
 mod ask;
@@ -33,42 +33,42 @@ pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_files::setting_in as parse_postgres_setting;
 pub use source::{SOURCES, Services, Source, read_services, read_source};
 
-/// A program, or several that belong together, with memory that could be on large pages.
+/// A program, or several that belong together, with memory that could be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Service {
-    /// What people call it: the unit's name without `.service`, else the program's.
+    /// Display name: the unit's name without `.service`, else the program's.
     pub name: String,
-    /// Nobody and nothing gave it a name of its own: another of that name is another service.
+    /// True if the service has no name of its own. Another service may then have the same name.
     pub is_unnamed: bool,
-    /// What it is: decides how its demand is known and how it is asked to use large pages.
+    /// Kind of the service, which decides how its demand is read and how it gets huge pages.
     pub kind: ServiceKind,
     /// Its systemd unit, as in `postgresql@15-main.service`.
     pub unit: Option<String>,
     pub user: Option<User>,
-    /// Its processes; empty when it does not run.
+    /// Its processes. Empty when it does not run.
     pub pids: Vec<Pid>,
-    /// When the first of them started, in seconds since 1970; absent when it does not run.
+    /// Start time of its first process, in seconds since 1970. Absent when it does not run.
     pub since: Fact<u64>,
-    /// The file or folder that configures it, where one does: the data folder of PostgreSQL, the
-    /// option file that MariaDB is started with. Tells whether two are the same.
+    /// The file or folder that configures it, if any: the data folder of PostgreSQL, the option file
+    /// that MariaDB is started with. Equal values identify the same service.
     pub configured_by: Option<PathBuf>,
-    /// The unit's own command, where it has exactly one and that has no prefix (systemd.service(5)).
+    /// The unit's own command, if it has exactly one and that has no prefix (systemd.service(5)).
     pub exec_start: Option<String>,
-    /// The limits that bind it, by its first process; none where it does not run.
+    /// The limits that bind it, by its first process. Empty if it does not run.
     pub limits: ProcessLimits,
-    /// It takes its pages as it grows, and not all at its start: having fewer is no shortfall as long
-    /// as the pool has the rest.
+    /// True if it takes its pages as it grows, not all at its start. Fewer pages are then no
+    /// shortfall as long as the pool has the rest.
     pub grows: bool,
-    /// The one node that it may take memory from, where it is bound to one of several.
+    /// The one node that it may take memory from, if it is bound to one of several.
     pub node: Option<u32>,
-    /// What its configuration says about large pages.
+    /// Huge-page setting in its configuration.
     pub wish: Wish,
-    /// What it wants, in mappings that are rounded to pages one by one.
+    /// Its demand, in mappings that are rounded to pages one by one.
     pub demands: Vec<Demand>,
 }
 
 impl Service {
-    /// One of which nothing more is known.
+    /// Makes a service with a name and a kind only.
     pub fn new(name: impl Into<String>, kind: ServiceKind) -> Service {
         Service {
             name: name.into(),
@@ -82,11 +82,11 @@ impl Service {
     }
 }
 
-/// What a service's own configuration says about large pages from the pool.
+/// A service's own setting for huge pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wish {
     pub how: Insists,
-    /// The setting in its own words, as in `huge_pages = try`; empty where there is none.
+    /// The setting as written, as in `huge_pages = try`. Empty if there is none.
     pub said: String,
 }
 
@@ -97,24 +97,24 @@ impl Wish {
     }
 }
 
-/// How much a service insists on large pages from the pool.
+/// Degree to which a service requires huge pages from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Insists {
     /// Nothing is known: the program has no such setting, or it could not be read.
     #[default]
     Unknown,
-    /// It does not ask for them.
+    /// It does not request them.
     Never,
-    /// It could not: its memory is of a kind that comes from no pool, as it is configured.
+    /// It cannot use them. As configured, its memory is of a kind that no pool provides.
     Cannot,
-    /// It asks, and starts without them where they are unavailable.
+    /// It requests them, and starts without them if they are unavailable.
     IfToBeHad,
     /// It does not start without them.
     Always,
 }
 
 impl Insists {
-    /// Whether its own configuration keeps it off the pool.
+    /// True if its own configuration excludes the pool.
     pub const fn is_off(self) -> bool {
         matches!(self, Insists::Never | Insists::Cannot)
     }
@@ -126,7 +126,7 @@ hugeleaf_units::named! {
         PostgreSql = "postgresql",
         MariaDb = "mariadb",
         Jvm = "jvm",
-        /// Redis, Valkey and their kin: private memory and forked saves.
+        /// Redis, Valkey and similar servers: private memory and forked saves.
         Redis = "redis",
         /// Programs that attach SysV segments, as Oracle and DB2 do.
         SysV = "sysv",
@@ -134,54 +134,54 @@ hugeleaf_units::named! {
         Container = "container",
         /// A data mover by the published rule.
         Mover = "mover",
-        /// Anything else, by what it holds or by bytes that somebody named.
+        /// Any other program, by its memory in use or by a given number of bytes.
         #[default]
         Other = "other",
     }
 }
 
-/// An account, and what it may do about large pages.
+/// An account, and its rights to huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Name, where `/etc/passwd` has one.
+    /// Name, if `/etc/passwd` has one.
     pub name: Option<String>,
     pub uid: u32,
     pub gid: u32,
     /// All groups, the primary one included.
     pub groups: Vec<u32>,
-    /// How much it may lock, the soft limit: of the running service, else of its unit, else what
-    /// `/etc/security/limits.*` gives the user; absent where nothing says so, which leaves the
+    /// The soft memlock limit: of the running service, else of its unit, else from
+    /// `/etc/security/limits.*` for the user. Absent if none of them sets it, which leaves the
     /// kernel's default. `u64::MAX` is unlimited.
     pub memlock: Fact<Bytes>,
-    /// The hard limit, from the same place: how far the user may raise the soft one.
+    /// The hard limit, from the same place, up to which the user may raise the soft one.
     pub memlock_hard: Fact<Bytes>,
     /// CAP_IPC_LOCK: memlock and `hugetlb_shm_group` do not bind it.
     pub ipc_lock: bool,
 }
 
-/// Memory that a service wants on large pages.
+/// Memory of a service that should be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// What it is in the service's own words, as in `shared_buffers and what goes with it`.
+    /// Name of the memory in the service's own terms, as in `shared_buffers and what goes with it`.
     pub what: String,
-    /// Its mappings, made one by one: each is rounded up to whole pages by itself.
+    /// Its mappings, each of which is rounded up to whole pages.
     pub mappings: Vec<Mappings>,
-    /// Shared memory may come from the pool; private memory goes on THP unless the program itself
-    /// takes it from the pool (a JVM, MariaDB).
+    /// Source of its huge pages. Shared memory may come from the pool. Private memory goes on THP
+    /// unless the program itself takes it from the pool (a JVM, MariaDB).
     pub place: Place,
-    /// The page size that its configuration, or the segment that it has now, insists on.
+    /// The page size that its configuration, or its present segment, requires.
     pub page: Option<PageSize>,
-    /// Where the figure is from, as in `postgres -C shared_memory_size`.
+    /// Origin of the figure, as in `postgres -C shared_memory_size`.
     pub source: String,
-    /// What it has of this now, by page size; `None` when it does not run. Of hugetlb pages also
-    /// those that are promised to it and not yet touched: the pool counts them as its own.
+    /// Memory of this demand in use, by page size. `None` when it does not run. Includes hugetlb
+    /// pages that are reserved for it and not yet touched, because the pool counts them as used.
     pub held: Option<Vec<Held>>,
-    /// `shared_buffers` of PostgreSQL as it is configured, where that is known in bytes.
+    /// `shared_buffers` of PostgreSQL as it is configured, if that is known in bytes.
     pub buffers: Option<Bytes>,
 }
 
 impl Demand {
-    /// One of no size of page in particular, of a service that does not run.
+    /// Makes a demand without a page size, for a service that does not run.
     fn new(
         what: impl Into<String>,
         mappings: Vec<Mappings>,
@@ -204,7 +204,7 @@ impl Demand {
     }
 }
 
-/// So many equal mappings of so many bytes.
+/// Equal mappings: their number and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mappings {
@@ -221,24 +221,24 @@ impl Mappings {
 }
 
 hugeleaf_units::named! {
-    /// Where memory is available on large pages.
+    /// Source of huge pages for some memory.
     #[derive(Deserialize)]
     pub enum Place {
-        /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
+        /// The pool: the program requests hugetlb pages itself, or through `hugeleaf run`.
         Pool = "pool",
         /// Transparent huge pages only.
         Thp = "thp",
     }
 }
 
-/// Why a demand could not be determined: what failed, and what to do next.
+/// The reason why a demand could not be determined, and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct DemandError {
     pub what: String,
-    /// What to do next, as a command where there is one.
+    /// The next step, as a command if there is one.
     pub next: String,
-    /// Whether what was named is wrong, rather than something missing on the host.
+    /// True if the user's input is wrong. False if something is missing on the host.
     pub is_usage: bool,
 }
 

@@ -1,22 +1,22 @@
-//! Known, absent and unreadable: three different things, all the way to the screen.
+//! Distinguishes known, absent and unreadable values, from the reader to the screen.
 
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-/// Why a file could not be read as what it should be.
+/// The reason why a file could not be read or parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct ReadError {
     pub path: PathBuf,
-    /// The system's error, or the line and item that are not as they should be.
+    /// The system's error, or the line and item that did not parse.
     pub reason: String,
-    /// Whether the reason was missing permission: then root, or a capability, would read it.
+    /// True if permission was missing. Root, or a capability, could read it.
     pub denied: bool,
 }
 
 impl ReadError {
-    /// A file that was read, or is missing, and is not what it should be.
+    /// Describes a file that has unexpected content, or that is missing but required.
     pub fn new(path: PathBuf, reason: impl ToString) -> ReadError {
         ReadError {
             path,
@@ -33,18 +33,18 @@ impl ReadError {
     }
 }
 
-/// Something that was looked for on the host.
+/// A value that was looked up on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// It is there, with this value (which may be zero).
+    /// The host has this value, which may be zero.
     Known(T),
-    /// This host does not have it: the kernel was built without it, or is too old.
+    /// The host does not have it: the kernel was built without it, or is too old.
     Absent,
     /// It could not be read, so nothing is known.
     Unreadable(ReadError),
 }
 
-// Not derived: a derive would ask for `T: Default`.
+// Not derived, because a derive would require `T: Default`.
 #[allow(clippy::derivable_impls)]
 impl<T> Default for Fact<T> {
     fn default() -> Fact<T> {
@@ -60,7 +60,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The error, where it could not be read.
+    /// Returns the error if the value could not be read.
     pub const fn error(&self) -> Option<&ReadError> {
         match self {
             Fact::Unreadable(error) => Some(error),
@@ -68,17 +68,17 @@ impl<T> Fact<T> {
         }
     }
 
-    /// Whether the host does not have it.
+    /// Returns true if the host does not have the value.
     pub const fn is_absent(&self) -> bool {
         matches!(self, Fact::Absent)
     }
 
-    /// The same fact about another value.
+    /// Maps a known value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
         self.and_then(|value| Fact::Known(f(value)))
     }
 
-    /// A further fact that follows from this one's value.
+    /// Derives another fact from a known value.
     pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
         match self {
             Fact::Known(value) => f(value),
@@ -89,7 +89,7 @@ impl<T> Fact<T> {
 }
 
 impl<T: Default> Fact<T> {
-    /// The value, or the default one where none is known.
+    /// Returns the value, or the default if none is known.
     pub fn or_default(self) -> T {
         match self {
             Fact::Known(value) => value,
@@ -99,7 +99,7 @@ impl<T: Default> Fact<T> {
 }
 
 impl<T> Fact<Vec<T>> {
-    /// The entries of a list; none where none are known.
+    /// Returns the entries of a list. Empty if none are known.
     pub const fn entries(&self) -> &[T] {
         match self {
             Fact::Known(list) => list.as_slice(),
@@ -120,11 +120,11 @@ impl<T: Copy> Fact<T> {
     }
 }
 
-/// Stands in JSON for what could not be read, until `hugeleaf_report::json` puts `null` there and the reason
-/// next to it. No name that a host could choose: it holds a zero byte.
+/// Marks an unreadable value in JSON, until `hugeleaf_report::json` replaces it by `null` and adds the
+/// reason next to it. It holds a zero byte, so it cannot equal a name from the host.
 pub const UNREADABLE: &str = "\0unreadable";
 
-/// Known: the value. Absent: none, which is left out of an answer. Unreadable: see [`UNREADABLE`].
+/// Serializes an absent value as none, which answers leave out, and unreadable as [`UNREADABLE`].
 impl<T: Serialize> Serialize for Fact<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -139,7 +139,7 @@ impl<T: Serialize> Serialize for Fact<T> {
 }
 
 impl<T> From<Option<T>> for Fact<T> {
-    /// `None` is [`Fact::Absent`].
+    /// Converts `None` to [`Fact::Absent`].
     fn from(value: Option<T>) -> Fact<T> {
         value.map_or(Fact::Absent, Fact::Known)
     }

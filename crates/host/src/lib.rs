@@ -1,12 +1,12 @@
-//! Facts: what a host has and what its processes hold.
+//! Reads the facts of a host and of its processes.
 //!
-//! [`Root`] is where `/proc`, `/sys` and `/etc` are read below; every reader takes one. Parsers are
-//! pure (text in, `Result` out, no panic on any input) and live next to the reader that feeds them.
-//! Readers fill the [`model`]; nothing else hands facts on.
+//! [`Root`] is the folder below which every reader finds `/proc`, `/sys` and `/etc`. Parsers are pure
+//! (text in, `Result` out, no panic on any input) and live next to the reader that calls them. Readers
+//! fill the [`model`], the only interface to other crates.
 //!
 //! This crate must not judge (that is `hugeleaf-verdict`) and must not write anything anywhere.
 //!
-//! Without the feature `full` it has what the library `hugeleaf` needs: the facts of memory of this host.
+//! Without the feature `full` it has only the memory facts that the library `hugeleaf` needs.
 //!
 //! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`].
 
@@ -41,7 +41,7 @@ pub use model::{
     thp_file, thp_is_on,
 };
 pub use parse::ParseError;
-// Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
+// Page map types are part of the model. Crates that judge a snapshot then need no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, Theirs};
 pub use system::{read_memory_facts, read_start_facts};

@@ -1,9 +1,9 @@
-//! Limits as a process meets them: of its cgroups, versions 1 and 2, and of its own
+//! Limits that bind a process: those of its cgroups, versions 1 and 2, and its own
 //! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/hugetlb.rst, cgroup-v1/memory.rst).
 //!
-//! [`of`] is the one answer to which limits bind a process. It maps the path in `/proc/PID/cgroup` to the folder where
-//! this reader sees its files. Inside a container both the path and the mount begin at the container's own cgroup: its
-//! limits are at the mount itself, and those above it cannot be seen.
+//! [`of`] is the only source of the limits of a process. It maps the path in `/proc/PID/cgroup` to the folder where
+//! this reader sees its files. Inside a container, both the path and the mount begin at the container's own cgroup.
+//! Its limits are at the mount itself, and the limits above it are not visible.
 
 #[cfg(feature = "full")]
 pub mod guest;
@@ -25,13 +25,13 @@ use crate::system::files;
 pub use mounts::{Mount, cgroup_in, mounts_in};
 use mounts::{below, mount_lines, mounts, own_and_above};
 
-/// cgroups nest no deeper than this in practice; a loop of bind mounts would.
+/// Maximum depth of cgroups. Real ones do not nest deeper, but a loop of bind mounts would.
 const DEEPEST: usize = 32;
 
-/// The most cgroups that are read: the owner of a part of the tree may create any number.
+/// Maximum number of cgroups read. The owner of a subtree may create any number.
 const MOST_CGROUPS: usize = 1 << 16;
 
-/// The limits that bind a process: `process` is its PID, or `self`.
+/// Returns the limits that bind a process. `process` is its PID, or `self`.
 pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
     let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
@@ -55,7 +55,7 @@ pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
     limits
 }
 
-/// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
+/// Returns every cgroup that limits hugetlb pages. Absent if no hierarchy has the hugetlb controller.
 pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
     mount_lines(root).and_then(|lines| {
         let mut mounts = mounts_in(&lines, "hugetlb");
@@ -76,7 +76,7 @@ pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
     })
 }
 
-/// Every cgroup of the host that limits memory, by path.
+/// Returns every cgroup of the host that limits memory, sorted by path.
 pub fn all_memory(root: &Root) -> Vec<MemoryLimit> {
     let mut found = Vec::new();
     for mount in mounts(root, "memory") {
@@ -93,8 +93,8 @@ fn sizes(root: &Root) -> Vec<PageSize> {
     sizes.into_iter().map(|(size, _)| size).collect()
 }
 
-/// Tells whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
-/// hierarchy lacks or is not of the top; or one that a manager of containers made.
+/// True if a process is in a container's cgroup: one created by a container manager, or the reader's own. The reader
+/// is in a container if its mount is not the top of a hierarchy, or has files that only cgroups below the top have.
 fn is_container(
     root: &Root,
     mount: &Mount,
@@ -117,7 +117,7 @@ fn is_container(
     !is_top || path.split('/').any(is_its)
 }
 
-/// Looks for a controller in a file of a cgroup that lists them.
+/// Returns true if the file of a cgroup lists the controller.
 fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
     let listed = root.read(below(&mount.at, path, file)).or_default();
     listed
@@ -140,7 +140,7 @@ fn walk(
     each: &mut dyn FnMut(&str),
 ) {
     each(path);
-    // In version 2 only children of a cgroup that hands the controller down have its files.
+    // In version 2, the children of a cgroup have these files only if it delegates the controller.
     let hands_down =
         mount.version == 1 || lists(root, mount, path, "cgroup.subtree_control", controller);
     if depth < DEEPEST && hands_down {
@@ -155,7 +155,7 @@ fn walk(
     }
 }
 
-/// The folders in a folder, sorted; none where it cannot be read: cgroups come and go.
+/// Returns the sorted names of the folders in a folder. Empty if it cannot be read, because cgroups come and go.
 #[expect(
     clippy::disallowed_methods,
     reason = "folders of the kernel, a limited number"

@@ -1,8 +1,7 @@
-//! The model: what is known of a host and its processes at one time. Plain data, no I/O.
+//! The facts of a host and its processes at one time. Plain data, no I/O.
 //!
-//! Whoever wants to know where a number on the screen comes from finds its field here, and the
-//! file it was read from in the field's comment. In JSON a field has the name that is written at it, or
-//! its own (docs/reference/json.md).
+//! Each field's comment names the file that the value was read from, so a number on the screen can be traced to its
+//! source. In JSON a field has the name given by its serde attribute, or its own (docs/reference/json.md).
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
 
-/// What is known of a host as a whole.
+/// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     /// Release of the kernel (`/proc/sys/kernel/osrelease`).
@@ -22,8 +21,8 @@ pub struct Host {
     pub arch: Fact<String>,
     #[serde(rename = "base_page_bytes")]
     pub base_page: PageSize,
-    /// The size that one entry of a page middle directory maps: the size of a full THP and what
-    /// MADV_COLLAPSE makes (`transparent_hugepage/hpage_pmd_size`). Absent without THP.
+    /// Size mapped by one entry of a page middle directory. It is the size of a full THP and of MADV_COLLAPSE
+    /// (`transparent_hugepage/hpage_pmd_size`). Absent without THP.
     #[serde(rename = "pmd_page_bytes")]
     pub pmd_page: Fact<PageSize>,
     /// `/proc/meminfo`.
@@ -31,45 +30,44 @@ pub struct Host {
     pub memory: Memory,
     /// Every page size of every kind that this kernel has, smallest first.
     pub page_sizes: Vec<PageSizeInfo>,
-    /// hugetlb pools: one entry a size and node, and one a size with `node: None` for the total.
+    /// hugetlb pools: one entry per size and node, and one per size with `node: None` for the total.
     pub pools: Vec<Pool>,
-    /// Transparent huge pages. Absent where the kernel was built without them.
+    /// Transparent huge pages. Absent if the kernel was built without them.
     pub thp: Fact<Thp>,
     /// Free contiguous blocks (`/proc/buddyinfo`).
     #[serde(rename = "free_blocks")]
     pub buddy: Fact<Buddy>,
-    /// Limits and knobs outside THP that bear on large pages.
+    /// Limits and settings outside THP that affect huge pages.
     pub limits: Limits,
-    /// All cgroups that limit hugetlb pages; those that bind a process are in its own limits.
+    /// All cgroups that limit hugetlb pages. Those that bind a process are in its own limits.
     pub cgroups: Fact<Vec<Cgroup>>,
-    /// This host is seen from inside a container.
+    /// True if this host is seen from inside a container.
     #[serde(skip)]
     pub is_in_container: bool,
-    /// cgroups that limit memory; filled by `status` only.
+    /// cgroups that limit memory. Filled by `status` only.
     #[serde(skip)]
     pub memory_limits: Vec<MemoryLimit>,
-    /// Who uses hugetlb pages and page tables most; filled by `status` only.
+    /// Processes that use most hugetlb pages and page tables. Filled by `status` only.
     #[serde(skip)]
     pub owners: Vec<Owner>,
-    /// Pages of pools that no running process holds; absent where that was not looked at.
+    /// Pool pages that no running process holds. Absent if they were not searched for.
     pub leftovers: Fact<Vec<Leftover>>,
-    /// Lines of the kernel log that speak of pools or allocations that fell short.
+    /// Lines of the kernel log on pools or failed allocations.
     pub kernel_log: Fact<Vec<String>>,
-    /// Allocations that waited for compaction; filled by [`crate::read_host`] only.
+    /// Allocations that waited for compaction. Filled by [`crate::read_host`] only.
     #[serde(flatten)]
     pub compaction: Compaction,
-    /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
-    /// folder.
+    /// Nodes that have memory, as in `/sys/devices/system/node/node0`. `[0]` if there is no such folder.
     pub nodes: Vec<u32>,
 }
 
 impl Host {
-    /// The pools over all nodes, one a size.
+    /// Returns the pools over all nodes, one per size.
     pub fn totals(&self) -> impl Iterator<Item = &Pool> {
         self.pools.iter().filter(|pool| pool.node.is_none())
     }
 
-    /// Pages of a pool that no running process holds.
+    /// Returns the pool pages of a size that no running process holds.
     pub fn left_over(&self, size: PageSize) -> Pages {
         let of_size = self
             .leftovers
@@ -79,17 +77,18 @@ impl Host {
         of_size.map(|one| size.pages_for(one.bytes)).sum()
     }
 
-    /// The pool of one size over all nodes.
+    /// Returns the pool of one size over all nodes.
     pub fn pool(&self, size: PageSize) -> Option<&Pool> {
         self.totals().find(|pool| pool.size == size)
     }
 
-    /// The settings of a full huge page; `None` where there is none.
+    /// Returns the settings of the PMD-sized THP. `None` if there is none.
     pub fn full_thp(&self) -> Option<&ThpOrder> {
         self.thp.known()?.order(self.pmd_page.get()?)
     }
 
-    /// The setting in force of a full huge page, and its file; that for all sizes where the kernel has none of its own.
+    /// Returns the setting in force of the PMD-sized THP, and its file. On kernels without one per size, that for all
+    /// sizes.
     pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
         const ABSENT: &Fact<String> = &Fact::Absent;
         let thp = self.thp.known();
@@ -101,7 +100,7 @@ impl Host {
     }
 }
 
-/// `/proc/meminfo`, the lines that bear on page sizes.
+/// The lines of `/proc/meminfo` that concern page sizes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Memory {
     /// `MemTotal`.
@@ -161,21 +160,21 @@ pub struct Memory {
     /// `SwapFree`.
     #[serde(rename = "swap_free_bytes")]
     pub swap_free: Fact<Bytes>,
-    /// `CommitLimit`: what programs may be promised under `vm.overcommit_memory=2`, pools left out.
+    /// `CommitLimit`: limit of committed memory under `vm.overcommit_memory=2`, pools excluded.
     #[serde(rename = "commit_limit_bytes")]
     pub commit_limit: Fact<Bytes>,
-    /// `Committed_AS`: what they are promised.
+    /// `Committed_AS`: memory committed to programs.
     #[serde(rename = "committed_bytes")]
     pub committed: Fact<Bytes>,
 }
 
-/// Waiting for memory to be compacted, since boot.
+/// Stalls for memory compaction, since boot.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Compaction {
     /// `compact_stall` of `/proc/vmstat`: allocations that compacted memory themselves.
     #[serde(rename = "compaction_stalls")]
     pub stalls: Fact<u64>,
-    /// `compact_fail`: how many of these brought nothing.
+    /// `compact_fail`: number of these that did not succeed.
     #[serde(rename = "compaction_failures")]
     pub failures: Fact<u64>,
     /// `/proc/uptime`.
@@ -190,44 +189,43 @@ fn seconds<S: Serializer>(time: &Fact<Duration>, out: S) -> Result<S::Ok, S::Err
     time.clone().map(|time| time.as_secs_f64()).serialize(out)
 }
 
-/// A page size that this kernel has, and how it is enabled.
+/// A page size that this kernel has, and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PageSizeInfo {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// Where its pages come from.
+    /// Kind of the pages, which names their source.
     pub kind: PageKind,
-    /// Whether a program could get such a page now by the settings in force (it may still be
-    /// short of memory): a pool with pages or overcommit; a THP size whose knob is not `never`.
+    /// True if a program could get such a page under the settings in force, if memory suffices. That needs a pool with
+    /// pages or overcommit, or a THP size whose setting is not `never`.
     pub enabled: bool,
     /// The settings in words, as in `madvise; shmem never` or `pool 4096, overcommit 0`.
     pub how: String,
-    /// How many bytes are available on this size right now, with what limits that.
+    /// Bytes available on this size now, and the limiting factor.
     #[serde(flatten, serialize_with = "available")]
     pub available: Fact<Available>,
-    /// What would be available if all available memory were made contiguous: an upper bound on what
-    /// compaction, dropping page cache, and for hugetlb growing the pool, can give. Memory that cannot be
-    /// moved makes it less.
+    /// Upper bound of the available bytes if all available memory became contiguous, by compaction, dropping page cache
+    /// and, for hugetlb, growing the pool. Unmovable memory makes it less.
     #[serde(rename = "at_most_bytes")]
     pub if_defragmented: Fact<Bytes>,
-    /// What a SysV segment on hugetlb pages can have without CAP_IPC_LOCK and without being in the group
-    /// `hugetlb_shm_group`: memlock bounds it (fs/hugetlbfs, user_shm_lock). `None` of other kinds.
+    /// Maximum SysV segment on hugetlb pages without CAP_IPC_LOCK and outside the group `hugetlb_shm_group`. memlock
+    /// bounds it (fs/hugetlbfs, user_shm_lock). `None` for other kinds.
     #[serde(rename = "sysv_without_privilege_bytes")]
     pub sysv_without_privilege: Option<Bytes>,
 }
 
-/// What is available of a page size right now.
+/// Bytes available on a page size now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Available {
     /// Bytes on pages of this size.
     pub bytes: Bytes,
-    /// What sets that limit: `memory`, `free blocks` (contiguous ones), `pool`,
-    /// `cgroup NAME`. memlock limits SysV segments on hugetlb pages only, and only without
-    /// CAP_IPC_LOCK and the group `hugetlb_shm_group`: it is left to who prints this.
+    /// The limiting factor: `memory`, `free blocks` (contiguous ones), `pool`, `cgroup NAME`. memlock limits only SysV
+    /// segments on hugetlb pages without CAP_IPC_LOCK and the group `hugetlb_shm_group`, so the caller that prints this
+    /// adds it.
     pub limited_by: String,
 }
 
-/// Two fields of one, of which the second is missing where the first is not known.
+/// Serializes one fact as two fields. The second is missing if the first is not known.
 fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::Error> {
     let mut fields = out.serialize_struct("Available", 2)?;
     let bytes = fact.clone().map(|had| had.bytes);
@@ -241,21 +239,21 @@ fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::
 pub struct Pool {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// The node; `None` for the sum over all (`/sys/kernel/mm/hugepages`).
+    /// The node. `None` for the sum over all (`/sys/kernel/mm/hugepages`).
     pub node: Option<u32>,
-    /// `nr_hugepages`.
+    /// `nr_hugepages`: all pages in the pool, surplus included.
     pub total: Fact<Pages>,
-    /// `free_hugepages`.
+    /// `free_hugepages`: pages not in use, reserved ones included.
     pub free: Fact<Pages>,
-    /// `resv_hugepages`: promised to mappings, not yet touched. Absent per node.
+    /// `resv_hugepages`: reserved for mappings, not yet touched. Absent per node.
     pub reserved: Fact<Pages>,
-    /// `surplus_hugepages`: taken beyond `total` by overcommit.
+    /// `surplus_hugepages`: pages of `total` that overcommit added.
     pub surplus: Fact<Pages>,
-    /// `nr_overcommit_hugepages`. Absent per node.
+    /// `nr_overcommit_hugepages`: maximum number of surplus pages. Absent per node.
     pub overcommit: Fact<Pages>,
 }
 
-/// A file of the pool of one size, of one node or of all.
+/// Returns the path of a file of the pool of one size, of one node or of all.
 pub fn pool_file(size: PageSize, node: Option<u32>, name: &str) -> String {
     let of = node.map_or("kernel/mm".to_owned(), |node| {
         format!("devices/system/node/node{node}")
@@ -263,40 +261,40 @@ pub fn pool_file(size: PageSize, node: Option<u32>, name: &str) -> String {
     format!("/sys/{of}/hugepages/{}/{name}", size_folder(size))
 }
 
-/// The folder of one size, of its pool or of its THP settings: the kernel names it in kB of 1024 bytes.
+/// Returns the folder of one size, for its pool or its THP settings. The kernel names it in kB of 1024 bytes.
 pub fn size_folder(size: PageSize) -> String {
     format!("hugepages-{}kB", size.bytes().get() / 1024)
 }
 
-/// What is not known counts as none.
+/// Unknown values count as zero.
 impl Pool {
-    /// All pages in it.
+    /// Returns the number of all pages in the pool.
     pub fn all(&self) -> Pages {
         self.total.get().unwrap_or_default()
     }
 
-    /// The pages that were set, without those that overcommit added, which go when they are freed
+    /// Returns the number of persistent pages, without the surplus pages of overcommit, which are freed after use
     /// (`nr_hugepages` counts both).
     pub fn lasting(&self) -> Pages {
         self.all() - self.surplus.get().unwrap_or_default()
     }
 
-    /// Pages that somebody holds.
+    /// Returns the number of pages in use.
     pub fn used(&self) -> Pages {
         self.all() - self.free.get().unwrap_or_default()
     }
 
-    /// Pages that nobody holds and nobody was promised.
+    /// Returns the number of pages that are free and not reserved.
     pub fn available(&self) -> Pages {
         self.free.get().unwrap_or_default() - self.reserved.get().unwrap_or_default()
     }
 
-    /// Pages that overcommit may still add.
+    /// Returns the number of pages that overcommit may still add.
     pub fn may_add(&self) -> Pages {
         self.overcommit.get().unwrap_or_default() - self.surplus.get().unwrap_or_default()
     }
 
-    /// Whether it has pages or may take some.
+    /// True if the pool has pages or may get surplus pages.
     pub fn gives_any(&self) -> bool {
         self.all() + self.overcommit.get().unwrap_or_default() > Pages(0)
     }
@@ -323,17 +321,17 @@ pub struct Thp {
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Khugepaged {
-    /// `defrag`: whether it may compact memory.
+    /// `defrag`: true if it may compact memory.
     pub defrag: Fact<bool>,
-    /// `pages_to_scan` base pages a round.
+    /// `pages_to_scan`: base pages per round.
     pub pages_to_scan: Fact<Pages>,
-    /// `scan_sleep_millisecs` between rounds.
+    /// `scan_sleep_millisecs`: pause between rounds.
     #[serde(rename = "scan_sleep_seconds", serialize_with = "in_seconds")]
     pub scan_sleep_millis: Fact<u64>,
-    /// `alloc_sleep_millisecs` after a failed allocation.
+    /// `alloc_sleep_millisecs`: pause after a failed allocation.
     #[serde(rename = "alloc_sleep_seconds", serialize_with = "in_seconds")]
     pub alloc_sleep_millis: Fact<u64>,
-    /// `max_ptes_none`: how many base pages of a huge page may be missing.
+    /// `max_ptes_none`: maximum number of missing base pages in a huge page.
     pub max_ptes_none: Fact<Pages>,
     /// `max_ptes_swap`.
     pub max_ptes_swap: Fact<Pages>,
@@ -343,8 +341,8 @@ pub struct Khugepaged {
     pub pages_collapsed: Fact<u64>,
     /// `full_scans` since boot.
     pub full_scans: Fact<u64>,
-    /// Whether it makes sizes below the PMD's too, where they are on (Linux 7.2): the kernel then
-    /// counts them in `hugepages-*kB/stats/collapse_alloc`.
+    /// True if it also makes sizes below the PMD's if they are on (Linux 7.2). The kernel then counts them in
+    /// `hugepages-*kB/stats/collapse_alloc`.
     #[serde(rename = "makes_smaller_sizes")]
     pub makes_smaller: bool,
 }
@@ -354,7 +352,7 @@ fn in_seconds<S: Serializer>(millis: &Fact<u64>, out: S) -> Result<S::Ok, S::Err
     seconds.serialize(out)
 }
 
-/// The sizes with their settings in force, for which they need the knobs above.
+/// Includes the setting in force of each size, which depends on the settings for all sizes.
 impl Serialize for Thp {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -385,7 +383,7 @@ impl Serialize for Thp {
     }
 }
 
-/// Settings of THP are made twice: for private memory, and for shared memory.
+/// The kinds of memory with separate THP settings: private and shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThpUse {
     /// `enabled`.
@@ -395,7 +393,7 @@ pub enum ThpUse {
 }
 
 impl ThpUse {
-    /// The name of its setting, for all sizes and in the folder of each.
+    /// Returns the name of its setting, for all sizes and in the folder of each.
     pub const fn knob(self) -> &'static str {
         match self {
             ThpUse::Private => "enabled",
@@ -403,24 +401,24 @@ impl ThpUse {
         }
     }
 
-    /// The file of its setting for all sizes.
+    /// Returns the file of its setting for all sizes.
     pub fn file(self) -> String {
         thp_file(self.knob())
     }
 }
 
-/// Whether a setting of THP lets anybody have pages.
+/// True if a THP setting allows huge pages to some programs.
 pub fn thp_is_on(setting: Option<&str>) -> bool {
     setting.is_some_and(|word| !matches!(word, "never" | "deny"))
 }
 
-/// A file below the folder of THP's settings.
+/// Returns the path of a file in the folder of THP settings.
 pub fn thp_file(name: &str) -> String {
     format!("/sys/kernel/mm/transparent_hugepage/{name}")
 }
 
 impl Thp {
-    /// The setting for all sizes that inherit it.
+    /// Returns the setting for all sizes that inherit it.
     pub const fn top(&self, of: ThpUse) -> &Fact<String> {
         match of {
             ThpUse::Private => &self.enabled,
@@ -432,8 +430,8 @@ impl Thp {
         self.orders.iter().find(|order| order.size == size)
     }
 
-    /// The sizes that khugepaged makes of private memory, smallest first: those that are not known to
-    /// be off. `pmd` is the size of a full huge page.
+    /// Returns the sizes that khugepaged makes of private memory, smallest first. Includes sizes whose setting is not
+    /// known. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
             let setting = order.in_force(self, ThpUse::Private);
@@ -447,8 +445,8 @@ impl Thp {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThpOrder {
     pub size: PageSize,
-    /// `hugepages-*kB/enabled` for anonymous memory: `always`, `madvise`, `never` or `inherit`.
-    /// Absent where this size does not exist for anonymous memory.
+    /// `hugepages-*kB/enabled` for anonymous memory: `always`, `madvise`, `never` or `inherit`. Absent if this size
+    /// does not exist for anonymous memory.
     pub anon: Fact<String>,
     /// `hugepages-*kB/shmem_enabled`: also `within_size` and `advise`.
     pub shmem: Fact<String>,
@@ -462,12 +460,12 @@ impl ThpOrder {
         }
     }
 
-    /// The file of the size's own setting.
+    /// Returns the file of the size's own setting.
     pub fn file(&self, of: ThpUse) -> String {
         thp_file(&format!("{}/{}", size_folder(self.size), of.knob()))
     }
 
-    /// The file of the setting in force: that of the size, unless it inherits, then the one for all.
+    /// Returns the file of the setting in force: the size's own, or the one for all sizes if it inherits.
     pub fn file_in_force(&self, of: ThpUse) -> String {
         match self.own(of) {
             Fact::Known(word) if word == "inherit" => of.file(),
@@ -476,12 +474,12 @@ impl ThpOrder {
         }
     }
 
-    /// Whether pages of the size are given to anybody; not where that is not known.
+    /// True if some programs may get pages of the size. False if that is not known.
     pub fn is_on(&self, thp: &Thp, of: ThpUse) -> bool {
         thp_is_on(self.in_force(thp, of))
     }
 
-    /// The setting in force: `inherit` resolved to the top-level knob. What everything that shows or judges it reads.
+    /// Returns the setting in force, with `inherit` resolved. Every view and verdict uses it.
     pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> &'a Fact<String> {
         match self.own(of) {
             Fact::Known(word) if word == "inherit" => thp.top(of),
@@ -511,7 +509,7 @@ pub struct FreeBlocks {
 }
 
 impl Buddy {
-    /// How many free bytes are in blocks that hold a page of `size`.
+    /// Returns the number of free bytes in blocks that hold a page of `size`.
     pub fn free_for(&self, size: PageSize, base: PageSize) -> Bytes {
         let order = size.holds(base).max(1).trailing_zeros() as usize;
         self.zones
@@ -528,8 +526,7 @@ impl Buddy {
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Limits {
-    /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without
-    /// CAP_IPC_LOCK.
+    /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without CAP_IPC_LOCK.
     pub hugetlb_shm_group: Fact<u64>,
     /// `/proc/sys/kernel/shmmax`.
     #[serde(rename = "shmmax_bytes")]
@@ -544,23 +541,23 @@ pub struct Limits {
     pub min_free: Fact<Bytes>,
     /// `/proc/sys/vm/compaction_proactiveness`.
     pub compaction_proactiveness: Fact<u64>,
-    /// Soft memlock limit of this very process (`/proc/self/limits`); `u64::MAX` is unlimited.
+    /// Soft memlock limit of this process (`/proc/self/limits`). `u64::MAX` is unlimited.
     #[serde(rename = "memlock_bytes", serialize_with = "limit")]
     pub memlock: Fact<Bytes>,
-    /// What the kernel was started with (`/proc/cmdline`).
+    /// Kernel command line (`/proc/cmdline`).
     pub boot: Fact<String>,
-    /// Settings for large pages in the folders `sysctl.d`, in the order in which they are applied: of two with one key
-    /// the later holds.
+    /// Huge-page settings in the folders `sysctl.d`, in the order in which they are applied. Of two with one key, the
+    /// later wins.
     pub sysctl: Fact<Vec<Sysctl>>,
 }
 
-/// A limit that is none is left out.
+/// Leaves out an unlimited value.
 fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> {
     let set = |limit: Bytes| Fact::from((limit.get() != u64::MAX).then_some(limit));
     limit.clone().and_then(set).serialize(out)
 }
 
-/// One setting as a file has it; what is in force may differ.
+/// One setting in a file. The value in force may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sysctl {
     pub path: String,
@@ -579,32 +576,31 @@ pub struct Cgroup {
     /// The folder of its files, as in `/sys/fs/cgroup/system.slice/postgresql.service`.
     #[serde(skip)]
     pub folder: String,
-    /// One entry a page size that it limits.
+    /// One entry per page size that it limits.
     pub hugetlb: Vec<HugetlbLimit>,
 }
 
-/// What a cgroup allows of one hugetlb page size. A limit on faults lets mmap succeed and kills
-/// with SIGBUS later; one on reservations makes mmap fail.
+/// A cgroup's limits on one hugetlb page size. With a limit on faults, mmap succeeds and the process gets SIGBUS later.
+/// With a limit on reservations, mmap fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HugetlbLimit {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// Limit on faults (`hugetlb.2MB.max`, v1 `limit_in_bytes`); `None` is unlimited.
+    /// Limit on faults (`hugetlb.2MB.max`, v1 `limit_in_bytes`). `None` is unlimited.
     #[serde(rename = "fault_limit_bytes")]
     pub fault_limit: Fact<Option<Bytes>>,
     #[serde(rename = "fault_usage_bytes")]
     pub fault_usage: Fact<Bytes>,
-    /// Limit on reservations (`hugetlb.2MB.rsvd.max`); `None` is unlimited.
+    /// Limit on reservations (`hugetlb.2MB.rsvd.max`). `None` is unlimited.
     #[serde(rename = "reservation_limit_bytes")]
     pub reservation_limit: Fact<Option<Bytes>>,
     #[serde(rename = "reservation_usage_bytes")]
     pub reservation_usage: Fact<Bytes>,
-    /// How often a limit was hit (`events`, v1 `failcnt`).
+    /// Number of times a limit was hit (`events`, v1 `failcnt`).
     pub hits: Fact<u64>,
 }
 
-/// The size as the files of the hugetlb controller are named for it, as in `2MB`
-/// (mm/hugetlb_cgroup.c).
+/// Returns the size as in the file names of the hugetlb controller, such as `2MB` (mm/hugetlb_cgroup.c).
 pub fn name_of(size: PageSize) -> String {
     let bytes = size.bytes().get();
     let (shift, unit) = match bytes {
@@ -615,17 +611,17 @@ pub fn name_of(size: PageSize) -> String {
     format!("{}{unit}", bytes >> shift)
 }
 
-/// What a limit on hugetlb pages counts.
+/// Pages counted by a limit on hugetlb pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limited {
     /// Pages that are touched.
     Faults,
-    /// Pages that are promised.
+    /// Pages that are reserved.
     Reservations,
 }
 
 impl HugetlbLimit {
-    /// The limit; `None` is unlimited.
+    /// Returns the limit. `None` is unlimited.
     pub const fn limit(&self, of: Limited) -> &Fact<Option<Bytes>> {
         match of {
             Limited::Faults => &self.fault_limit,
@@ -641,19 +637,19 @@ impl HugetlbLimit {
         usage.unwrap_or_default()
     }
 
-    /// What it leaves; `None` without a limit.
+    /// Returns the room below the limit. `None` without a limit.
     pub fn room(&self, of: Limited) -> Option<Bytes> {
         Some(self.limit(of).get()?? - self.usage(of))
     }
 }
 
 impl Cgroup {
-    /// The path of a file of the hugetlb controller for pages of a size.
+    /// Returns the path of a file of the hugetlb controller for pages of a size.
     pub fn file(&self, size: PageSize, name: &str) -> String {
         format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
     }
 
-    /// The file that sets a limit on pages of a size.
+    /// Returns the file that sets a limit on pages of a size.
     pub fn limit_file(&self, size: PageSize, of: Limited) -> String {
         let name = match self.version {
             1 => "limit_in_bytes",
@@ -673,14 +669,14 @@ pub struct ProcessLimits {
     pub hugetlb: Vec<Cgroup>,
     /// Its cgroups that limit memory.
     pub memory: Vec<MemoryLimit>,
-    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
+    /// Soft memlock limit (`limits`). `u64::MAX` is unlimited.
     pub memlock: Fact<Bytes>,
-    /// Its cgroup is that of a container or pod, whose manager sets the limits.
+    /// True if its cgroup is that of a container or pod, whose manager sets the limits.
     pub is_in_container: bool,
 }
 
 impl ProcessLimits {
-    /// The cgroup that leaves least of the pages of a size, with its limit.
+    /// Returns the cgroup with the least room for pages of a size, and its limit.
     pub fn tightest(&self, size: PageSize, of: Limited) -> Option<(&Cgroup, &HugetlbLimit)> {
         let all = self.hugetlb.iter();
         let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
@@ -688,19 +684,19 @@ impl ProcessLimits {
             .min_by_key(|(_, limit)| limit.room(of))
     }
 
-    /// The memory left before the kernel must reclaim pages in use; absent where no cgroup limits it.
+    /// Returns the memory left before the kernel must reclaim pages in use. Absent if no cgroup limits it.
     pub fn memory_room(&self) -> Fact<Bytes> {
         self.memory.iter().map(MemoryLimit::room).min().into()
     }
 
-    /// The same where all page cache is given up for it.
+    /// Returns the memory left if all page cache is reclaimed too.
     pub fn memory_room_at_most(&self) -> Option<Bytes> {
         self.memory.iter().map(MemoryLimit::room_at_most).min()
     }
 }
 
-/// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
-/// or somebody in the cgroup is killed.
+/// A cgroup that limits memory of all page sizes, pools excepted. Beyond the limit an allocation fails, or the kernel
+/// kills a process of the cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryLimit {
     /// Version of the hierarchy, 1 or 2.
@@ -712,33 +708,33 @@ pub struct MemoryLimit {
     /// The limit (`memory.max` or `memory.high`, v1 `memory.limit_in_bytes`).
     #[serde(rename = "limit_bytes")]
     pub limit: Bytes,
-    /// In use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
+    /// Memory in use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
     #[serde(rename = "usage_bytes")]
     pub usage: Bytes,
-    /// Page cache that nobody has used lately (`inactive_file` of `memory.stat`).
+    /// Page cache not used recently (`inactive_file` of `memory.stat`).
     #[serde(rename = "unused_cache_bytes")]
     pub unused_cache: Bytes,
     /// Other page cache (`active_file`).
     #[serde(rename = "used_cache_bytes")]
     pub used_cache: Bytes,
-    /// Beyond it the kernel takes memory away and slows down who asks for more, and refuses nothing (`memory.high`).
+    /// True for `memory.high`: beyond it the kernel reclaims memory and slows allocations, but refuses none.
     #[serde(skip)]
     pub only_throttles: bool,
 }
 
 impl MemoryLimit {
-    /// What may be taken before anything that is in use has to go.
+    /// Returns the memory that may be taken before pages in use must be reclaimed.
     pub fn room(&self) -> Bytes {
         self.limit - (self.usage - self.unused_cache)
     }
 
-    /// What may be taken where all page cache is given up for it; swap is not counted on.
+    /// Returns the memory that may be taken if all page cache is reclaimed. Swap is not counted.
     pub fn room_at_most(&self) -> Bytes {
         self.limit - (self.usage - self.unused_cache - self.used_cache)
     }
 }
 
-/// Pages of a pool that no running process holds.
+/// Pool pages that no running process holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
     #[serde(rename = "page_bytes")]
@@ -760,7 +756,7 @@ pub enum LeftoverKind {
     SysV { id: u64 },
 }
 
-/// A process as far as a host-wide screen speaks of it.
+/// A process as shown on a host-wide screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub pid: Pid,
@@ -769,11 +765,11 @@ pub struct Owner {
     pub page_tables: Bytes,
     /// Its hugetlb pages (`HugetlbPages`).
     pub hugetlb: Bytes,
-    /// Resident, hugetlb included.
+    /// Resident memory, hugetlb included.
     pub resident: Bytes,
 }
 
-/// How much of something is on pages of one size and kind.
+/// Memory on pages of one size and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     #[serde(rename = "page_bytes")]
@@ -783,7 +779,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Adds `bytes` on pages of this size and kind to a table that is kept smallest size first.
+    /// Adds `bytes` on pages of this size and kind to a table sorted by size, smallest first.
     pub fn add(table: &mut Vec<Held>, size: PageSize, kind: PageKind, bytes: Bytes) {
         if bytes.is_zero() {
             return;
@@ -794,7 +790,7 @@ impl Held {
         }
     }
 
-    /// The part of a table that is on pages larger than the base page; `None` of nothing.
+    /// Returns the share of a table on huge pages. `None` if the table is empty.
     pub fn coverage(table: &[Held]) -> Option<f64> {
         let large: Bytes = table
             .iter()
@@ -808,7 +804,7 @@ impl Held {
         table.iter().map(|h| h.bytes).sum()
     }
 
-    /// The bytes of a table on base pages.
+    /// Returns the bytes of a table on base pages.
     pub fn on_base(table: &[Held]) -> Bytes {
         table
             .iter()
@@ -822,7 +818,7 @@ impl Held {
 pub enum ProcessKind {
     #[default]
     User,
-    /// A thread of the kernel: it has no memory of its own.
+    /// A kernel thread, which has no memory of its own.
     Kernel,
     Zombie,
 }
@@ -834,25 +830,24 @@ pub struct Process {
     pub parent: Pid,
     /// Name of the command (`comm`).
     pub name: String,
-    /// Its arguments (`cmdline`), joined by spaces; empty for a kernel thread.
+    /// Its arguments (`cmdline`), joined by spaces. Empty for a kernel thread.
     pub command_line: String,
     pub kind: ProcessKind,
     pub uid: u32,
-    /// When it started, in clock ticks since boot (`stat`, field 22). With `pid` it names one
-    /// process for good.
+    /// Start time, in clock ticks since boot (`stat`, field 22). Together with `pid` it identifies one process
+    /// permanently.
     pub start_ticks: u64,
-    /// Where the code, the stack and the environment of the current program are (`stat`, fields
-    /// 26 to 28 and 48): these change on execve, the start time does not. Zeroes where not
-    /// readable.
+    /// Addresses of the code, the stack and the environment of the current program (`stat`, fields 26 to 28 and 48).
+    /// They change on execve, unlike the start time. Zeroes if not readable.
     pub image: [u64; 4],
     /// Its cgroup's path, the memory controller's or the unified one.
     pub cgroup: Option<String>,
     /// Its systemd unit, derived from the cgroup.
     pub unit: Option<String>,
     pub threads: u64,
-    /// `THP_enabled: 0`: it switched THP off for itself with prctl(PR_SET_THP_DISABLE).
+    /// `THP_enabled: 0`: the process disabled THP for itself with prctl(PR_SET_THP_DISABLE).
     pub thp_disabled: Fact<bool>,
-    /// Resident, hugetlb pages included (`VmRSS` + `HugetlbPages`: the kernel leaves those out).
+    /// Resident memory with hugetlb pages (`VmRSS` + `HugetlbPages`, as the kernel's `VmRSS` excludes them).
     pub resident: Bytes,
     /// `RssAnon`.
     pub resident_anon: Bytes,
@@ -866,43 +861,43 @@ pub struct Process {
     pub locked: Bytes,
     /// `VmPin`.
     pub pinned: Bytes,
-    /// Buffers that rings of io_uring hold in place (`fdinfo`); absent unless looked at page by page.
+    /// Buffers that io_uring instances pin (`fdinfo`). Absent unless the process was read page by page.
     pub registered: Fact<Vec<Range>>,
     /// `VmSwap`.
     pub swapped: Bytes,
     /// `VmPTE`: its page tables.
     pub page_tables: Bytes,
-    /// Proportional share of resident memory; read only when the process was looked at alone.
+    /// Proportional share of resident memory. Read only if the process was read individually.
     pub pss: Fact<Bytes>,
-    /// Its hugetlb group rights and the like: supplementary groups and gid (`Groups`, `Gid`).
+    /// Supplementary groups and gid (`Groups`, `Gid`), which decide its rights to hugetlb pages.
     pub groups: Vec<u64>,
     /// Effective capabilities (`CapEff`).
     pub capabilities: u64,
-    /// What it holds, by page size. Fact: another user's memory may be hidden.
+    /// Its memory by page size. Unreadable if it is another user's and hidden.
     pub by_page_size: Fact<Vec<Held>>,
-    /// Its mappings; empty unless looked at alone.
+    /// Its mappings. Empty unless the process was read individually.
     pub segments: Vec<Segment>,
     pub children: Vec<Pid>,
-    /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
+    /// Settings that `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`). Read along with segments.
     pub run: Fact<RunSettings>,
-    /// The limits that bind it; read where segments are.
+    /// The limits that bind it. Read along with segments.
     pub limits: ProcessLimits,
 }
 
 impl Process {
-    /// Whether it belongs to a systemd unit, as a slice too.
+    /// True if it belongs to a systemd unit. A unit may be a slice.
     pub fn is_in_unit(&self, unit: &str) -> bool {
         let cgroup = self.cgroup.as_deref().unwrap_or_default();
         cgroup.split('/').any(|part| part == unit)
     }
 
-    /// The part of its resident memory on pages larger than the base page.
+    /// Returns the huge-page coverage of its resident memory.
     pub fn coverage(&self) -> Option<f64> {
         Held::coverage(self.by_page_size.known()?)
     }
 
-    /// Says what it holds by page size, and with that how much: what `status` says of a process that
-    /// just grew lags behind by some pages a processor (Linux counts them in batches).
+    /// Sets the table of memory by page size, and derives the resident size from it. The size in `status` lags behind
+    /// after growth by some pages per processor (Linux counts them in batches).
     pub fn set_table(&mut self, table: Fact<Vec<Held>>) {
         if let Fact::Known(held) = &table
             && !held.is_empty()
@@ -914,7 +909,7 @@ impl Process {
 }
 
 hugeleaf_units::named! {
-    /// What a policy of `hugeleaf run` speaks of.
+    /// Kinds of memory that a policy of `hugeleaf run` names.
     pub enum RunRole {
         /// Data, zero data, heap and other private anonymous memory.
         Data = "data",
@@ -932,7 +927,7 @@ impl std::fmt::Display for RunRole {
     }
 }
 
-/// A way to larger pages that the library of `hugeleaf run` can try.
+/// A kind of huge page that the library of `hugeleaf run` can try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunWay {
     /// Transparent huge pages of the PMD's size.
@@ -941,40 +936,40 @@ pub enum RunWay {
     Hugetlb(PageSize),
 }
 
-/// What the library of `hugeleaf run` is to do for one role.
+/// Policy of the library of `hugeleaf run` for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunAsked {
-    /// The ways to try, in this order; none where the role is left alone.
+    /// The kinds to try, in this order. Empty if the role is left alone.
     pub ways: Vec<RunWay>,
     /// Base pages are not acceptable.
     pub mandatory: bool,
-    /// What was asked for, as it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
+    /// The policy as it was typed: `auto`, `1G,2M!`. Empty if that was not passed on.
     pub typed: String,
 }
 
-/// What `hugeleaf run` gives to the library that it loads into a program; it prints as the value of
+/// Settings that `hugeleaf run` passes to the library it loads into a program. Prints as the value of
 /// [`RunSettings::VARIABLE`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunSettings {
-    /// The smallest page, as the launcher saw it.
+    /// The base page size, as the launcher saw it.
     pub base: Option<PageSize>,
-    /// The size of a full THP; `None` where the host had none.
+    /// The size of a full THP. `None` if the host had none.
     pub pmd: Option<PageSize>,
-    /// What to do for each role, in the order of [`RunRole::ALL`].
+    /// The policy of each role, in the order of [`RunRole::ALL`].
     pub roles: [RunAsked; 4],
-    /// Private memory stays on base pages until the process has grown so far.
+    /// Size of the process up to which private memory stays on base pages.
     pub data_after: Option<Bytes>,
-    /// The smallest shared segment that is looked at.
+    /// The smallest shared segment that is considered.
     pub shm_after: Option<Bytes>,
-    /// The smallest stack of a thread that is looked at.
+    /// The smallest stack of a thread that is considered.
     pub stack_after: Option<Bytes>,
-    /// Whether advised private memory is huge when first touched; otherwise only collapse helps.
+    /// True if advised private memory is huge at first touch. Otherwise only collapse helps.
     pub touch: bool,
     /// The same for shared memory.
     pub shmem_touch: bool,
-    /// So much of data was available at the start.
+    /// Memory for data that was available at the start.
     pub reserve: Option<Bytes>,
-    /// Base names of the executables that it is for; empty for all.
+    /// Base names of the executables that the settings apply to. Empty for all.
     pub only: Vec<String>,
     pub report: Option<String>,
 }
@@ -987,7 +982,7 @@ impl RunSettings {
 
 hugeleaf_units::named! {
     pub enum Role {
-        /// Code: file mappings that can be executed.
+        /// Code: executable file mappings.
         Text = "text",
         /// Initialised and zero data of a program or library.
         Data = "data",
@@ -1003,16 +998,16 @@ hugeleaf_units::named! {
     }
 }
 
-/// What a program said about huge pages for a mapping with madvise(2).
+/// Huge-page advice for a mapping, given with madvise(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Advised {
-    /// Nothing.
+    /// No advice.
     #[default]
     Nothing,
     /// `MADV_HUGEPAGE` (`hg`).
     Huge,
-    /// `MADV_NOHUGEPAGE` (`nh`), or MAP_STACK, which the kernel treats so.
+    /// `MADV_NOHUGEPAGE` (`nh`), or MAP_STACK, which the kernel treats the same.
     NoHuge,
 }
 
@@ -1021,7 +1016,7 @@ pub struct Asked {
     pub advised: Advised,
     #[serde(rename = "hugetlb_page_bytes")]
     pub hugetlb: Option<PageSize>,
-    /// NUMA policy where it is not the default one (`numa_maps`), as in `interleave:0-1`.
+    /// NUMA policy if it is not the default (`numa_maps`), as in `interleave:0-1`.
     pub policy: Option<String>,
 }
 
@@ -1030,7 +1025,7 @@ pub struct Asked {
 pub struct VmFlags(pub Vec<[u8; 2]>);
 
 impl VmFlags {
-    /// Whether the flag is set, as in `has("nh")`.
+    /// Returns true if the flag is set, as in `has("nh")`.
     pub fn has(&self, flag: &str) -> bool {
         self.0.iter().any(|f| f == flag.as_bytes())
     }
@@ -1040,7 +1035,7 @@ impl VmFlags {
 pub struct Segment {
     pub range: Range,
     pub role: Role,
-    /// Path or name as `maps` has it, `[heap]` and the like included; empty for plain anonymous.
+    /// Path or name as in `maps`, including `[heap]` and the like. Empty for plain anonymous memory.
     pub name: String,
     /// `r`, `w`, `x` as in `maps`.
     pub permissions: [bool; 3],
@@ -1048,17 +1043,17 @@ pub struct Segment {
     pub shared: bool,
     /// Offset into the file or object, in bytes.
     pub offset: u64,
-    /// Device and inode; (0, 0, 0) of private anonymous memory, of a private mapping of `/dev/zero` as well.
+    /// Device and inode. (0, 0, 0) for private anonymous memory, also for a private mapping of `/dev/zero`.
     pub object: (u32, u32, u64),
     pub asked: Asked,
-    /// Flags; empty where only `maps` was read.
+    /// Flags. Empty if only `maps` was read.
     pub flags: VmFlags,
-    /// `THPeligible`: whether the kernel would put a huge page here at the next fault or scan.
+    /// `THPeligible`: true if the kernel would place a huge page here at the next fault or scan.
     pub thp_eligible: Fact<bool>,
-    /// The kernel's answer whether MADV_COLLAPSE takes this mapping: asked of files, where pages were asked for too and
+    /// The kernel's answer if MADV_COLLAPSE accepts this mapping. Read for files only, if pages were requested too and
     /// this program may act on the process.
     pub collapses: Fact<bool>,
-    /// Resident, hugetlb pages included.
+    /// Resident memory, hugetlb pages included.
     pub resident: Bytes,
     pub pss: Bytes,
     /// Private anonymous pages in it.
@@ -1069,40 +1064,39 @@ pub struct Segment {
     pub locked: Bytes,
     /// `Swap`.
     pub swapped: Bytes,
-    /// `SwapPss`: what is in swap, shared out among those that have it there.
+    /// `SwapPss`: proportional share of swapped memory.
     pub swapped_pss: Bytes,
     /// `KSM`: merged with equal pages.
     pub merged: Bytes,
     pub by_page_size: Vec<Held>,
-    /// Page by page, where that was asked for.
+    /// The page map, if it was requested.
     pub pages: Fact<PageMap>,
-    /// For a file mapping: whether its file system makes large folios, where it can be determined; its
-    /// type is in `file_system`.
+    /// Type of the file system of a file mapping, which decides if it has large folios. `None` if it is not known.
     pub file_system: Option<String>,
-    /// What the mount of a file says with `huge=` (tmpfs(5)): `always`, `within_size`, `advise`.
-    /// `None` where it says nothing, which is `never`, or where the mount is not known.
+    /// The `huge=` option of a file's mount (tmpfs(5)): `always`, `within_size`, `advise`. `None` without the option,
+    /// which means `never`, or if the mount is not known.
     pub mount_huge: Option<String>,
 }
 
 impl Segment {
-    /// Whether address and offset agree modulo `size`, as a shared mapping must for pages of that
-    /// size to be mapped whole. Always true of private anonymous memory.
+    /// True if address and offset agree modulo `size`. A shared mapping needs this for its pages of that size to be
+    /// mapped whole. Always true for private anonymous memory.
     pub fn is_aligned_to(&self, size: PageSize) -> bool {
         self.object == (0, 0, 0) || size.divides(self.range.start().wrapping_sub(self.offset))
     }
 }
 
-/// An object of shared memory and who attaches it.
+/// A shared-memory object and the processes that attach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedObject {
     pub object: (u32, u32, u64),
-    /// Name as `maps` has it.
+    /// Name as in `maps`.
     pub name: String,
-    /// Resident, each page once, by page size as the best-attached process has it.
+    /// Resident memory by page size, each page once, as the process with the best coverage maps it.
     pub by_page_size: Vec<Held>,
     pub attached: Vec<Pid>,
-    /// Those of them whose address does not fit its offset: they can never map it on large pages.
+    /// Attached processes whose address does not match the offset. They can never map it on huge pages.
     pub misaligned: Vec<Pid>,
-    /// Those of them that map it worse than the best one, and how they hold it.
+    /// Attached processes with less coverage than the best one, and their memory by page size.
     pub worse: Vec<(Pid, Vec<Held>)>,
 }

@@ -1,20 +1,20 @@
-//! What all parsers share: an error that carries line and item, and the fields of `Name: value`.
+//! Shared by all parsers: an error with line and item, and the fields of `Name: value`.
 
 use hugeleaf_units::Bytes;
 
-/// Where a text stopped being what it should be.
+/// A parse error with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}, got '{got}'")]
 pub struct ParseError {
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: usize,
     pub what: &'static str,
-    /// What stood there, cut to 80 characters.
+    /// Text found there, cut to 80 characters.
     pub got: String,
 }
 
 impl ParseError {
-    /// At `line` (from 1), `what` was expected and `got` found.
+    /// Makes an error for `line` (from 1), where `what` was expected and `got` was found.
     pub fn new(line: usize, what: &'static str, got: &str) -> ParseError {
         ParseError {
             line,
@@ -24,21 +24,21 @@ impl ParseError {
     }
 }
 
-/// The one number that a file such as `nr_hugepages` holds.
+/// Parses the single number in a file such as `nr_hugepages`.
 pub fn number(text: &str) -> Result<u64, ParseError> {
     text.trim()
         .parse()
         .map_err(|_| ParseError::new(1, "expected a number", text.trim()))
 }
 
-/// The chosen word of a knob such as `always [madvise] never`.
+/// Parses the chosen word of a setting such as `always [madvise] never`.
 pub fn chosen(text: &str) -> Result<String, ParseError> {
     let word = text.split_once('[').and_then(|(_, at)| at.split_once(']'));
     word.map(|(word, _)| word.to_owned())
         .ok_or_else(|| ParseError::new(1, "expected a [chosen] word", text.trim()))
 }
 
-/// `1234 kB` as bytes; the unit may be missing where the number is 0 (proc(5)).
+/// Parses `1234 kB` as bytes. The unit may be missing if the number is 0 (proc(5)).
 pub fn kib(line: usize, value: &str) -> Result<Bytes, ParseError> {
     let mut words = value.split_ascii_whitespace();
     let number = words.next().and_then(|n| n.parse::<u64>().ok());
@@ -53,7 +53,7 @@ pub fn kib(line: usize, value: &str) -> Result<Bytes, ParseError> {
     }
 }
 
-/// A line of `mountinfo` (proc_pid_mountinfo(5)); blanks in paths are escaped.
+/// A line of `mountinfo` (proc_pid_mountinfo(5)). Blanks in paths are escaped.
 #[cfg_attr(
     not(feature = "full"),
     expect(dead_code, reason = "limits need some of the fields")
@@ -72,11 +72,11 @@ pub(crate) struct MountLine<'a> {
 }
 
 impl<'a> MountLine<'a> {
-    /// `None` of a line of another form.
+    /// Parses a line. `None` if it has another form.
     pub fn parse(line: &'a str) -> Option<MountLine<'a>> {
         let (mount, source) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(2);
-        // Not by any number of blanks: a source may be empty.
+        // Splits at each single blank, because a source may be empty.
         let mut source = source.split(' ');
         Some(MountLine {
             device: mount.next()?,
@@ -91,7 +91,7 @@ impl<'a> MountLine<'a> {
     }
 }
 
-/// The lines of a `Name: value` file, numbered from 1; lines of another shape are passed over,
+/// Iterates over the lines of a `Name: value` file, numbered from 1. Skips lines of another shape,
 /// since kernels add lines over time.
 pub fn fields(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     text.lines().enumerate().filter_map(|(i, line)| {
@@ -100,7 +100,7 @@ pub fn fields(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     })
 }
 
-/// The number that bytes stand for, at most eight of them, the largest first or last.
+/// Decodes a number of at most eight bytes, big or little endian.
 pub(crate) fn whole_number(bytes: &[u8], is_big_endian: bool) -> u64 {
     let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
     match is_big_endian {

@@ -1,8 +1,8 @@
-//! A program that is about to be started: which file runs in the end, and what that file says
-//! about what can be loaded into it.
+//! Facts about a program that is about to be started: the file that finally runs, and the libraries
+//! that can be loaded into it.
 //!
-//! Looks at files of the running host by the path a person typed, so it takes no [`crate::Root`].
-//! It must not judge what follows from the facts, and starts nothing.
+//! Reads files of the running host by the path a person typed, so it takes no [`crate::Root`]. It
+//! must not judge these facts, and starts nothing.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,11 +15,11 @@ mod elf;
 
 pub use elf::{Elf, ElfError, parse_elf};
 
-/// The kernel follows this many `#!` lines (fs/exec.c, exec_binprm).
+/// Maximum number of `#!` lines that the kernel follows (fs/exec.c, exec_binprm).
 const SCRIPTS_FOLLOWED: usize = 4;
-/// The kernel reads this much of a `#!` line (BINPRM_BUF_SIZE).
+/// Maximum length of a `#!` line that the kernel reads (BINPRM_BUF_SIZE).
 const SCRIPT_LINE: usize = 256;
-/// What execvp(3) runs a file with that the kernel knows no format for.
+/// Interpreter that execvp(3) uses for a file in a format unknown to the kernel.
 const SHELL: &str = "/bin/sh";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,21 +29,21 @@ pub struct Program {
     /// The scripts on the way to it, the one that was typed first.
     pub scripts: Vec<PathBuf>,
     pub format: Format,
-    /// Rights that it runs with and that whoever starts it does not have.
+    /// Rights of the program that the user who starts it does not have.
     pub privilege: Option<Privilege>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     Elf(Elf),
-    /// Something else; the kernel may know an interpreter for it (binfmt_misc).
+    /// Another format. The kernel may know an interpreter for it (binfmt_misc).
     Other,
-    /// It may be run and not be read, or its headers make no sense; with the reason.
+    /// Executable but not readable, or with bad headers. Holds the reason.
     Unknown(String),
 }
 
-/// Rights of a file that whoever runs it gets. The loader then takes no library from the
-/// environment (ld.so(8), secure-execution mode).
+/// Rights that a file gives to its process. The loader then takes no library from the environment
+/// (ld.so(8), secure-execution mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     User(u32),
@@ -53,23 +53,23 @@ pub enum Privilege {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: no such program{}", name.display(), if *on_path { " on PATH" } else { "" })]
     NotFound {
         /// As typed, or the interpreter that a script names.
         name: PathBuf,
         on_path: bool,
     },
-    /// There is one, and it cannot be run.
+    /// The file exists but cannot be run.
     #[error("{}: {reason}", path.display())]
     NotRunnable { path: PathBuf, reason: String },
 }
 
-/// Finds what would run if `name` were started: a path, or a name that `search` (a value of PATH)
-/// is searched for, as execvp(3) does.
+/// Finds the program that starting `name` would run. `name` is a path, or a name that is searched for
+/// in `search` (a value of PATH), as execvp(3) does.
 ///
 /// # Errors
-/// Where there is no such file, or none that may be run.
+/// If there is no such file, or none that may be run.
 #[expect(
     clippy::disallowed_methods,
     reason = "the program that the caller is about to start"
@@ -105,14 +105,13 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
 }
 
 enum Start {
-    /// With `#!` and this interpreter.
+    /// Begins with `#!` and this interpreter.
     Script(PathBuf),
     Text,
     Program,
 }
 
-/// What the first bytes of a file say. A file that is neither a script nor binary is run by the
-/// shell.
+/// Classifies a file by its first bytes. The shell runs a file that is neither a script nor binary.
 fn start_of(file: &File) -> std::io::Result<Start> {
     let mut head = Vec::with_capacity(SCRIPT_LINE);
     file.take(SCRIPT_LINE as u64).read_to_end(&mut head)?;
@@ -149,7 +148,7 @@ fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
         };
         match runnable_file(&folder.join(name)) {
             Ok(path) => return Ok(path),
-            // execvp(3) goes on after EACCES, and gives it as the answer where nothing else is found.
+            // execvp(3) continues after EACCES, and returns it if nothing else is found.
             Err(error @ ProgramError::NotRunnable { .. }) => refused = refused.or(Some(error)),
             Err(ProgramError::NotFound { .. }) => {}
         }
@@ -160,7 +159,7 @@ fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
     }))
 }
 
-/// Whether a name holds a slash: such a name is not searched for.
+/// True if a name holds a slash. Such a name is not searched for.
 fn is_path(name: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     name.as_os_str().as_bytes().contains(&b'/')
@@ -208,7 +207,7 @@ fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
 }
 
 fn format_of(file: &File) -> Format {
-    // A part at a time: programs of several hundred megabytes are not rare.
+    // Reads in parts, because programs of several hundred megabytes are not rare.
     let read = |offset: u64, length: usize| {
         let mut bytes = vec![0; length];
         let got = file.read_at(&mut bytes, offset).unwrap_or(0);
@@ -222,14 +221,14 @@ fn format_of(file: &File) -> Format {
     }
 }
 
-/// Rights of the file that this process does not have. One that is setuid to the very user who
-/// starts it changes nothing; root gains nothing by capabilities.
+/// Returns the rights of the file that this process does not have. A setuid file of the same user
+/// changes nothing, and root gains nothing by capabilities.
 fn privilege(path: &Path) -> Option<Privilege> {
     const SETUID: u32 = 0o4000;
     const SETGID: u32 = 0o2000;
     let (uid, gid) = hugeleaf_sys::real_ids();
     let facts = std::fs::metadata(path).ok()?;
-    // Without the right to execute, setgid on a file means something else (mandatory locking).
+    // Without execute permission, setgid on a file means mandatory locking.
     let group_runs = facts.mode() & 0o010 != 0;
     if facts.mode() & SETUID != 0 && facts.uid() != uid {
         Some(Privilege::User(facts.uid()))
@@ -280,7 +279,7 @@ mod tests {
         let program = find_program(Path::new("first"), dir.path().to_str().unwrap()).unwrap();
         assert_eq!(program.scripts, [first, second]);
         assert_eq!(program.path, Path::new("/bin/sh"));
-        // Without a first line that says so, execvp(3) takes the shell.
+        // Without a `#!` line, execvp(3) uses the shell.
         let plain = dir.path().join("plain");
         write(&plain, b"echo hello\n", 0o755);
         assert_eq!(find_program(&plain, "").unwrap().path, Path::new("/bin/sh"));
@@ -330,7 +329,7 @@ mod tests {
         let path = dir.path().join("program");
         write(&path, b"\x7fELF", 0o755);
         assert_eq!(find_program(&path, "").unwrap().privilege, None);
-        // Its owner runs it as itself, setuid or not.
+        // The owner's own rights apply, setuid or not.
         write(&path, b"\x7fELF", 0o4755);
         assert_eq!(find_program(&path, "").unwrap().privilege, None);
         if std::os::unix::fs::chown(&path, Some(1), None).is_err() {

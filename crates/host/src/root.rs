@@ -18,24 +18,24 @@ use hugeleaf_units::Bytes;
 use crate::fact::{Fact, ReadError};
 use crate::parse::ParseError;
 
-/// No file of a host that is read whole is larger. The kernel's own are as large as what they list;
-/// those that a program can make long are read line by line, or from their beginning.
+/// Maximum size of a file that is read whole. Files of the kernel are as large as what they list. Files
+/// that a program can make long are read by line, or only their beginning.
 const LARGEST: Bytes = Bytes(64 << 20);
 
-/// So much of a server's files and of lists of names is read at most.
+/// Maximum number of bytes read from a server's files and from lists of names.
 const LARGEST_OF_OTHERS: Bytes = Bytes(8 << 20);
 
-/// So many names a folder may hold. Those of the kernel have a limit of their own: as many processes
-/// as there can be (`PID_MAX_LIMIT`).
+/// Maximum number of names in a folder. Folders of the kernel have a limit of their own, the maximum
+/// number of processes (`PID_MAX_LIMIT`).
 const MOST_NAMES: usize = 1 << 16;
 const MOST_PROCESSES: usize = 1 << 22;
 
-/// The folder below which `/proc`, `/sys` and `/etc` are read: `/` for this host, another for a
-/// captured one. It goes from the command line to the last reader.
+/// The folder below which `/proc`, `/sys` and `/etc` are read: `/` for this host, another for a captured
+/// one. It is passed from the command line to every reader.
 #[derive(Debug, Clone)]
 pub struct Root {
     dir: PathBuf,
-    /// Files that fail with this error instead of being read: for tests of every error arm.
+    /// Files that fail with this error instead of being read, for tests of error arms.
     faults: Arc<BTreeMap<PathBuf, ErrorKind>>,
 }
 
@@ -44,7 +44,7 @@ impl Root {
         Root::at("/")
     }
 
-    /// A host captured below `dir`.
+    /// Returns the root of a host captured below `dir`.
     pub fn at(dir: impl Into<PathBuf>) -> Root {
         Root {
             dir: dir.into(),
@@ -52,7 +52,7 @@ impl Root {
         }
     }
 
-    /// The same root, where reading `path` (as in `proc/meminfo`) fails. For tests.
+    /// Returns the same root, on which reading `path` (as in `proc/meminfo`) fails. For tests.
     #[must_use]
     pub fn failing(&self, path: impl Into<PathBuf>, error: ErrorKind) -> Root {
         let mut faults = (*self.faults).clone();
@@ -63,26 +63,26 @@ impl Root {
         }
     }
 
-    /// Whether this is the running host, so that system calls speak of it too.
+    /// True if this is the running host, so that system calls apply to it too.
     pub fn is_live(&self) -> bool {
         self.dir == Path::new("/")
     }
 
-    /// Where a file of this host is, given relative to its root.
+    /// Returns the path of a file of this host, given relative to its root.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.dir.join(relative)
     }
 
-    /// The bytes of a file: a regular one, of at most 64M. Nothing here waits for anybody.
+    /// Returns the bytes of a regular file of at most 64M. Never blocks.
     ///
     /// # Errors
-    /// Those of open(2) and read(2), as the kernel gave them; that it is no regular file, that it is
-    /// larger, that the process whose memory it is about stands still.
+    /// Those of open(2) and read(2), as the kernel gave them. Also if it is no regular file, if it is
+    /// larger, or if the process whose memory it describes does not answer.
     pub fn read_bytes(&self, relative: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
         self.with_file(relative.as_ref(), |file| read_at_most(file, LARGEST))
     }
 
-    /// The first `most` bytes of a file: of those that a program makes as long as it likes.
+    /// Returns the first `most` bytes of a file, for files that a program can make arbitrarily long.
     pub fn beginning(&self, relative: impl AsRef<Path>, most: Bytes) -> Fact<String> {
         use std::io::Read;
         let relative = relative.as_ref();
@@ -94,7 +94,7 @@ impl Root {
         self.fact(relative, read).map(text_of)
     }
 
-    /// Opens a file of a process, to be read at offsets. For those of the kernel on a running host.
+    /// Opens a file of a process for reads at offsets. For files of the kernel on a running host.
     ///
     /// # Errors
     /// As [`Root::read_bytes`].
@@ -102,8 +102,8 @@ impl Root {
         self.with_file(relative.as_ref(), File::try_clone)
     }
 
-    /// Opens a file and does something with it: not in this thread where it is about the memory of a
-    /// process, which can be made to answer never.
+    /// Opens a file and calls `act` on it. For files on the memory of a process this happens in another
+    /// thread, because such a read may block forever.
     pub(crate) fn with_file<T: Send + 'static>(
         &self,
         relative: &Path,
@@ -114,7 +114,7 @@ impl Root {
         }
         let path = self.path(relative);
         if !self.is_live() {
-            // A captured host may be anybody's: its links stay inside of it.
+            // A captured host is untrusted, so its links stay inside it.
             return act(&Inside::new(&self.dir, None)?.open(relative)?);
         }
         if is_of_memory(relative) {
@@ -127,13 +127,13 @@ impl Root {
         }
     }
 
-    /// A file as a fact: absent where it does not exist, unreadable with the reason otherwise.
-    /// Bytes that are not UTF-8 are replaced: names of processes and files may hold any.
+    /// Returns a file as a fact: absent if it does not exist, unreadable with the reason otherwise.
+    /// Replaces bytes that are not UTF-8, because names of processes and files may hold any.
     pub fn read(&self, relative: impl AsRef<Path>) -> Fact<String> {
         self.bytes(relative).map(text_of)
     }
 
-    /// The bytes of a file as a fact.
+    /// Returns the bytes of a file as a fact.
     pub fn bytes(&self, relative: impl AsRef<Path>) -> Fact<Vec<u8>> {
         let relative = relative.as_ref();
         self.fact(relative, self.read_bytes(relative))
@@ -146,7 +146,7 @@ impl Root {
         }
     }
 
-    /// A file read and parsed line by line, never as a whole in memory.
+    /// Parses a file line by line, without holding the whole file in memory.
     pub fn parse_lines<T: Send + 'static>(
         &self,
         relative: impl AsRef<Path>,
@@ -169,10 +169,10 @@ impl Root {
         }
     }
 
-    /// Files as a process sees them, opened with its rights: its own root, where that is another.
+    /// Opens files as a process sees them, with its rights and below its root, which may differ.
     ///
     /// # Errors
-    /// Where its root cannot be looked at.
+    /// If its root cannot be opened.
     pub fn as_process_sees(&self, pid: Pid, rights: Rights) -> std::io::Result<Theirs> {
         let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
         let top = format!("{pid}/root");
@@ -186,10 +186,10 @@ impl Root {
         self.theirs(&folder, rights)
     }
 
-    /// Files of the host that a user controls, opened with that user's rights.
+    /// Opens files of the host that a user controls, with that user's rights.
     ///
     /// # Errors
-    /// Where the root cannot be looked at.
+    /// If the root cannot be opened.
     pub fn as_user_sees(&self, rights: Rights) -> std::io::Result<Theirs> {
         self.theirs(&self.dir, rights)
     }
@@ -212,7 +212,7 @@ impl Root {
             .and_then(|text| self.parsed(relative, parser(&text)))
     }
 
-    /// The names in a folder, sorted; absent where the folder does not exist.
+    /// Returns the sorted names in a folder. Absent if the folder does not exist.
     pub fn list(&self, relative: impl AsRef<Path>) -> Fact<Vec<String>> {
         let relative = relative.as_ref();
         if let Some(kind) = self.faults.get(relative) {
@@ -228,20 +228,20 @@ impl Root {
         self.fact(relative, listed).map(sorted)
     }
 
-    /// What a failed read says: not there, or not readable and why.
+    /// Converts a failed read: the file is absent, or unreadable with the reason.
     fn unread<T>(&self, relative: &Path, e: &std::io::Error) -> Fact<T> {
         match e.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Fact::Absent,
-            // The files of a process that ends meanwhile answer ESRCH (proc(5)): it is not there any more.
+            // Files of a process that exits meanwhile answer ESRCH (proc(5)), so it is absent.
             _ if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Fact::Absent,
             _ => Fact::Unreadable(ReadError::io(self.path(relative), e)),
         }
     }
 }
 
-/// Files that an unprivileged user controls: a server's configuration and what it includes, the map of
-/// a program's own code. Links stay inside the root of whoever it is, the user's rights decide, and
-/// sizes are limited ([`hugeleaf_sys::Inside`]).
+/// Files that an unprivileged user controls: a server's configuration with its includes, the symbol map of
+/// JIT-compiled code. Links stay inside that user's root, the user's rights apply, and sizes are limited
+/// ([`hugeleaf_sys::Inside`]).
 #[derive(Debug)]
 pub struct Theirs {
     root: Root,
@@ -249,7 +249,7 @@ pub struct Theirs {
 }
 
 impl Theirs {
-    /// A file, by its absolute path, of at most `most` bytes.
+    /// Returns a file, by its absolute path, of at most `most` bytes.
     pub fn read_at_most(&self, path: &Path, most: Bytes) -> Fact<String> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         if let Some(kind) = self.root.faults.get(relative) {
@@ -259,45 +259,45 @@ impl Theirs {
         self.root.fact(relative, read).map(text_of)
     }
 
-    /// The first 8M of a regular file, by its absolute path, to be read line by line.
+    /// Opens the first 8M of a regular file, by its absolute path, for reading by line.
     pub fn lines(&self, path: &Path) -> Option<impl BufRead + use<>> {
         use std::io::Read;
         let file = self.open(path)?;
         Some(BufReader::new(file.take(LARGEST_OF_OTHERS.get())))
     }
 
-    /// A file, by its absolute path, of at most 8M.
+    /// Returns a file, by its absolute path, of at most 8M.
     pub fn read(&self, path: &Path) -> Fact<String> {
         self.read_at_most(path, LARGEST_OF_OTHERS)
     }
 
-    /// A regular file, for what is too large to be read whole.
+    /// Opens a regular file that is too large to be read whole.
     pub fn open(&self, path: &Path) -> Option<File> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let is_readable = !self.root.faults.contains_key(relative);
         is_readable.then(|| self.inside.open(path).ok()).flatten()
     }
 
-    /// The names in a folder, sorted; more than `most` are an error that says so.
+    /// Returns the sorted names in a folder. More than `most` names are an error.
     pub fn list(&self, path: &Path, most: usize) -> Fact<Vec<String>> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let listed = self.inside.list(path, most);
         self.root.fact(relative, listed).map(sorted)
     }
 
-    /// Who owns what is at a path; `None` where nothing is.
+    /// Returns the owner (uid, gid) of a path. `None` if it does not exist.
     pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
         self.inside.owner(path).ok()
     }
 }
 
-/// Whether the kernel itself makes this file: a regular one, and none that blocks.
+/// True if the kernel itself makes this file. Such a file is regular and never blocks.
 fn is_of_kernel(relative: &Path) -> bool {
     relative.starts_with("proc") || relative.starts_with("sys")
 }
 
-/// Whether the kernel takes the lock on another process's memory to open or read this file. This one's
-/// own is never waited for, and a program that the library is part of gets no thread of it.
+/// True if opening or reading this file takes the lock on another process's memory. Reads of `self` never
+/// wait for it, so a program that links the library gets no extra thread.
 fn is_of_memory(relative: &Path) -> bool {
     let mut parts = relative.iter().filter_map(|part| part.to_str());
     let is_process = parts.next() == Some("proc")
@@ -369,7 +369,7 @@ mod tests {
         while !has_ended(root.read(file_of(pid, "stat"))) {
             std::thread::yield_now();
         }
-        // Its entry stands until it is waited for, and this file says ESRCH.
+        // The zombie's entry exists until it is waited for, and this file answers ESRCH.
         assert!(root.bytes(file_of(pid, "status")).known().is_some());
         assert_eq!(root.bytes(file_of(pid, "smaps_rollup")), Fact::Absent);
         ended.wait().unwrap();

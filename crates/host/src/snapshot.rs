@@ -1,4 +1,4 @@
-//! From a target on the command line to the processes it means.
+//! Resolves a target on the command line to processes.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +24,16 @@ pub enum Target {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Not a target at all.
+    /// The text is not a valid target.
     #[error("'{text}' is not a PID, a name, a unit, a cgroup or tree:PID")]
     Malformed { text: String },
     #[error("no process matches '{text}'")]
     Nobody {
         text: String,
-        /// Whether `/proc` hides the processes of other users.
+        /// True if `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
-    /// A name of programs that have nothing to do with one another.
+    /// The name matches several unrelated process trees.
     #[error("'{text}' is the name of {} unrelated process trees: {}", trees.len(), in_words(trees))]
     Several {
         text: String,
@@ -43,7 +43,7 @@ pub enum TargetError {
     Process(#[from] ProcessError),
 }
 
-/// Processes that a target means, and that descend from the first of them.
+/// The matching processes that descend from the first of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessTree {
     pub first: Pid,
@@ -53,7 +53,7 @@ pub struct ProcessTree {
     pub pids: Vec<Pid>,
 }
 
-/// A command line is named by its beginning.
+/// Maximum number of characters of a command line in a message.
 const BEGINNING: usize = 60;
 
 fn in_words(trees: &[ProcessTree]) -> String {
@@ -72,26 +72,26 @@ fn in_words(trees: &[ProcessTree]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The processes that a target means; [`Target::resolve`] alone makes one.
+/// The processes of a target. Only [`Target::resolve`] creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     text: String,
-    /// Several only of a name.
+    /// Has more than one entry only for a name.
     trees: Vec<ProcessTree>,
 }
 
 impl Resolved {
-    /// All of them, ids ascending: for who only looks.
+    /// Returns all processes, ids ascending, for callers that only read.
     pub fn all(self) -> Vec<Pid> {
         let mut pids: Vec<Pid> = self.trees.into_iter().flat_map(|tree| tree.pids).collect();
         pids.sort_unstable();
         pids
     }
 
-    /// The same where they are one process tree: for who changes something.
+    /// Returns all processes if they are one process tree, for callers that change something.
     ///
     /// # Errors
-    /// [`TargetError::Several`], which lists them.
+    /// [`TargetError::Several`], which lists the trees.
     pub fn one(self) -> Result<Vec<Pid>, TargetError> {
         match self.trees.len() {
             0 | 1 => Ok(self.all()),
@@ -106,7 +106,7 @@ impl Resolved {
 impl std::str::FromStr for Target {
     type Err = TargetError;
 
-    /// Reads `1234`, `postgres`, `postgresql.service`, `/system.slice/x.service` or `tree:1234`.
+    /// Parses `1234`, `postgres`, `postgresql.service`, `/system.slice/x.service` or `tree:1234`.
     fn from_str(text: &str) -> Result<Target, TargetError> {
         let malformed = || TargetError::Malformed {
             text: text.to_owned(),
@@ -145,16 +145,16 @@ impl std::fmt::Display for Target {
 }
 
 impl Target {
-    /// The processes that it means, this program itself left out. A zombie or a kernel thread is found only when named
-    /// by its id.
+    /// Returns the matching processes, without this program itself. A zombie or a kernel thread is found only by its
+    /// id.
     ///
     /// # Errors
-    /// [`TargetError`] where nobody answers to it.
+    /// [`TargetError`] if no process matches.
     pub fn resolve(&self, root: &Root) -> Result<Resolved, TargetError> {
         let matching = |wanted: &dyn Fn(&Process) -> bool| living(root).filter(wanted).collect();
         let found: Vec<Process> = match self {
             Target::Pid(pid) | Target::Tree(pid) => {
-                // One process is asked for: say what is wrong with that one.
+                // The error must refer to the one requested process.
                 process::identity(root, *pid)?;
                 let pids = match self {
                     Target::Tree(_) => descendants(root, *pid),
@@ -165,7 +165,7 @@ impl Target {
             Target::Name(name) => matching(&|p| is_named(p, name)),
             Target::Unit(unit) => matching(&|p| p.is_in_unit(unit)),
             Target::Cgroup(path) => {
-                // Written with or without the mount point of the hierarchy.
+                // The path may include the mount point of the hierarchy.
                 let path = path.trim_end_matches('/');
                 matching(&|p| {
                     p.cgroup.as_deref().is_some_and(|c| {
@@ -205,7 +205,7 @@ impl Target {
     }
 }
 
-/// `found` in trees: each process is in that of its highest ancestor among them, whoever stands between.
+/// Groups `found` into trees. Each process is in the tree of its highest ancestor in `found`.
 fn trees(found: &[Process], all: &[Process]) -> Vec<ProcessTree> {
     let parents: BTreeMap<Pid, Pid> = all.iter().chain(found).map(|p| (p.pid, p.parent)).collect();
     let mut trees: BTreeMap<Pid, ProcessTree> = BTreeMap::new();
@@ -231,13 +231,13 @@ fn trees(found: &[Process], all: &[Process]) -> Vec<ProcessTree> {
     trees.into_values().collect()
 }
 
-/// By the kernel's name (cut to 15 characters), or by the last part of the program's path.
+/// True if the kernel's name (cut to 15 characters) or the last part of the program's path matches.
 fn is_named(process: &Process, name: &str) -> bool {
     let program = process.command_line.split(' ').next().unwrap_or("");
     process.name == name || program.rsplit('/').next() == Some(name)
 }
 
-/// Every process with memory of its own but this program itself, ids ascending.
+/// Iterates over all processes with memory of their own except this program, ids ascending.
 pub(crate) fn living(root: &Root) -> impl Iterator<Item = Process> {
     let own = root.is_live().then(own_pid);
     all_pids(root)
@@ -247,7 +247,7 @@ pub(crate) fn living(root: &Root) -> impl Iterator<Item = Process> {
         .filter(|p| p.kind == ProcessKind::User)
 }
 
-/// A process and all that descend from it and have memory of their own, ids ascending.
+/// Returns a process and its descendants that have memory of their own, ids ascending.
 fn descendants(root: &Root, top: Pid) -> Vec<Pid> {
     let all: Vec<Process> = all_pids(root)
         .into_iter()
@@ -257,7 +257,7 @@ fn descendants(root: &Root, top: Pid) -> Vec<Pid> {
     let mut at = 0;
     while at < tree.len() {
         let parent = tree[at];
-        // A chain of parents cannot loop, but ids read at different times may: take each once.
+        // A chain of parents cannot loop, but ids read at different times may. Each is taken once.
         for p in all
             .iter()
             .filter(|p| p.parent == parent && p.kind == ProcessKind::User)
@@ -274,9 +274,8 @@ fn descendants(root: &Root, top: Pid) -> Vec<Pid> {
     tree
 }
 
-/// The ids of all processes that `/proc` shows, ascending.
-/// Tells whether this process is in the PID namespace of the host: in another one, processes may be invisible.
-/// Unknown where the link cannot be read.
+/// Returns true if this process is in the host's PID namespace. In another one, processes may be invisible. `None` if
+/// the link cannot be read.
 pub fn is_in_host_pid_namespace(root: &Root) -> Option<bool> {
     /// The first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
     const FIRST: &str = "pid:[4026531836]";
@@ -284,6 +283,7 @@ pub fn is_in_host_pid_namespace(root: &Root) -> Option<bool> {
     Some(own.as_os_str() == FIRST)
 }
 
+/// Returns the ids of all processes that `/proc` shows, ascending.
 pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
     let names = root.list("proc").or_default();
     let mut pids: Vec<Pid> = names
@@ -294,7 +294,7 @@ pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
     pids
 }
 
-/// Whether `/proc` is mounted so that it hides processes of other users (proc(5), hidepid).
+/// True if `/proc` is mounted so that it hides processes of other users (proc(5), hidepid).
 pub(crate) fn hides_processes(root: &Root) -> bool {
     let mounts = root.read("proc/self/mounts").or_default();
     mounts.lines().any(hides)
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn this_very_tree_is_found() {
         let root = Root::live();
-        // This process is left out; its parent is in the tree of its parent.
+        // This process is left out. Its parent is in the parent's own tree.
         let parent = process::read_basics(&root, own_pid()).unwrap().parent;
         if parent.0 > 0 {
             let tree = Target::Tree(parent).resolve(&root).unwrap().all();
@@ -347,7 +347,7 @@ mod tests {
         assert!(matches!(nobody, Err(TargetError::Nobody { .. })));
     }
 
-    /// Two servers with workers, one of them by way of a shell, a session of an ordinary user, and a circle.
+    /// Tests two servers with workers, one of them started by a shell, a user session, and a circle.
     #[test]
     fn a_name_is_of_as_many_trees_as_have_nothing_to_do_with_one_another() {
         let process = |pid, parent, name: &str| Process {

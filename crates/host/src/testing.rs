@@ -2,7 +2,7 @@
 
 use crate::root::Root;
 
-/// A host of these files, by path and text; gone with the folder.
+/// Makes a host of these files, by path and text. Dropping the folder removes it.
 pub fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {

@@ -6,8 +6,8 @@ use hugeleaf_units::{Bytes, PageKind, Range};
 
 use crate::model::{Held, Host, Process, Segment};
 
-/// What a host's processes hold in all, by page size, each page once: by the kernel's own
-/// counters (`/proc/meminfo` and the pools), not by adding up processes.
+/// Returns the memory of a host's processes by page size, each page once. Uses the kernel's own counters
+/// (`/proc/meminfo` and the pools), not the sum over processes.
 pub fn of_host(host: &Host) -> Vec<Held> {
     let m = &host.memory;
     let known = |f: &crate::Fact<Bytes>| f.get().unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn of_host(host: &Host) -> Vec<Held> {
     table
 }
 
-/// What some processes hold together, by page size, from their segments, each page once (see
+/// Returns the memory of some processes together, by page size, from their segments, each page once (see
 /// [`counted`]).
 pub fn of_processes(processes: &[Process]) -> Vec<Held> {
     let all: Vec<&Process> = processes.iter().collect();
@@ -47,25 +47,24 @@ pub fn of_processes(processes: &[Process]) -> Vec<Held> {
     table
 }
 
-/// What of a segment is counted where its processes are looked at together.
+/// The counted part of a segment if its processes are summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// Of its resident bytes.
+    /// Counted resident bytes.
     pub resident: Bytes,
-    /// Of its bytes in swap.
+    /// Counted bytes in swap.
     pub swapped: Bytes,
 }
 
-/// The one account of sharing: how much of each segment of some processes counts, so that a page that
-/// several of them map, or that one maps at several addresses, counts once. One entry a process and
-/// segment, in their order.
+/// Returns the counted part of each segment of some processes. A page that several of them map, or that
+/// one maps at several addresses, counts once. One entry per process and segment, in their order.
 ///
-/// The kernel says of a segment how much of it is mapped elsewhere too (`Shared_*`), and its proportional
-/// share (`Pss`: a page that `m` map counts an `m`-th in each; proc(5)). Of `k` views of the same memory
-/// that are looked at, shared pages count an `m`-th each where all `m` are among the `k`, and a `k`-th
-/// where somebody else maps them too: that is never less than the share, and each page once. Of
-/// hugetlb pages `Pss` tells nothing: there the largest shared view counts. The view that holds most
-/// counts in full; the rest of what there is counts in the others.
+/// The kernel reports the part of a segment that is mapped elsewhere too (`Shared_*`), and its
+/// proportional share (`Pss`: a page mapped `m` times counts 1/`m` in each; proc(5)). Take `k` views of
+/// the same memory here. A shared page counts 1/`m` in each if all `m` mappings are among the `k`, and
+/// 1/`k` if it has others too. That is never less than the share, and each page counts once. For hugetlb
+/// pages `Pss` reports nothing, so the largest shared view counts. The view with the most memory counts
+/// in full, and the rest is divided among the others.
 pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
     let mut counts: Vec<Vec<Counted>> = processes
         .iter()
@@ -86,7 +85,7 @@ pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
     counts
 }
 
-/// The length of ranges, what is in several of them once.
+/// Returns the total length of ranges. Overlaps count once.
 pub fn once(mut ranges: Vec<Range>) -> Bytes {
     ranges.sort_unstable_by_key(|range| range.start());
     let (mut sum, mut end) = (Bytes::ZERO, 0);
@@ -97,18 +96,18 @@ pub fn once(mut ranges: Vec<Range>) -> Bytes {
     sum
 }
 
-/// A segment as a view of memory that others may see too.
+/// A segment as a view of memory that other segments may map too.
 #[derive(Debug, Clone, Copy)]
 struct View<'a> {
     at: (usize, usize),
     segment: &'a Segment,
-    /// Where in the object; of private anonymous memory the address, which is the same since fork.
+    /// Offset in the object. The address for private anonymous memory, which stays the same after fork.
     start: u64,
     end: u64,
 }
 
-/// Device and inode; zeroes for private anonymous memory. Parts of a file that are mapped privately are
-/// spaces of their own: a library's parts overlap by a page at their ends, and are not the same memory.
+/// Device and inode, and zeroes for private anonymous memory. Each private mapping of a file part is a
+/// space of its own. A library's parts overlap by a page at their ends, but are not the same memory.
 type Space = ((u32, u32, u64), Option<u64>);
 
 fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
@@ -133,7 +132,7 @@ fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
     spaces
 }
 
-/// Views that overlap, directly or through others, of views in order of their starts.
+/// Groups views, sorted by start, that overlap directly or through others.
 fn groups<'a, 'b>(views: &'b [View<'a>]) -> Vec<&'b [View<'a>]> {
     let (mut groups, mut from, mut end) = (Vec::new(), 0, 0);
     for (i, view) in views.iter().enumerate() {
@@ -147,7 +146,7 @@ fn groups<'a, 'b>(views: &'b [View<'a>]) -> Vec<&'b [View<'a>]> {
     groups
 }
 
-/// The largest number of views that show one and the same byte.
+/// Returns the maximum number of views that contain the same byte.
 fn depth(group: &[View<'_>]) -> u64 {
     let starts = group.iter().map(|v| (v.start, 1));
     let ends = group.iter().map(|v| (v.end, -1));
@@ -178,7 +177,7 @@ impl View<'_> {
         self.resident() - Held::on_base(&self.segment.by_page_size)
     }
 
-    /// What counts here of pages that are mapped elsewhere too.
+    /// Returns the counted part of pages that are mapped elsewhere too.
     fn common_share(&self, views: u64) -> Bytes {
         let proportional = self.segment.pss - self.own();
         proportional
@@ -188,7 +187,7 @@ impl View<'_> {
 
     fn swapped_share(&self, views: u64) -> Bytes {
         let swapped = self.segment.swapped;
-        // The kernel shares out no shared memory that is in swap.
+        // The kernel reports no proportional share of swapped shared memory.
         self.segment
             .swapped_pss
             .max(Bytes(swapped.get() / views))
@@ -196,7 +195,7 @@ impl View<'_> {
     }
 }
 
-/// How many resident bytes count of each view of a group.
+/// Returns the counted resident bytes of each view of a group.
 fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
     let is_pool = group.iter().any(|v| v.segment.asked.hugetlb.is_some());
     let common = match is_pool {
@@ -216,7 +215,7 @@ fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
     let others = || group.iter().enumerate().filter(|(i, _)| *i != holder);
     let own_of_others: Bytes = others().map(|(_, v)| v.own()).sum();
     let common_of_others: Bytes = others().map(|(_, v)| v.common()).sum();
-    // What is somebody's own counts first, then a part of what is shared.
+    // Private memory counts first, then a part of the shared memory.
     let of_own = rest.min(own_of_others);
     let of_common = rest - of_own;
     let share = |(i, view): (usize, &View<'_>)| match i == holder {
@@ -229,8 +228,8 @@ fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
     group.iter().enumerate().map(share).collect()
 }
 
-/// So many bytes of a segment, by page size. What a process has to itself of private memory is on the
-/// smallest pages first: what was written since fork was copied page by page.
+/// Divides the counted bytes of a segment by page size. Private memory counts from the smallest pages up,
+/// because pages written since fork were copied one by one.
 fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
     let mut left = counted;
     let mut table = Vec::new();
@@ -259,7 +258,7 @@ mod tests {
         PageSize::new(Bytes(PAGE)).unwrap()
     }
 
-    /// A segment from page `start` on, of which each page is in so many mappings; 0 is not resident.
+    /// Makes a segment from page `start`, with the number of mappings of each page. 0 is not resident.
     fn segment(start: u64, mappings: &[u64]) -> Segment {
         let bytes = |n: usize| Bytes(n as u64 * PAGE);
         let resident: Vec<u64> = mappings.iter().copied().filter(|n| *n > 0).collect();
@@ -319,11 +318,11 @@ mod tests {
         };
         let alone = process(vec![view(1000), view(2000), view(3000)]);
         assert_eq!(total(std::slice::from_ref(&alone)), Bytes(100 * PAGE));
-        // Who else attaches it takes nothing away.
+        // A process outside does not reduce the total.
         let mut outside = alone.clone();
         outside.segments.truncate(1);
         assert_eq!(total(&[outside]), Bytes(100 * PAGE));
-        // Two that map neighbouring parts of it share nothing.
+        // Two mappings of neighbouring parts share nothing.
         let (mut low, mut high) = (segment(0, &[1; 50]), segment(0, &[1; 50]));
         (low.object, high.object, high.offset) = ((0, 1, 9), (0, 1, 9), 50 * PAGE);
         assert_eq!(
@@ -332,7 +331,7 @@ mod tests {
         );
     }
 
-    /// A library is mapped in parts that overlap by a page, and by many processes that are not looked at.
+    /// A library is mapped in parts that overlap by a page, and by many processes that are not included.
     #[test]
     fn parts_of_a_file_that_others_map_too_count_in_full() {
         let part = |offset: u64, pages: usize| {
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!(total(&[one.clone(), one]), Bytes(115 * PAGE));
     }
 
-    /// Of hugetlb pages the kernel tells no proportional share.
+    /// The kernel reports no proportional share of hugetlb pages.
     #[test]
     fn pool_pages_of_a_forked_tree_count_once() {
         let pool = |shared: usize, own: usize| {
@@ -378,8 +377,8 @@ mod tests {
     }
 
     proptest! {
-        /// Pages of a family: each process has each page from the parent, has written to it since, or has
-        /// given it back. What counts is the number of pages there are.
+        /// Checks a forked family. Each process has each page from the parent, has written to it since,
+        /// or has freed it. The total is the number of existing pages.
         #[test]
         fn each_page_of_a_forked_tree_counts_once(
             tree in prop::collection::vec(prop::collection::vec(0u8..3, 40), 1..9),
@@ -392,7 +391,7 @@ mod tests {
                     1 => sharers(at),
                     _ => 1,
                 }).collect();
-                // A mapping that grew at its end after fork is the same memory still.
+                // A mapping that grew at its end after fork is still the same memory.
                 let grown = [mappings, vec![1; usize::try_from(moved[n]).unwrap()]].concat();
                 process(vec![segment(100, &grown)])
             };
@@ -401,7 +400,7 @@ mod tests {
             let own = tree.iter().flatten().filter(|state| **state == 2).count() as u64;
             let grown: u64 = moved[..tree.len()].iter().sum();
             let truth = (once + own + grown) * PAGE;
-            // The kernel rounds each share down: less than a byte a page and sharer.
+            // The kernel rounds each share down by less than a byte per page and sharer.
             let got = total(&processes).get();
             prop_assert!(got <= truth && got + 9 * 40 * 9 >= truth, "{got} of {truth}");
             let all: Vec<&Process> = processes.iter().collect();

@@ -1,9 +1,9 @@
-//! Looks at the same host again and again, for views and daemons that go on: one small file a process each time, and
-//! a closer look, which walks page tables, only for those that a caller names.
+//! Scans a host repeatedly, for views and daemons. A scan reads one small file per process. A page-table walk is
+//! done only for processes that a caller names.
 //!
-//! What `snapshot` and `process` read is exact and costs milliseconds a process; this costs about
-//! twenty microseconds. Processes that were forked from one another without an execve are one [`Program`]: they
-//! share memory, and it is moved together.
+//! `snapshot` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per
+//! process. Processes forked from one another without an execve are one [`Program`]. They share memory, and are
+//! promoted together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,16 +24,16 @@ use crate::snapshot::all_pids;
 use crate::system::counters::read_uptime;
 use crate::totals::once;
 
-/// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
+/// Number of scans after which a kernel thread is read again, because its id may have been reused.
 const KERNEL_THREADS_EVERY: u32 = 12;
-/// The longest beginning of a command line that is looked at for the program's name.
+/// Maximum length of a command line that is read for the program's name.
 const COMMAND: Bytes = Bytes::from_kib(4);
 
-/// What is remembered from one look to the next.
+/// State kept from one scan to the next.
 #[derive(Debug, Default)]
 pub struct Watch {
     known: BTreeMap<Pid, Known>,
-    /// When the last look was, since boot.
+    /// Time of the last scan, since boot.
     at: Option<Duration>,
     looks: u32,
 }
@@ -42,34 +42,34 @@ pub struct Watch {
 struct Known {
     stat: Stat,
     resident: Bytes,
-    /// Processor time up to the look before, in ticks; `None` at the first.
+    /// Processor time up to the previous scan, in ticks. `None` at the first.
     before: Option<u64>,
     about: Option<Arc<About>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// Its first process: one whose parent runs another program.
+    /// Its first process, whose parent runs another program.
     pub leader: Pid,
-    /// When that one started, in clock ticks since boot.
+    /// Start time of the leader, in clock ticks since boot.
     pub start_ticks: u64,
     pub pids: Vec<Pid>,
-    /// Name of the command (`comm`) of the first one.
+    /// Name of the leader's command (`comm`).
     pub name: String,
     pub age: Duration,
-    /// How much of one processor it used since the look before; `None` at its first look.
+    /// Share of one processor used since the previous scan. `None` at its first scan.
     pub cpu: Option<f64>,
-    /// What its processes have resident, added up: what they share counts in each.
+    /// Resident memory summed over its processes. Shared memory counts in each.
     pub resident: Bytes,
     pub threads: u64,
-    /// Whose it is; `None` of programs smaller than the look asked for.
+    /// Owner and names. `None` for programs smaller than the requested minimum.
     pub about: Option<Arc<About>>,
 }
 
-/// What does not change while a program runs.
+/// Properties that do not change while a program runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// The last part of the first argument, where that is not the name of the command.
+    /// The last part of the first argument, if it differs from the name of the command.
     pub program_name: Option<String>,
     pub cgroup: Option<String>,
     pub unit: Option<String>,
@@ -77,11 +77,11 @@ pub struct About {
 }
 
 impl Watch {
-    /// Looks once: the programs of this host, and the time since boot; `page` is the host's base page. What takes more than one file a process
-    /// is read of those that have at least `least` resident.
+    /// Scans once, and returns the programs of this host and the time since boot. `page` is the host's base page
+    /// size. Only programs with at least `least` resident are read from more than one file.
     ///
     /// # Errors
-    /// Where `/proc/uptime` cannot be read: then nothing can be.
+    /// If `/proc/uptime` cannot be read, since no rate can be computed without it.
     pub fn look(
         &mut self,
         root: &Root,
@@ -89,7 +89,7 @@ impl Watch {
         least: Bytes,
     ) -> Result<(Vec<Program>, Duration), ReadError> {
         let now = match since_boot(root) {
-            // A captured host need not say: nothing passes there.
+            // A captured host may lack it, and no time passes there.
             Err(_) if !root.is_live() => Duration::ZERO,
             now => now?,
         };
@@ -104,7 +104,7 @@ impl Watch {
                 self.known.extend(before.remove_entry(&pid));
                 continue;
             }
-            // One that ended between the two is nobody.
+            // A process that ended meanwhile is skipped.
             let Fact::Known(stat) = root.parse(file_of(pid, "stat"), parse_stat) else {
                 continue;
             };
@@ -164,11 +164,10 @@ impl Watch {
         programs
     }
 
-    /// The oldest ancestor that runs the same program at the same addresses: it forked, and nobody has called
-    /// execve since.
+    /// Returns the oldest ancestor that runs the same program at the same addresses, so all were forked without an execve.
     fn leader_of(&self, pid: Pid) -> Pid {
         let mut leader = pid;
-        // Ids that were read at different times could form a circle; no chain is longer than there are processes.
+        // Ids that were read at different times could form a circle. The number of processes bounds a chain.
         for _ in 0..self.known.len() {
             let child = &self.known[&leader].stat;
             let parent = Pid(child.parent);
@@ -181,8 +180,8 @@ impl Watch {
     }
 }
 
-/// Whether a child still runs what its parent does. To who may not read addresses the kernel says 1 or 0 (`do_task_stat`,
-/// fs/proc/array.c), which tells nothing.
+/// True if a child still runs its parent's program. If a reader may not see addresses, the kernel reports 1 or 0 (`do_task_stat`,
+/// fs/proc/array.c), which identifies nothing.
 fn is_fork(parent: &Stat, child: &Stat) -> bool {
     child.image[0] > 1 && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
 }
@@ -206,17 +205,17 @@ impl Known {
         }
     }
 
-    /// Processor time since the look before, in ticks.
+    /// Returns the processor time since the previous scan, in ticks.
     fn used(&self) -> Option<u64> {
         let now = self.stat.user_ticks + self.stat.system_ticks;
         Some(now.saturating_sub(self.before?))
     }
 }
 
-/// The time since this host was started, suspended time included (`/proc/uptime`): it never goes back.
+/// Returns the time since this host was booted, suspended time included (`/proc/uptime`). It never decreases.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
     match read_uptime(root) {
         Fact::Known(time) => Ok(time),
@@ -245,43 +244,43 @@ fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
     })
 }
 
-/// What a closer look at a program finds. What its processes share counts once.
+/// Memory of a program, from a page-table walk. Memory that its processes share counts once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holding {
-    /// Anonymous and shared memory that could be on huge pages and is on smaller ones.
+    /// Anonymous and shared memory on base pages that could be on huge pages.
     pub small: Bytes,
     /// Memory on huge pages, of THP and of pools.
     pub large: Bytes,
-    /// Its page tables, of all its processes.
+    /// Page tables of all its processes.
     pub page_tables: Bytes,
-    /// Whether THP is switched off for its first process (`THP_enabled: 0`).
+    /// True if THP is disabled for its first process (`THP_enabled: 0`).
     pub thp_disabled: bool,
-    /// True while a process that was forked from the first one writes its memory out: see `is_save`.
+    /// True while a process forked from the first one saves its memory: see `is_save`.
     pub saving: bool,
-    /// What the nearest memory limit of its cgroups leaves, page cache given up; `None` without a limit.
+    /// Room below the tightest memory limit of its cgroups, if page cache is reclaimed. `None` without a limit.
     pub room: Option<Bytes>,
-    /// Device, inode and time of change of the program file of the first process.
+    /// Device, inode and modification time of the program file of the first process.
     pub file: Option<(u64, u64, i64)>,
 }
 
-/// So much private memory makes a fork a save.
+/// Minimum private memory of a program whose fork may be a save.
 const SAVE: Bytes = Bytes::from_mib(64);
-/// A save is over by then.
+/// Maximum duration of a save.
 const LONGEST_SAVE: Duration = Duration::from_secs(3600);
 
-/// A process of a program, as far as it tells who saves.
+/// Facts of a process that decide if it saves.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kin {
     age: Duration,
     /// Its private memory.
     anon: Bytes,
-    /// Part of that which others have too, since a fork.
+    /// The part of it that is shared since a fork.
     common: Bytes,
 }
 
-/// Returns true where one of the processes that were forked from the first one writes its memory out, as Redis does: it alone of them
-/// holds at least half as much private memory as the first one, shares some of it still, and came late. Workers of a
-/// server are several, or have been there for most of its life.
+/// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at
+/// least half as much private memory as the first one, still shares some of it, and started late. Workers of a
+/// server are several, or have existed for most of its life.
 fn is_save(first: &Kin, forked: &[Kin]) -> bool {
     let holds = |kin: &&Kin| kin.anon >= Bytes(first.anon.get() / 2);
     let mut holders = forked.iter().filter(holds);
@@ -295,7 +294,7 @@ fn is_save(first: &Kin, forked: &[Kin]) -> bool {
 /// Walks the memory of a program's processes.
 ///
 /// # Errors
-/// Why the first process's memory cannot be read; one that ended is [`Fact::Absent`] there.
+/// The reason why the first process's memory cannot be read. [`Fact::Absent`] if it has ended.
 pub fn look_closer(
     root: &Root,
     kernel: &Kernel,
@@ -322,14 +321,13 @@ pub fn look_closer(
     };
     let mut all = vec![(leader, first)];
     for pid in pids.iter().filter(|pid| **pid != leader) {
-        // One that ended between two files.
+        // A process that ended meanwhile is skipped.
         if let Fact::Known(status) = status(*pid) {
             holding.page_tables += status.page_tables.unwrap_or_default();
             all.push((*pid, status));
         }
     }
-    // Shared memory is walked in one process: the one that has touched most of it. A server's first process
-    // often has hardly touched any.
+    // Shared memory is walked in the process that has touched most of it. A server's first process often has touched hardly any.
     all.sort_by_key(|(pid, status)| (Reverse(status.resident_shmem), *pid));
     let mut walk = Walk {
         root,
@@ -385,7 +383,7 @@ fn age_of(root: &Root, pid: Pid, now: Duration) -> Duration {
 
 type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 
-/// Ranges of memory by what they are on.
+/// Memory ranges by page size.
 #[derive(Default)]
 struct Sizes {
     small: Vec<Range>,
@@ -397,7 +395,7 @@ struct Sizes {
 struct Found {
     small: Bytes,
     large: Bytes,
-    /// Memory that others have too, since a fork; in neither of the two.
+    /// Memory shared since a fork, which is in neither of the two.
     common: Bytes,
 }
 
@@ -409,7 +407,7 @@ struct Walk<'a> {
     detail: ScanDetail,
     /// Shared objects, each by the first process that has it.
     objects: Objects,
-    /// Private memory that several processes have since a fork: at the same addresses, where it counts once.
+    /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
     common: Sizes,
 }
 
@@ -436,7 +434,7 @@ impl Walk<'_> {
             };
             let pages = kernel.page_map(&pagemap, map.range, detail);
             let Some(pages) = pages.ok().filter(|pages| pages.huge_known) else {
-                // A kernel before PAGEMAP_SCAN.
+                // The kernel is older than PAGEMAP_SCAN.
                 return by_smaps(root, pid, self.pmd, &mut self.objects);
             };
             for run in pages.runs {
@@ -470,7 +468,7 @@ impl Walk<'_> {
     }
 }
 
-/// Anonymous memory, and shared memory with no file behind it, where a huge page fits in.
+/// True for anonymous memory, and for shared memory without a file, that has room for a huge page.
 fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     let (start, end) = (map.range.start(), map.range.end());
     let size = pmd.bytes().get();
@@ -478,8 +476,8 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
         .checked_next_multiple_of(size)
         .is_some_and(|at| at.saturating_add(size) <= end);
     let is_memory = match map.shared {
-        // Devices without a driver of their own (major 0) are those of shared memory and of file systems that
-        // are kept by name; what is on a disk has another.
+        // Devices without a driver (major 0) are those of shared memory and of file systems without a disk. File systems on a disk have
+        // another.
         true => map.object.0 == 0 && map.object.2 != 0,
         false => map.object.2 == 0,
     };
@@ -503,7 +501,7 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
                 *sum = (sum.0 + small, sum.1 + large);
             }
             true => {}
-            // Memory that others have too counts by the kernel's shares.
+            // Shared memory counts by the kernel's shares.
             false => {
                 found.small += small.scaled(counts.pss, counts.resident);
                 found.large += large.scaled(counts.pss, counts.resident);
@@ -539,7 +537,7 @@ mod tests {
                 .as_ref()
                 .is_some_and(|a| a.uid == hugeleaf_sys::effective_uid())
         );
-        // Something to count.
+        // Uses processor time.
         let mut x = 1u64;
         while since_boot(&root).unwrap() < first + Duration::from_millis(300) {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -576,7 +574,7 @@ mod tests {
         assert!(after.file.is_some());
     }
 
-    /// Redis that saves; servers that forked their workers at once, later, and one only.
+    /// Tests Redis during a save, and servers that fork workers at start, later, or just one.
     #[test]
     fn a_save_is_told_from_workers() {
         let kin = |minutes: u64, mib, common| Kin {

@@ -28,7 +28,7 @@ fn by_flag(flag: &str, value: &str) -> Source {
     Source::by_flag(flag, value).unwrap()
 }
 
-/// A copy of a captured host, with some files more.
+/// Copies a captured host and adds some files.
 fn with(name: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().unwrap();
     copy(&fixture(name), dir.path());
@@ -81,7 +81,7 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     );
     let user = service.user.as_ref().unwrap();
     assert_eq!((user.name.as_deref(), user.uid), (Some("postgres"), 999));
-    // Nobody set it: that is its default.
+    // The setting is missing, so its default applies.
     assert_eq!(
         (service.wish.how, service.wish.said.as_str()),
         (Insists::IfToBeHad, "")
@@ -91,7 +91,7 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     assert_eq!((demand.place, demand.page), (Place::Pool, None));
     let held = demand.held.as_ref().unwrap();
     assert!(held.iter().all(|held| held.kind != PageKind::Hugetlb));
-    // The same by its PID, and by its unit.
+    // The PID and the unit give the same result.
     let by_pid = of(&root, &Source::Pids(vec![Pid(1000)])).unwrap();
     assert_eq!(by_pid, found.services);
     for unit in ["postgresql@15-main", "postgresql@15-main.service"] {
@@ -145,10 +145,10 @@ fn segments_are_told_attached_or_not() {
     );
     assert_eq!(sysv[0].demands[0].bytes(), Bytes(536_883_200));
     assert!(sysv[0].demands[0].held.is_some());
-    // Who is named alone has its own segments only.
+    // A process named alone has only its own segments.
     let named = of(&root, &Source::Pids(vec![Pid(1000)])).unwrap();
     assert_eq!(named, [sysv[0].clone()]);
-    // Nobody attaches the second; the third is smaller than any large page.
+    // The second is not attached, and the third is smaller than any huge page.
     assert_eq!(
         (sysv[1].name.as_str(), sysv[1].pids.len()),
         ("segments of other", 0)
@@ -242,7 +242,7 @@ fn a_stopped_unit_whose_program_cannot_be_asked() {
         error.next.contains("systemctl start app.service"),
         "{error:?}"
     );
-    // A scan of the host does not speak of it.
+    // A scan of the host does not report it.
     assert!(all_of(&root).unread.is_empty());
 }
 
@@ -252,7 +252,7 @@ fn this_very_process_can_be_measured() {
     let parent = std::os::unix::process::parent_id();
     match of(&root, &Source::Pids(vec![Pid(parent)])) {
         Ok(found) => assert_eq!(found[0].pids, [Pid(parent)]),
-        // Another user's, or one that is gone.
+        // The process is another user's, or has ended.
         Err(error) => assert!(error.what.contains(&parent.to_string()), "{error:?}"),
     }
 }

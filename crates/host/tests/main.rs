@@ -1,4 +1,4 @@
-//! Facts of the running host and of real processes, and what is asked of them.
+//! Facts of the running host and of real processes, and of programs that are queried.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails, in its helpers too
 

@@ -1,4 +1,4 @@
-//! Processes that attach one object of shared memory: read once, and distinguished where they differ.
+//! Processes that attach one shared-memory object: read once, and distinguished if they differ.
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use hugeleaf_host::{Held, Process, Root, SharedObject, read_all_processes, read_
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 
-/// A holder that ends with its handle.
+/// A holder process that ends when dropped.
 struct Holder(Child);
 
 impl Holder {
@@ -81,7 +81,7 @@ fn on_thp(process: &Process) -> Bytes {
         .sum()
 }
 
-/// Whether huge pages are available in shared memory at all here.
+/// Returns true if shared memory can have huge pages here.
 fn thp_here(test: &str) -> bool {
     let kernel = Kernel::new();
     let here = read_host(&Root::live(), &kernel)
@@ -106,7 +106,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
     let (path, _file) = shared_file("aligned", size);
     let name = path.to_str().unwrap();
     let base = Kernel::new().base_page().bytes();
-    // The first one collapses the object; those that come after map it as it then is.
+    // The first one collapses the object. Later ones map it in that state.
     let mut holders = vec![Holder::start(name, size, Bytes::ZERO, true)];
     for i in 1..PROCESSES {
         let skew = if i == 31 { base } else { Bytes::ZERO };
@@ -176,7 +176,7 @@ fn private_memory_is_seen_by_size() {
     let large = Holder::start("-", size, Bytes::ZERO, true);
     let (processes, _) = look();
     let of = |h: &Holder| on_thp(processes.iter().find(|p| p.pid == h.pid()).unwrap());
-    // Where THP is `always`, both are on large pages: only the one that asked for it is certain.
+    // With THP `always`, both are on huge pages, so only the process that collapsed it is certain.
     assert!(of(&large) >= Bytes::from_mib(12));
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     if host

@@ -1,4 +1,4 @@
-//! What keys ask for: why memory is where it is, and moves. Each is a call of another crate, made in a thread of its own.
+//! Actions of keys: the reasons for memory's page sizes, and promotions. Each calls another crate in its own thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ pub struct Tools {
     pub kernel: Arc<Kernel>,
     pub host: Host,
     pub guard: Option<PathBuf>,
-    /// Two lines for whoever reads why a move cannot begin.
+    /// Explains in two lines why a promotion or demotion cannot begin.
     pub explain_change: fn(ChangeError) -> Failure,
-    /// The same of a process that cannot be read.
+    /// Explains a process that cannot be read.
     pub explain_process: fn(ProcessError) -> Failure,
     pub commands: Commands,
 }
 
-/// The outcome of a move, or the expected one, as `promote` and `demote` print it.
+/// Makes a page of an outcome, or of the expected one, as `promote` and `demote` print it.
 pub fn moved(
     commands: &Commands,
     outcome: &Outcome,
@@ -84,7 +84,7 @@ pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     pub direction: Direction,
-    /// The part of the program's time that calls may take.
+    /// The budget for calls, as a share of the program's time.
     pub budget: Percent,
     pub dry_run: bool,
 }
@@ -168,7 +168,7 @@ mod tests {
                 let page = moved(&tools.commands, &outcome, &only, direction, budget);
                 assert!(outcome.dry_run && page.title == "hugeleaf promote");
             }
-            // A kernel that cannot.
+            // The kernel does not support it.
             Err(refusal) => assert!(!refusal.next.is_empty()),
         }
     }

@@ -19,10 +19,10 @@ use crate::pane::{Ask, Body, Pane, help, refused};
 use crate::table::{Column, Placed, Sort, columns, rows};
 use crate::turn::Wanted;
 
-/// A screen smaller than this shows nothing but that.
+/// Minimum size of the screen. Below it, only that fact is shown.
 pub const LEAST: (u16, u16) = (52, 12);
 const WHEEL: usize = 3;
-/// Looks a second of what is played again.
+/// Speeds of a replay, in samples per second.
 const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 const LONGEST_FILTER: usize = 100;
 
@@ -43,7 +43,7 @@ pub enum Event {
     Size(u16, u16),
     Looked(Box<Sample>),
     Played(usize, Box<Sample>),
-    /// Time for the next look of a recording.
+    /// The next sample of a recording is due.
     Tick,
     Answer(u64, Answer),
     Progress(Move),
@@ -52,9 +52,9 @@ pub enum Event {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// To [`Effect::Why`].
+    /// Answers [`Effect::Why`].
     Why(Result<Page, Failure>),
-    /// To [`Effect::Change`], of a dry run and of a move.
+    /// Answers [`Effect::Change`], both a dry run and a real one.
     Changed(Box<Program>, Asked, Box<Result<Outcome, Failure>>),
 }
 
@@ -72,14 +72,14 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mode {
     List,
-    /// A text to filter by is typed; what it was before.
+    /// A filter is being typed. Holds the previous one.
     Filter(String),
     Pane(Box<Pane>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Playing {
-    /// Which look is shown, from 0.
+    /// Index of the sample that is shown, from 0.
     pub at: usize,
     pub looks: usize,
     pub paused: bool,
@@ -109,12 +109,12 @@ impl Playing {
 pub struct App {
     pub config: Config,
     pub size: (u16, u16),
-    /// What is shown; `None` before the first look.
+    /// The sample that is shown. `None` before the first.
     pub sample: Option<Sample>,
     pub history: History,
     pub sort: Sort,
     pub filter: String,
-    /// Programs in their order: indices.
+    /// Indices of the programs in their order.
     pub rows: Vec<usize>,
     pub top: usize,
     pub mode: Mode,
@@ -122,10 +122,10 @@ pub struct App {
     pub moving: Option<Move>,
     pub playing: Option<Playing>,
     selected: Option<Id>,
-    /// Where the marked row was, for when its program ends.
+    /// Position of the selected row, for when its program ends.
     selected_at: usize,
     tickets: u64,
-    /// Whether quitting was asked for while a move goes on.
+    /// True if the user asked to quit while a promotion or demotion runs.
     leaving: bool,
     effects: Vec<Effect>,
 }
@@ -165,7 +165,7 @@ impl App {
             Event::Key(key) => self.key(key),
             Event::Mouse(mouse) => self.mouse(mouse),
             Event::Paste(text) => {
-                // Pasted text is no order, whatever letters it has.
+                // Pasted text is never a command, whatever letters it has.
                 if let Mode::Filter(_) = self.mode {
                     text.chars().for_each(|c| self.filter_by(c));
                 }
@@ -179,7 +179,7 @@ impl App {
             Event::Looked(sample) => self.show(*sample),
             Event::Played(at, sample) => {
                 if let Some(playing) = &mut self.playing {
-                    // History goes one way.
+                    // History only grows, so a step back clears it.
                     if at < playing.at {
                         self.history = History::default();
                     }
@@ -194,7 +194,7 @@ impl App {
         }
     }
 
-    /// When the next look of a recording is due, from the one before.
+    /// Returns the time from one sample of a recording to the next.
     pub fn tick_after(&self) -> Option<Duration> {
         let playing = self.goes_on()?;
         Some(Duration::from_secs_f64(1.0 / playing.speed()))
@@ -252,7 +252,7 @@ impl App {
         }
     }
 
-    /// Moves that go on, that of this program first.
+    /// Returns promotions and demotions in progress, that of this program first.
     pub fn moves(&self) -> Vec<&Move> {
         let sampled = self.sample.iter().flat_map(|s| &s.moves);
         let others = sampled.filter(|m| m.by != "top" || self.playing.is_some());
@@ -269,13 +269,13 @@ impl App {
         self.arrange();
     }
 
-    /// Puts programs in their order; the marked one stays marked.
+    /// Sorts programs, and keeps the selected one.
     fn arrange(&mut self) {
         if let Some(sample) = &self.sample {
             self.rows = rows(sample, self.sort, &self.filter);
         }
         if self.selected_row().is_none() {
-            // It ended, or does not match: its neighbour.
+            // It ended, or does not match the filter: selects its neighbour.
             self.select(self.selected_at);
         }
     }
@@ -312,7 +312,7 @@ impl App {
                 }
                 return;
             }
-            // Other letters with control or alt mean nothing here.
+            // Other letters with control or alt have no function.
             KeyCode::Char(_) if is_control || key.modifiers.contains(KeyModifiers::ALT) => {
                 return;
             }
@@ -388,7 +388,7 @@ impl App {
             false => 1,
         };
         match key.code {
-            // At the end, once more from the beginning.
+            // At the end, plays again from the beginning.
             KeyCode::Char(' ') if playing.is_at_end() => {
                 playing.paused = false;
                 self.effects.push(Effect::Show(0));
@@ -425,7 +425,7 @@ impl App {
         self.sort_by(shown[next]);
     }
 
-    /// By a column; by the one that it is already, the other way round.
+    /// Sorts by a column. Reverses the order if it is the present one.
     fn sort_by(&mut self, column: Column) {
         self.sort = match self.sort.column == column {
             true => Sort {
@@ -485,7 +485,7 @@ impl App {
         }
     }
 
-    /// The lines of a pane, its title and what is around it left out.
+    /// Returns the lines of a pane, without its title and surroundings.
     pub fn pane_lines(&self, pane: &Pane) -> Vec<PaintedLine> {
         let view = View::plain(usize::from(self.size.0).saturating_sub(2));
         match (&pane.body, &pane.about) {
@@ -496,7 +496,7 @@ impl App {
         }
     }
 
-    /// Rows for them: without a title, the program's own lines, a question and keys.
+    /// Returns the rows for them: without a title, the program's own lines, a question and keys.
     pub fn pane_height(&self, pane: &Pane) -> usize {
         let question = if matches!(pane.body, Body::Ask(_)) {
             3
@@ -506,7 +506,7 @@ impl App {
         usize::from(self.size.1).saturating_sub(2 + self.pane_head(pane) + question)
     }
 
-    /// Rows of what is known of a program, above its page.
+    /// Returns the rows of program facts above its page.
     pub fn pane_head(&self, pane: &Pane) -> usize {
         match (&pane.about, self.size.1) {
             (None, _) => 0,
@@ -524,7 +524,7 @@ impl App {
                 KeyCode::Char('+' | '=') => ask.step(true),
                 KeyCode::Char('-') => ask.step(false),
                 KeyCode::Char('y' | 'Y') if ask.is_something() => return self.answer_yes(),
-                // Nothing else means yes.
+                // No other key means yes.
                 KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => self.mode = Mode::List,
                 _ if !ask.is_something() => self.mode = Mode::List,
                 _ => {}
@@ -579,7 +579,7 @@ impl App {
 
     fn selected_program(&self) -> Option<Program> {
         match &self.mode {
-            // A pane's own, also where it is no longer in the table.
+            // A pane keeps its program, even if it is no longer in the table.
             Mode::Pane(pane) if pane.about.is_some() => pane.about.clone(),
             _ => self.program_at(self.selected_row()?).cloned(),
         }
@@ -590,7 +590,7 @@ impl App {
         self.tickets
     }
 
-    /// Opens a pane on a program that an answer will fill: its ticket.
+    /// Opens a pane on a program that an answer will fill. Returns its ticket.
     fn wait(&mut self, program: &Program, what: &'static str) -> u64 {
         let ticket = self.ticket();
         self.open(Some(program.clone()), Body::Waiting(what));
@@ -638,7 +638,7 @@ impl App {
             .push(Effect::Change(ticket, Box::new(program), asked));
     }
 
-    /// Says why not, where a program cannot be moved from here.
+    /// Shows the reason if a program cannot be promoted or demoted from here.
     fn refuses_move(&mut self, program: &Program) -> bool {
         let why = match &self.moving {
             _ if !self.config.can_move => self.config.why_not.to_owned(),
@@ -688,7 +688,7 @@ impl App {
         }
     }
 
-    /// Fills the pane that waits for it; where the reader went elsewhere, nothing.
+    /// Fills the pane that waits for this answer. Does nothing if the user left it.
     fn fill(&mut self, ticket: u64, body: Body) {
         if let Mode::Pane(pane) = &mut self.mode
             && pane.ticket == ticket
@@ -725,7 +725,7 @@ impl App {
         }
         if y == layout.host {
             let placed = self.columns();
-            // The gap behind a head is part of it.
+            // The gap after a head is part of it.
             let hit = placed.iter().rev().find(|p| p.x <= x + 1);
             if let Some(hit) = hit {
                 self.sort_by(hit.column);
@@ -746,7 +746,7 @@ impl App {
     }
 }
 
-/// The row that a key leads to from `at` with `page` rows in sight, not limited to the rows there are.
+/// Returns the row that a key selects from `at` with `page` visible rows, not limited to existing rows.
 fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
     let page = rows.saturating_sub(1).max(1);
     Some(match code {
@@ -760,7 +760,7 @@ fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
     })
 }
 
-/// Which lines of the screen show what, from above: the host, the head of the table, programs, moves, keys.
+/// The rows of the screen from the top: the host, the head of the table, programs, promotions, keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub host: usize,

@@ -1,7 +1,6 @@
-//! Puts the view on a screen of cells. Pure: what is drawn follows from the view alone.
+//! Draws the view on a screen of cells. Pure: the drawing depends on the view alone.
 //!
-//! Names are anybody's: each goes through [`clean`] before it gets here or in here. No colour is the only sign of
-//! anything.
+//! Names are untrusted, so each passes through [`clean`] before or in this module. Colour is never the only sign.
 
 mod host;
 mod paint;
@@ -27,7 +26,7 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
         width: usize::from(app.size.0),
     };
     let area = frame.area();
-    // Between two events the terminal may have become another than the view knows.
+    // The terminal may have changed its size between two events.
     if area.width < app.size.0 || area.height < app.size.1 || app.is_too_small() {
         return too_small(app, look, frame.buffer_mut());
     }
@@ -196,7 +195,7 @@ fn move_line(one: &Move) -> String {
     )
 }
 
-/// The last line: what is to be said, what is typed, or keys. Returns where the cursor would stand.
+/// Draws the last line: a note, the typed filter, or keys. Returns the column of the cursor.
 fn bottom(app: &App, look: Look, buffer: &mut Buffer) -> u16 {
     let y = usize::from(app.size.1).saturating_sub(1);
     let at = match app.selected_row() {

@@ -1,5 +1,5 @@
-//! Coverage over time: of the host, and of each program that was looked at. Derived from samples, so that a recording
-//! that is played again has it too.
+//! Coverage over time, of the host and of each program with a page-table walk. Derived from samples, so that a replay
+//! has it too.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,7 +14,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds what a sample says; programs that are gone are forgotten.
+    /// Adds a sample, and removes programs that have ended.
     pub fn add(&mut self, sample: &Sample) {
         if let Some(coverage) = sample.host.coverage() {
             push(&mut self.host, coverage);
@@ -47,8 +47,8 @@ fn push<T>(points: &mut VecDeque<T>, point: T) {
     points.push_back(point);
 }
 
-/// The newest points in so many columns, a step of an eighth each: `▁▄█`. A part of nothing is a dot, so that it is
-/// distinguished from what was not looked at.
+/// Draws the newest points in `columns` columns, in steps of an eighth: `▁▄█`. Zero is a dot, to distinguish it from
+/// missing points.
 pub fn spark(points: &[f64], columns: usize) -> String {
     const STEPS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let from = points.len().saturating_sub(columns);

@@ -1,15 +1,15 @@
-//! `hugeleaf top`: a host and its programs by page size, live on a terminal.
+//! `hugeleaf top`: a live terminal view of a host and its programs by page size.
 //!
-//! A thread looks once a second and makes a `Sample`; a state machine (`app`) takes samples and keys and says
-//! what is to be done; pure functions (`draw`) put its state on a screen of cells. So everything but the terminal
-//! itself ([`run`]) is tested without one. A recording (`record`) is samples in a file.
+//! A thread scans the host once a second and makes a `Sample`. A state machine (`app`) takes samples and keys and returns
+//! effects. Pure functions (`draw`) put its state on a screen of cells. So everything but the terminal itself ([`run`])
+//! is tested without one. A recording (`record`) is samples in a file.
 //!
-//! This crate must not judge and must not move memory by itself: verdicts come from `hugeleaf-verdict`, moves are made by
-//! `hugeleaf-change`, and their pages are those of `hugeleaf-report`.
+//! This crate must not judge and must not promote memory itself. Verdicts come from `hugeleaf-verdict`, promotions are
+//! made by `hugeleaf-change`, and their pages are those of `hugeleaf-report`.
 //!
 //! Main types: [`Settings`], [`run`].
 
-// Not published: a name that says it all needs no comment.
+// The crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod act;

@@ -1,4 +1,4 @@
-//! Looks at the host: one small file a process each time, page tables of a few programs, and the host's own numbers.
+//! Scans the host: one small file per process each time, page tables of a few programs, and host-wide counters.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::act::Tools;
 use crate::model::{Cost, GuardLine, Held, HostLine, Id, Move, Program, Rates, Sample};
 use crate::turn::{Waiting, Wanted, allowance, order};
 
-/// Settings of the host are read again after so long.
+/// Interval at which settings of the host are read again.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
-/// The guard is asked after so long.
+/// Interval at which the guard is queried.
 const GUARD_EVERY: Duration = Duration::from_secs(3);
 const USERS: usize = 4000;
-/// So much of a processor looking may take; where a look takes longer, the next one comes later.
+/// Budget for scans, as a share of one processor. After a longer scan, the next one is delayed.
 const SHARE: f64 = 0.025;
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// What is remembered from one look to the next.
+/// State kept from one scan to the next.
 pub struct Looker {
     tools: Tools,
     host: Host,
@@ -36,7 +36,7 @@ pub struct Looker {
     users: HashMap<u32, String>,
     closer: HashMap<Id, (Duration, Result<Held, String>)>,
     allowance: Allowance,
-    /// When the last look was, when settings were read, when the guard was asked.
+    /// Times of the last scan, of the last reading of settings, and of the last query to the guard.
     at: Option<Duration>,
     settings_at: Duration,
     guard_at: Option<Duration>,
@@ -75,7 +75,7 @@ impl Looker {
         self.every
     }
 
-    /// One look; `own` is the move that this program makes.
+    /// Scans once. `own` is the promotion or demotion that this program runs.
     pub fn look(&mut self, wanted: &Wanted, own: Option<Move>) -> Result<Sample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();
@@ -113,13 +113,13 @@ impl Looker {
         })
     }
 
-    /// The next look is so far away that looking keeps its share; in whole seconds, so that the screen is calm.
+    /// Delays the next scan so that scans stay within their budget, in whole seconds, so that the screen is steady.
     fn pace(&mut self, took: Duration) {
         let seconds = (took.as_secs_f64() / SHARE / EVERY.as_secs_f64())
             .ceil()
             .clamp(1.0, 60.0);
         let wanted = EVERY.mul_f64(seconds);
-        // One look that took long, as the first does, does not make the next ones rare.
+        // A single long scan, as the first one, must not make the next ones rare.
         self.every = match wanted > self.every {
             true => self.every + EVERY,
             false => wanted,
@@ -188,7 +188,7 @@ impl Looker {
         }
     }
 
-    /// Asks the guard, where there is one. One that hangs is waited for no longer than its client waits.
+    /// Queries the guard, if there is one. The client's timeout bounds the wait.
     fn ask_guard(&mut self, now: Duration) {
         let is_due = |at: Duration| now.saturating_sub(at) >= GUARD_EVERY;
         let socket = self.tools.guard.as_deref();
@@ -228,7 +228,7 @@ impl Looker {
             cpu: seen.cpu,
             started_seconds: now.saturating_sub(seen.age).as_secs_f64(),
             held,
-            // In steps: a recording has a program again where anything of it changed.
+            // Rounded, because a recording writes a program again if any value of it changed.
             held_at_seconds: closer.map(|(at, _)| (at.as_secs() / 5 * 5) as f64),
             unreadable,
             guard,
@@ -368,7 +368,7 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
             name: program.name.clone(),
             what: what.into(),
             by: "guard".into(),
-            // A test moves there and back: how far that is, nobody knows.
+            // A test promotes and demotes, so its progress is unknown.
             going: (program.moving.clone()).unwrap_or_else(|| MoveStatus {
                 stage: program.standing.state.name().into(),
                 ..MoveStatus::default()
@@ -400,7 +400,7 @@ mod tests {
         };
         assert!(own.user.is_some() && own.threads > 0 && sample.host.memory_bytes > Bytes::ZERO);
         assert_eq!(sample.cost.cpu, None);
-        // Time passes, so that a closer look is due.
+        // Time must pass until a page-table walk is due.
         let until = Instant::now() + Duration::from_secs(300);
         while Instant::now() < until {
             let sample = looker.look(&wanted, None).unwrap();

@@ -1,4 +1,4 @@
-//! What the screen shows of one moment: one value behind the screen, recordings and what is played again.
+//! The content of the screen at one moment. The view, recordings and replays share this type.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 /// A host and its programs at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// When: RFC 3339, in the time of the place.
+    /// Local time, in RFC 3339.
     pub at: String,
-    /// The same since the host was started: what ages are counted from.
+    /// Time of the sample since boot, the base of all ages.
     pub since_boot_seconds: f64,
     pub host: HostLine,
-    /// The guard, where one runs and may be asked.
+    /// The guard, if one runs and may be queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardLine>,
     pub programs: Vec<Program>,
-    /// Moves that go on, of this program and of the guard.
+    /// Promotions and demotions in progress, of this program and of the guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Move>,
     pub cost: Cost,
-    /// What could not be looked at, a sentence each.
+    /// Errors of the scan, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -30,31 +30,31 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostLine {
     pub kernel: String,
-    /// The size of a huge page; missing where there are none.
+    /// The huge page size. Missing if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_page_bytes: Option<Bytes>,
     /// `MemTotal`.
     pub memory_bytes: Bytes,
     /// `MemAvailable`.
     pub available_bytes: Bytes,
-    /// Private memory (`AnonPages`), and that of it on huge pages.
+    /// Private memory (`AnonPages`), and the part on huge pages.
     pub private_bytes: Bytes,
     pub private_huge_bytes: Bytes,
-    /// Shared memory (`Shmem`), and that of it on huge pages.
+    /// Shared memory (`Shmem`), and the part on huge pages.
     pub shared_bytes: Bytes,
     pub shared_huge_bytes: Bytes,
     pub page_tables_bytes: Bytes,
     pub pools: Vec<PoolStatus>,
-    /// What `transparent_hugepage/enabled` says, and `shmem_enabled`; missing without THP.
+    /// Values of `transparent_hugepage/enabled` and `shmem_enabled`. Missing without THP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp_shared: Option<String>,
-    /// What the kernel did about huge pages, a second; missing at the first look.
+    /// Kernel events on huge pages per second. Missing in the first sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rates: Option<Rates>,
-    /// The part of the time in which tasks stalled for memory since the look before; missing where the kernel does
-    /// not tell.
+    /// Share of the time in which tasks stalled for memory since the previous sample. Missing if the kernel does
+    /// not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_memory: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl HostLine {
         Bytes(self.pools.iter().map(used).sum())
     }
 
-    /// The part of private, shared and hugetlb memory that is on huge pages.
+    /// Returns the huge-page coverage of private, shared and hugetlb memory.
     pub fn coverage(&self) -> Option<f64> {
         let pooled = self.pooled();
         let large = self.private_huge_bytes + self.shared_huge_bytes + pooled;
@@ -81,14 +81,14 @@ impl HostLine {
     }
 }
 
-/// What the kernel did, a second (`/proc/vmstat`).
+/// Kernel events per second (`/proc/vmstat`).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rates {
     /// Huge pages at first touch (`thp_fault_alloc`).
     pub faults: f64,
-    /// Touches that got base pages because no huge one was there (`thp_fault_fallback`).
+    /// Faults that got base pages because no huge page was available (`thp_fault_fallback`).
     pub fallbacks: f64,
-    /// Huge pages that were made of base pages, by khugepaged or by a promotion (`thp_collapse_alloc`).
+    /// Collapses to huge pages, by khugepaged or by a promotion (`thp_collapse_alloc`).
     pub collapses: f64,
     /// Tasks that had to compact memory themselves (`compact_stall`).
     pub compactions: f64,
@@ -100,7 +100,7 @@ pub struct GuardLine {
     pub paused: bool,
     pub rules: usize,
     pub kept: usize,
-    /// Programs that it would move if a rule let it, or will.
+    /// Candidates and queued programs.
     pub next: usize,
 }
 
@@ -108,7 +108,7 @@ pub struct GuardLine {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Program {
     pub pid: u32,
-    /// When that one started, in clock ticks since boot.
+    /// Start time of its first process, in clock ticks since boot.
     pub start_ticks: u64,
     pub processes: usize,
     #[serde(skip)]
@@ -120,26 +120,26 @@ pub struct Program {
     pub user: Option<String>,
     pub resident_bytes: Bytes,
     pub threads: u64,
-    /// How much of one processor it used since the look before.
+    /// Share of one processor used since the previous sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// When it started, since boot.
+    /// Start time, since boot.
     pub started_seconds: f64,
-    /// What a closer look found; missing before the first.
+    /// Memory by page size, from a page-table walk. Missing before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// When that was, since boot.
+    /// Time of that walk, since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at_seconds: Option<f64>,
-    /// Why there is none.
+    /// The reason why the memory could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// Where it stands with the guard, in a word.
+    /// Its state in the guard, as a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<String>,
 }
 
-/// A program, for as long as it runs: a number may come to mean another one.
+/// Identifies a program while it runs, because a PID may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Id {
     pub pid: u32,
@@ -154,7 +154,7 @@ impl Program {
         }
     }
 
-    /// The age of what a closer look found, where that is no longer what one sees live.
+    /// Returns the age of `held` if it is too old to be shown as live.
     pub fn old(&self, since_boot: f64) -> Option<Duration> {
         const OLD: Duration = Duration::from_secs(20);
         let age = since_boot - self.held_at_seconds?;
@@ -163,7 +163,7 @@ impl Program {
             .filter(|age| *age >= OLD)
     }
 
-    /// The part of what could be on huge pages that is.
+    /// Returns the huge-page coverage of the memory that could be on huge pages.
     pub fn coverage(&self) -> Option<f64> {
         let held = self.held?;
         held.large_bytes
@@ -173,11 +173,11 @@ impl Program {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Held {
-    /// Memory on pages smaller than a huge page that could be on huge ones.
+    /// Memory on base pages that could be on huge ones.
     pub small_bytes: Bytes,
     pub large_bytes: Bytes,
     pub page_tables_bytes: Bytes,
-    /// Whether THP is switched off for it (`THP_enabled: 0`).
+    /// True if THP is disabled for it (`THP_enabled: 0`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub thp_disabled: bool,
 }
@@ -186,20 +186,20 @@ pub struct Held {
 pub struct Move {
     pub pid: u32,
     pub name: String,
-    /// `promote` or `demote`; of the guard also `test`.
+    /// `promote` or `demote`, and for the guard also `test`.
     pub what: String,
     /// `top` or `guard`.
     pub by: String,
     #[serde(flatten)]
     pub going: MoveStatus,
-    /// The part of the time that calls may take, in percent.
+    /// The budget for calls, in percent of the time.
     pub budget_percent: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     pub every_seconds: f64,
-    /// The part of one processor that this program used since the look before.
+    /// Share of one processor that this program used since the previous sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What covers the table of programs: why, a question, what came of a move, help. Data; [`crate::draw`] shows it.
+//! Panes that cover the table of programs: why, a question, a result, help. Data only, drawn by [`crate::draw`].
 
 use hugeleaf_change::{Outcome, Percent};
 use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
@@ -9,12 +9,12 @@ use crate::act::moved;
 use crate::model::Program;
 use crate::table::Column;
 
-/// Parts of a program's time that can be chosen, in percent.
+/// Selectable budgets, in percent of a program's time.
 const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pane {
-    /// Whose answer it waits for, or shows.
+    /// Ticket of the answer that it waits for, or shows.
     pub ticket: u64,
     pub about: Option<Program>,
     pub body: Body,
@@ -25,7 +25,7 @@ pub struct Pane {
 pub enum Body {
     Waiting(&'static str),
     Page(Page),
-    /// A question: what would be done, and whether it is to be.
+    /// A question with the planned action.
     Ask(Box<Ask>),
 }
 
@@ -37,7 +37,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Another budget, the next of a few; the time it takes changes with it.
+    /// Selects the next higher or lower budget, and adjusts the estimated time.
     pub fn step(&mut self, up: bool) {
         let now = self.budget.get();
         let next = match up {
@@ -61,7 +61,7 @@ impl Ask {
         moved(commands, &self.outcome, whom, self.direction, self.budget)
     }
 
-    /// What is asked, and what will happen where the answer is yes.
+    /// Returns the question, and the effect of the answer yes.
     pub fn question(&self, whom: &Program) -> [String; 2] {
         let verb = self.direction.verb();
         let asked = self.outcome.asked();
@@ -84,7 +84,7 @@ impl Ask {
     }
 }
 
-/// Two lines of a refusal, as the command line prints them.
+/// Makes a page of the two lines of a refusal, as the command line prints them.
 pub fn refused(refusal: &Failure) -> Page {
     let mut page = Page::new("refused", refusal.what.clone());
     page.mark = hugeleaf_report::page::Mark::Bad;

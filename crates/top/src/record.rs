@@ -1,5 +1,5 @@
-//! Recordings: samples in a file, one JSON object a line behind a first line that says what it is. Every so often a
-//! line holds all programs; the others hold those that changed, so that a host where little happens takes little.
+//! Recordings: samples in a file, one JSON object per line after a head line. Every 60th line holds all programs.
+//! The others hold those that changed, so that an idle host takes little space.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Program, Sample};
 
 const VERSION: u32 = 1;
-/// A recording that has grown to this goes on no further.
+/// Maximum size of a recording. It stops there.
 pub const MOST: Bytes = Bytes(256 << 20);
-/// One line in so many holds all programs.
+/// Interval of lines that hold all programs.
 const WHOLE_EVERY: usize = 60;
-/// No line is longer.
+/// Maximum length of a line.
 const LONGEST: u64 = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ struct Head {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Line<S> {
-    /// Whether all programs are in it; else those that changed.
+    /// True if all programs are in it. Otherwise it has those that changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +51,7 @@ const NEW_FILE: &str = "name a new file in a folder of your own, with room for i
 const A_RECORDING: &str = "name a file that hugeleaf top --record wrote";
 
 impl Recorder {
-    /// A new file; one that is there stays.
+    /// Creates a new file. An existing file is kept and is an error.
     pub fn create(path: &Path) -> Result<Recorder, Failure> {
         let head = Head {
             hugeleaf_top: VERSION,
@@ -60,7 +60,7 @@ impl Recorder {
         let head = line_of(&head);
         write_whole(path, head.as_bytes(), Existing::Kept)
             .map_err(|error| Failure::new(error.to_string(), NEW_FILE))?;
-        // Not through a link: the name is the one that was just made.
+        // Links are not followed, because the name must be the file just created.
         let file = (OpenOptions::new().append(true))
             .custom_flags(hugeleaf_sys::NOFOLLOW_FLAG)
             .open(path)
@@ -89,7 +89,7 @@ impl Recorder {
             return Err(fail(format!("it has {most}, and goes on no further")));
         }
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // What was written of the line is of no use to a reader.
+            // A partly written line is of no use to a reader.
             let _ = self.file.set_len(self.length);
             return Err(fail(error.to_string()));
         }
@@ -121,17 +121,17 @@ fn unread(path: &Path, why: &std::io::Error) -> Failure {
     Failure::new(format!("{}: {why}", path.display()), A_RECORDING)
 }
 
-/// A value in a line; it cannot fail on values made in memory.
+/// Serializes a value as a line. This cannot fail for values made in memory.
 fn line_of(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default() + "\n"
 }
 
-/// Reads one: a look at a time, in any order.
+/// Reads a recording, one sample at a time, in any order.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
     file: BufReader<File>,
-    /// Where the line of each look begins, and whether it holds all programs.
+    /// Offset of each sample's line, and true if it holds all programs.
     looks: Vec<(u64, bool)>,
     at: usize,
     sample: Sample,
@@ -139,10 +139,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens one and looks at every line of it.
+    /// Opens a recording and checks every line.
     ///
     /// # Errors
-    /// It cannot be read, or is no recording. A last line that is not ended is none: whoever wrote it was ended.
+    /// If it cannot be read, or is no recording. An unfinished last line is skipped, since its writer was killed.
     pub fn open(path: &Path) -> Result<Recording, Failure> {
         let file = open_regular(path).map_err(|why| unread(path, &why))?;
         let mut recording = Recording {
@@ -187,7 +187,7 @@ impl Recording {
         }
     }
 
-    /// The next line; `None` at the end, and at a line that is not ended.
+    /// Returns the next line. `None` at the end, and at an unfinished line.
     fn read_line(&mut self, number: usize) -> Result<Option<String>, Failure> {
         let mut bytes = Vec::new();
         let mut file = self.file.by_ref().take(LONGEST);
@@ -207,7 +207,7 @@ impl Recording {
     }
 
     fn parse(&self, text: &str, number: usize) -> Result<Line<Sample>, Failure> {
-        // serde_json counts lines too: there is one.
+        // serde_json counts lines too, but there is only one.
         serde_json::from_str(text).map_err(|error| {
             let what = error.to_string().replace("at line 1 column", "at column");
             self.broken(number, what)
@@ -233,10 +233,10 @@ impl Recording {
         self.is_cut
     }
 
-    /// Goes to another look; past the end is the last one.
+    /// Goes to another sample. Past the end, shows the last one.
     pub fn show(&mut self, at: usize) -> Result<&Sample, Failure> {
         let at = at.min(self.looks.len() - 1);
-        // From the last one that holds all programs, or from the one that is shown, whichever is nearer.
+        // Starts from the last complete line or from the sample that is shown, whichever is nearer.
         let whole = (0..=at).rev().find(|n| self.looks[*n].1).unwrap_or(0);
         let from = match self.at < at && self.at >= whole && !self.sample.at.is_empty() {
             true => self.at + 1,
@@ -258,7 +258,7 @@ impl Recording {
     }
 }
 
-/// Programs stay in the order of their numbers.
+/// Applies a line. Programs stay in the order of their PIDs.
 fn apply(sample: &mut Sample, line: Line<Sample>) {
     let mut programs = std::mem::take(&mut sample.programs);
     let new = line.sample.programs.clone();
@@ -282,7 +282,7 @@ mod tests {
     use crate::tests::{program, sample};
     use proptest::prelude::*;
 
-    /// As a recording has it: without what is not written.
+    /// Returns a sample as a recording has it, without fields that are not written.
     fn plain(mut sample: Sample) -> Sample {
         for program in &mut sample.programs {
             program.pids.clear();
@@ -290,7 +290,7 @@ mod tests {
         sample
     }
 
-    /// Programs come, go, change and take one another's numbers.
+    /// Makes samples in which programs start, end, change and reuse PIDs.
     fn samples(count: usize) -> Vec<Sample> {
         let mut sample = plain(sample());
         let mut all = Vec::new();

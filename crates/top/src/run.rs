@@ -1,5 +1,5 @@
-//! Threads around the view: one reads keys, one takes signals, one looks at the host, and one each does what a key
-//! asked for. This file alone knows the terminal.
+//! The threads of the view: one reads keys, one receives signals, one scans the host, and one per action of a key.
+//! Only this file uses the terminal.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ use crate::record::{Recorder, Recording};
 use crate::screen::{Screen, give_back};
 use crate::turn::Wanted;
 
-/// After so long without anything it is looked whether the terminal is still there.
+/// Interval without events after which the terminal is checked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How long a move may take to stop once the view ends.
+/// Maximum time for a promotion or demotion to stop once the view ends.
 const STOPPING: Duration = Duration::from_secs(10);
-/// A signal that ends the view ends it after so long, whatever it hangs in.
+/// Time after which a signal ends the view, even if it hangs.
 const LAST: Duration = Duration::from_secs(15);
-/// Progress of a move is shown so often.
+/// Interval at which progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 pub struct Settings {
@@ -97,7 +97,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
         mover.end();
     }
     if let Some(signal) = ended? {
-        // As the signal would have ended it: whoever waits sees why.
+        // Ends as the signal would have, so that the parent sees the cause.
         let _ = emulate_default_handler(signal);
     }
     Ok(())
@@ -177,14 +177,14 @@ struct View {
     recorder: Option<Recorder>,
     recording: Option<Recording>,
     sender: Sender<Message>,
-    /// What is looked at first, for the thread that looks.
+    /// Programs to walk first, for the thread that scans.
     wanted: Arc<Mutex<Wanted>>,
     moving: Arc<Mutex<Option<Move>>>,
     mover: Option<Mover>,
     played: Instant,
 }
 
-/// A lock whose holder cannot leave half of a value.
+/// Locks a value that no panic can leave half-written.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -216,11 +216,11 @@ impl View {
         Ok(())
     }
 
-    /// Until it ends: by which signal, where it was one that ends programs.
+    /// Runs until the view ends. Returns the signal that ended it, if any.
     fn go_on(&mut self, receiver: &Receiver<Message>) -> Result<Option<i32>, TopError> {
         loop {
             if self.draw().is_err() {
-                // Nobody looks any more.
+                // The terminal is gone.
                 return Ok(None);
             }
             let mut next = self.wait(receiver);
@@ -241,7 +241,7 @@ impl View {
         Ok(())
     }
 
-    /// The next message; a tick where a look of the recording is due, an end where the terminal is gone.
+    /// Returns the next message: a tick when a sample of the recording is due, an end if the terminal is gone.
     #[expect(clippy::disallowed_methods, reason = "asks whether it is a terminal")]
     fn wait(&mut self, receiver: &Receiver<Message>) -> Option<Message> {
         loop {
@@ -366,7 +366,7 @@ impl View {
         }
     }
 
-    /// Gives the terminal to whoever started us, as Ctrl-Z does, and takes it again afterwards.
+    /// Returns the terminal to the parent, as Ctrl-Z does, and takes it again afterwards.
     fn suspend(&mut self) -> Flow {
         give_back();
         let _ = emulate_default_handler(SIGTSTP);
@@ -388,7 +388,7 @@ impl Flow {
     }
 }
 
-/// Looks once a second, less often where that would take too much; at a captured host once.
+/// Scans once a second, or less often to stay within the budget. Scans a captured host once.
 #[expect(clippy::disallowed_methods, reason = "waits for the next step")]
 fn look(
     mut looker: Looker,
@@ -409,7 +409,7 @@ fn look(
         due += looker.every();
         let wait = due.saturating_duration_since(Instant::now());
         if wait.is_zero() {
-            // It was suspended, or a look took longer: what was missed is not made good.
+            // It was suspended, or a scan took longer. Missed scans are not repeated.
             due = Instant::now() + EVERY;
         }
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

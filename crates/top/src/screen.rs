@@ -1,7 +1,7 @@
-//! The terminal: taken over, and restored whatever happens.
+//! Takes over the terminal, and always restores it.
 //!
-//! It is restored when the program ends, at every signal that ends it, before a panic is printed and while the
-//! program is suspended. What nobody can catch (SIGKILL) leaves it as it was: `reset` helps then.
+//! It is restored when the program ends, at every signal that ends it, before a panic is printed and while the program
+//! is suspended. SIGKILL cannot be caught and leaves it as it is. `reset` repairs it then.
 
 #![expect(clippy::disallowed_methods, reason = "the screen itself")]
 
@@ -21,7 +21,7 @@ use ratatui::crossterm::{Command, execute};
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Clicks and the wheel, without the movements in between: those would wake us for nothing. In the form that has no
+/// Reports clicks and the wheel, without movements, which would wake the program needlessly. Uses the form without a
 /// limit on columns (1006).
 struct Clicks(bool);
 
@@ -34,15 +34,15 @@ impl Command for Clicks {
     }
 }
 
-/// The terminal, ours until this is dropped.
+/// The terminal, taken over until this is dropped.
 pub(crate) struct Screen {
-    // Never dropped: it would show the cursor, and where the terminal is gone print that it could not, which is a panic
-    // then. The cursor is shown here.
+    // Never dropped. Its drop would show the cursor and, if the terminal is gone, print an error, which panics then.
+    // The cursor is shown here.
     pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
 }
 
 impl Screen {
-    /// Takes the terminal. From here on a panic gives it back before it is printed, and ends the program.
+    /// Takes over the terminal. From here on a panic restores it before it is printed, and ends the program.
     pub(crate) fn take() -> std::io::Result<Screen> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -51,7 +51,7 @@ impl Screen {
             std::process::exit(101);
         }));
         enter()?;
-        // More than a screen: written in one go, so that nothing flickers.
+        // The buffer exceeds a screen, so that one write draws it without flicker.
         let out = BufWriter::with_capacity(1 << 16, stdout());
         let terminal = Terminal::new(CrosstermBackend::new(out));
         let terminal = terminal.inspect_err(|_| give_back())?;
@@ -60,19 +60,19 @@ impl Screen {
         })
     }
 
-    /// Takes it again after somebody else had it.
+    /// Takes it again after another program had it.
     pub(crate) fn take_again(&mut self) -> std::io::Result<()> {
-        // What the terminal is set to now is what it goes back to.
+        // The present settings of the terminal are those to restore.
         give_back();
         enter()?;
         self.clear()
     }
 
     pub(crate) fn clear(&mut self) -> std::io::Result<()> {
-        // Not `Terminal::clear`: that asks the terminal where its cursor is, and waits for an answer that the thread
-        // which reads keys may take.
+        // Not `Terminal::clear`, which asks the terminal for its cursor position. The thread that reads keys may take
+        // the answer.
         self.terminal.backend_mut().clear()?;
-        // Nothing of the last picture is taken to be there still.
+        // Discards the last picture, so that all cells are drawn again.
         self.terminal.swap_buffers();
         Ok(())
     }
@@ -97,7 +97,7 @@ fn enter() -> std::io::Result<()> {
     entered.inspect_err(|_| give_back())
 }
 
-/// Gives it back, once. Where it is gone there is nothing to give.
+/// Restores the terminal, once. Errors of a terminal that is gone are ignored.
 pub(crate) fn give_back() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
@@ -119,7 +119,7 @@ mod tests {
 
     const PANICS: &str = "HUGELEAF_TEST_PANICS";
 
-    /// Does nothing but in a process of its own, which the test below starts in a terminal.
+    /// Does nothing except in a process of its own, which the test below starts in a terminal.
     #[test]
     fn panics_where_it_is_asked_to() {
         match std::env::var(PANICS).as_deref() {

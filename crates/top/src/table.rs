@@ -1,4 +1,4 @@
-//! The table of programs: its columns, in which order they stand, and who is in it. Pure.
+//! The table of programs: its columns, their order, and the programs in it. Pure.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use hugeleaf_units::time;
 use crate::model::{Program, Sample};
 
 hugeleaf_units::named! {
-    /// The columns from the left, as they stand. The name is the head.
+    /// The columns from left to right. The name is the head.
     pub enum Column {
         Pid = "PID",
         Name = "NAME",
@@ -52,7 +52,7 @@ impl Column {
         }
     }
 
-    /// The columns of the screen that it takes. The name and the unit also take what is left of it.
+    /// Returns the width in cells. The name and the unit also share the remaining width.
     pub const fn width(self) -> usize {
         match self {
             Column::Name => 15,
@@ -80,7 +80,7 @@ impl Column {
         )
     }
 
-    /// What it says of a program, coverage over time left out.
+    /// Returns the cell of a program, except coverage over time.
     pub fn cell(self, program: &Program, since_boot: f64) -> Cell {
         let held = program.held;
         let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
@@ -108,7 +108,7 @@ impl Column {
         }
     }
 
-    /// Which of two programs is first where this column says so, the largest last; what is not known is smallest.
+    /// Compares two programs by this column, ascending. Unknown values are smallest.
     fn compare(self, a: &Program, b: &Program) -> Ordering {
         let held = |p: &Program| p.held.unwrap_or_default();
         let number =
@@ -132,7 +132,7 @@ impl Column {
     }
 }
 
-/// Names in their order, those without one behind.
+/// Compares names. A missing one comes last.
 fn unknown_last(a: Option<&str>, b: Option<&str>) -> Ordering {
     (a.is_none(), a).cmp(&(b.is_none(), b))
 }
@@ -180,7 +180,7 @@ fn guard(program: &Program) -> Cell {
     Cell::from(clean(stand)).marked(mark)
 }
 
-/// In one number: `45s`, `12m`, `30h`, `12d`.
+/// Formats an age as one number: `45s`, `12m`, `30h`, `12d`.
 #[allow(clippy::cast_possible_truncation)] // not below 0
 fn age(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
@@ -192,7 +192,7 @@ fn age(seconds: f64) -> String {
     }
 }
 
-/// In three columns.
+/// Formats an age in three columns.
 fn short_age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -202,7 +202,7 @@ fn short_age(seconds: u64) -> String {
     }
 }
 
-/// By which column programs stand, and which way.
+/// The sort column and its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
     pub column: Column,
@@ -216,7 +216,7 @@ impl Default for Sort {
 }
 
 impl Sort {
-    /// By a column, that first which one looks for.
+    /// Sorts by a column, in its default direction.
     pub const fn by(column: Column) -> Sort {
         Sort {
             column,
@@ -225,8 +225,8 @@ impl Sort {
     }
 }
 
-/// Indices of the programs that a filter lets through, in their order. Those that are alike stand by their numbers, so
-/// that none jumps.
+/// Returns the indices of the programs that match a filter, in their order. Equal ones are sorted by PID, so that rows
+/// do not jump.
 pub fn rows(sample: &Sample, sort: Sort, filter: &str) -> Vec<usize> {
     let filter = filter.to_lowercase();
     let mut rows: Vec<usize> = (0..sample.programs.len())
@@ -247,7 +247,7 @@ pub fn rows(sample: &Sample, sort: Sort, filter: &str) -> Vec<usize> {
     rows
 }
 
-/// Whether its name, unit, user or the beginning of its number says what is looked for, in lower case.
+/// True if its name, unit, user or the beginning of its PID matches the filter, in lower case.
 fn is_in(program: &Program, filter: &str) -> bool {
     let says = |text: &str| text.to_lowercase().contains(filter);
     filter.is_empty()
@@ -259,21 +259,21 @@ fn is_in(program: &Program, filter: &str) -> bool {
 }
 
 pub const GAP: usize = 2;
-/// For the sign at the marked row.
+/// Width of the sign at the selected row.
 pub const SIGN: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub column: Column,
-    /// Where it begins, from the left of the screen.
+    /// First cell, from the left of the screen.
     pub x: usize,
     pub width: usize,
 }
 
-/// The columns for which a screen of that width has room, from the left; `guard` where there is one to speak of.
+/// Returns the columns that fit a screen of that width, from the left. `guard` adds the guard's column.
 pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
     use Column::*;
-    // The most important first: what there is no room for is left out.
+    // The most important come first. Columns without room are left out.
     const IMPORTANCE: [Column; 15] = [
         Pid, Name, Small, Large, Coverage, Cpu, Tables, Resident, Guard, Unit, History, User,
         Threads, Age, Processes,
@@ -291,7 +291,7 @@ pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
         left -= takes;
         shown.push(column);
     }
-    // What is left goes to units, which are long, then to names: the kernel cuts those at 15.
+    // The rest goes to units, which are long, then to names, which the kernel cuts at 15.
     let unit = match shown.contains(&Unit) {
         true => left.min(20),
         false => 0,

@@ -1,4 +1,4 @@
-//! A host with a bit of everything.
+//! A sample host with all kinds of programs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -105,7 +105,7 @@ fn host() -> HostLine {
     }
 }
 
-/// A sample with a guard, two moves and a problem.
+/// Returns a sample with a guard, two promotions and a problem.
 pub fn busy() -> Sample {
     let mut sample = sample();
     sample.guard = Some(GuardLine {
@@ -156,7 +156,7 @@ pub fn moving() -> Move {
     }
 }
 
-/// What a dry run of a promotion of the largest says.
+/// Returns the outcome of a dry run that promotes the largest program.
 pub fn outcome() -> Outcome {
     let bytes = Bytes::from_mib(3072);
     Outcome {
@@ -192,7 +192,7 @@ pub fn config(colour: bool) -> Config {
     }
 }
 
-/// A view of a size that has seen something.
+/// Returns a view of a size that has received a sample.
 pub fn app(size: (u16, u16), colour: bool, sample: Sample) -> App {
     let mut app = App::new(config(colour), None);
     app.on(Event::Size(size.0, size.1));

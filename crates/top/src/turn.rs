@@ -1,5 +1,5 @@
-//! Whose memory is looked at closely, and when: page tables are expensive, so that is bounded by time, and those go
-//! first that somebody looks at. Pure.
+//! Chooses the programs whose page tables are walked, and when. A walk is expensive, so its time is limited, and
+//! programs that the user sees come first. Pure.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use hugeleaf_units::Bytes;
 
 use crate::model::Id;
 
-/// So much of a processor's time closer looks may take.
+/// Budget for page-table walks, as a share of one processor.
 const SHARE: f64 = 0.005;
-/// Bound on the time that is saved up.
+/// Maximum time that is saved up.
 const MOST: Duration = Duration::from_millis(20);
-/// Maximum debt, the earnings of 30 seconds: figures must not be minutes old for one look at much memory. A look
-/// that takes longer than that has the next sample come later ([`crate::look`]).
+/// Maximum debt, the earnings of 30 seconds, so that one long walk does not delay figures by minutes. After a walk
+/// that takes longer, the next sample is delayed ([`crate::look`]).
 const DEBT: Duration = Duration::from_millis(150);
 
-/// Processor time of closer looks.
+/// Returns the budget of processor time for page-table walks.
 pub fn allowance() -> Allowance {
     Allowance::new(SHARE, MOST, DEBT)
 }
@@ -31,12 +31,12 @@ pub struct Wanted {
 pub struct Waiting {
     pub id: Id,
     pub resident: Bytes,
-    /// How long ago it was looked at; `None` for never.
+    /// Time since the last walk. `None` if there was none.
     pub since: Option<Duration>,
 }
 
-/// All of them, the most urgent first: who waited longest, the one that is marked counting 16 times, those in sight
-/// eightfold; of those that were never looked at, the largest in sight.
+/// Sorts by urgency. The longest waiting comes first. The time counts 16 times for the selected program and 8 times
+/// for visible ones. Of programs without a walk, the largest visible one comes first.
 pub fn order(mut waiting: Vec<Waiting>, wanted: &Wanted) -> Vec<Waiting> {
     let weight = |id: Id| match wanted.visible.contains(&id) {
         _ if wanted.selected == Some(id) => 16,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(order, [5, 4, 2, 3, 1, 6]);
     }
 
-    /// Nobody waits for ever: with ten thousand of them and thirty in sight all have had a turn after a while.
+    /// Checks that with many programs and thirty visible, all are walked after a while.
     #[test]
     fn everybody_has_a_turn() {
         const ALL: u32 = 400;

@@ -1,4 +1,4 @@
-//! Accounts, and what they may do about large pages.
+//! Accounts, and their rights to huge pages.
 
 use hugeleaf_sys::Rights;
 
@@ -12,7 +12,7 @@ use crate::system::pam_limits;
 /// CAP_IPC_LOCK (capabilities(7)).
 const IPC_LOCK: u32 = 14;
 
-/// An account by name or number: what a new process of it could do. Absent where there is none.
+/// Returns an account by name or number, with the rights of a new process. Absent if there is none.
 pub fn read_user(root: &Root, name_or_uid: &str) -> Fact<User> {
     root.read("etc/passwd").and_then(|text| {
         let number: Option<u32> = name_or_uid.parse().ok();
@@ -24,8 +24,8 @@ pub fn read_user(root: &Root, name_or_uid: &str) -> Fact<User> {
     })
 }
 
-/// The account of a running process, with the rights that it has rather than those that a new one
-/// would get.
+/// Returns the account of a running process, with its present rights. A new process might have
+/// others.
 pub(super) fn of_process(root: &Root, process: &Process) -> User {
     let rights = Rights::of_ids(process.uid, &process.groups);
     let passwd = root.read("etc/passwd").or_default();
@@ -44,7 +44,7 @@ pub(super) fn of_process(root: &Root, process: &Process) -> User {
     }
 }
 
-/// An account that owns something, by its number alone.
+/// Returns an account that owns something, by its number alone.
 pub(crate) fn of_uid(root: &Root, uid: u32) -> User {
     match read_user(root, &uid.to_string()) {
         Fact::Known(user) => user,
@@ -88,7 +88,7 @@ pub struct Entry {
     pub gid: u32,
 }
 
-/// The accounts in `/etc/passwd`; lines of another form are passed over.
+/// Parses the accounts in `/etc/passwd`. Skips lines of another form.
 pub fn parse_passwd(text: &str) -> Vec<Entry> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
@@ -108,7 +108,7 @@ pub(super) struct Group {
     pub members: Vec<String>,
 }
 
-/// The groups in `/etc/group`; lines of another form are passed over.
+/// Parses the groups in `/etc/group`. Skips lines of another form.
 pub(super) fn parse_group(text: &str) -> Vec<Group> {
     let parse = |line: &str| {
         let mut fields = line.split(':');

@@ -1,9 +1,9 @@
-//! Runs a program that alone can tell what it needs: `postgres -C`, `mariadbd --help`, `java
-//! -version`. Each of them prints and ends; none is given a way to start a service.
+//! Runs a program that alone knows its own needs: `postgres -C`, `mariadbd --help`, `java -version`. Each
+//! of them prints and exits. None can start a service.
 //!
-//! Only on the running host, never of a captured one. With the rights of whoever it is configured by,
-//! and a minimal environment; in a session of its own; and not at all where others than that user and root
-//! can change it. So nothing of an unprivileged user ever runs as root.
+//! Programs run only on the running host, never for a captured one. They get the rights of the user who
+//! configures them, a minimal environment and a session of their own. A program is refused if users other
+//! than that user and root can change it. So nothing of an unprivileged user ever runs as root.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,21 +18,21 @@ use hugeleaf_sys::{Question, Said, answer_of};
 use super::DemandError;
 use crate::root::Root;
 
-/// How long such a program may take. They end within a second, unless the host is out of memory.
+/// Time limit for one program. They exit within a second, unless the host is out of memory.
 const AT_MOST: Duration = Duration::from_secs(30);
 
-/// How long all together may take that another user configures: whoever does decides how long it takes.
+/// Time limit for all programs that another user configures, because that user controls their duration.
 const AT_MOST_OF_OTHERS: Duration = Duration::from_secs(4);
 
-/// So long a program that root installed takes by itself; what its configuration adds counts.
+/// Normal duration of a program that root installed. Only longer runs count, caused by its configuration.
 const ORDINARY: Duration = Duration::from_millis(500);
 
-/// How long the programs of each user have taken.
+/// Time used by the programs of each user.
 static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
 const MOST_BYTES: usize = 8 << 20;
 
-/// The first line that says something, for an error message.
+/// Returns the first line that is not empty, for an error message.
 pub(super) fn complaint(said: &Said) -> &str {
     let lines = said.stderr.lines().chain(said.stdout.lines());
     let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
@@ -40,8 +40,8 @@ pub(super) fn complaint(said: &Said) -> &str {
         .unwrap_or("it ended in failure and said nothing")
 }
 
-/// Runs `program` with `arguments` and gives its answer; as `account` (user and group) where that
-/// is another one than this process's, which takes root.
+/// Runs `program` with `arguments` and returns its output. Runs as `account` (user and group) if that
+/// differs from this process's, which requires root.
 pub(super) fn ask(
     root: &Root,
     program: &Path,
@@ -91,7 +91,7 @@ pub(super) fn ask(
     })
 }
 
-/// Runs a program as another user, for as long as that user's programs may still take.
+/// Runs a program as another user, within the remaining time of that user's programs.
 fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<Said, String> {
     let taken = || TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let left = AT_MOST_OF_OTHERS.saturating_sub(taken().get(&uid).copied().unwrap_or_default());
@@ -110,7 +110,7 @@ fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<Said, Stri
     answer
 }
 
-/// Refuses a program that others than root and the user could put another in place of.
+/// Refuses a program that users other than root and its user could replace.
 fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
     let who = match uid {
         0 => "root".to_owned(),
@@ -206,9 +206,9 @@ mod tests {
             ["NoNewPrivs:\t1", "0", "no terminal"],
             "{seen}"
         );
-        // PATH, LC_ALL, and what the shell sets itself.
+        // PATH, LC_ALL, and the variables of the shell itself.
         assert!(lines[5].parse::<u32>().unwrap() <= 5, "{seen}");
-        // What it leaves running is ended with it.
+        // Its child processes are ended with it.
         let left = sh("sleep 600 & echo $!").unwrap().stdout;
         let stat = format!("/proc/{}/stat", left.trim());
         let gone = (0..500).any(|_| {
@@ -216,7 +216,7 @@ mod tests {
             std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
         });
         assert!(gone, "{stat} is still there");
-        // What root installed has half a second to itself each time.
+        // A program installed by root may use half a second each time.
         assert!((0..20).all(|_| sh("sleep 0.3").is_ok()));
         let slow = sh("sleep 600").unwrap_err();
         assert!(slow.what.contains(NOT_ENDED), "{slow:?}");

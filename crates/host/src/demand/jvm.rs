@@ -1,9 +1,9 @@
-//! JVMs: with `-XX:+UseLargePages` heap, code cache and tables of the collector are taken from the
-//! pool, whole, at the start.
+//! JVMs: with `-XX:+UseLargePages`, heap, code cache and tables of the collector are taken from the
+//! pool, completely, at the start.
 //!
-//! The JVM is asked for its sizes with large pages switched off, so that asking takes no page from
-//! anybody, and the rules of OpenJDK 17 say which of them would be on large pages (each compared
-//! with the mappings of a JVM that had them, for every collector).
+//! The JVM reports its sizes when run with large pages disabled, so that the query takes no page
+//! from the pool. The rules of OpenJDK 17 decide which of the areas would be on huge pages. Each
+//! rule was compared with the mappings of a JVM that had them, for every collector.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) const PROGRAM: Program = Program {
     ask: None,
 };
 
-/// A JVM that does not run, by the flags that it is to have; they may begin with its program.
+/// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
 fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
@@ -67,7 +67,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
     let mut service = look.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(look, &process);
     service.wish = wish_of(&arguments);
-    // ZGC takes its heap from the pool as it grows: what it has by now is what it asked for.
+    // ZGC takes its heap from the pool as it grows. Its pages now show that it requested them.
     let is_growing = arguments.iter().any(|a| a == "-XX:+UseZGC");
     service.grows = is_growing;
     let has_some = !held_on_pool(&process).is_empty();
@@ -83,7 +83,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
     Ok(service)
 }
 
-/// The flags of a running JVM: those of its environment first, since the command line overrules.
+/// Returns the flags of a running JVM, those of its environment first, as the command line wins.
 fn flags_of(look: &Look<'_>, process: &Process) -> Vec<String> {
     let mut flags = Vec::new();
     let environment = look.root.read(format!("proc/{}/environ", process.pid));
@@ -99,7 +99,7 @@ fn flags_of(look: &Look<'_>, process: &Process) -> Vec<String> {
     flags
 }
 
-/// The flags that decide about sizes, without those that would make a JVM write, listen, or touch
+/// Returns the flags that decide sizes, without those that would make a JVM write, listen, or touch
 /// all its memory.
 fn safe_flags(flags: &[String]) -> Vec<String> {
     const LEFT_OUT: [&str; 16] = [
@@ -130,7 +130,7 @@ fn safe_flags(flags: &[String]) -> Vec<String> {
     flags.iter().filter(decides).cloned().collect()
 }
 
-/// What a JVM of these flags says of its sizes.
+/// Runs a JVM with these flags and returns its sizes.
 fn ask_sizes(
     look: &Look<'_>,
     program: &Path,
@@ -191,13 +191,13 @@ impl Sizes {
 pub struct Region {
     /// As in `Heap` or `CodeHeap 'non-nmethods'`.
     pub name: String,
-    /// Its size; what was asked for where the line has that.
+    /// Its size. The requested size, if the line has that.
     pub bytes: Bytes,
-    /// The line has `req_size`: a table of G1.
+    /// True if the line has `req_size`, as for a table of G1.
     pub is_g1_table: bool,
 }
 
-/// Reads both from one output.
+/// Parses both from one output.
 pub fn parse_sizes(text: &str) -> Sizes {
     let mut sizes = Sizes::default();
     for line in text.lines() {
@@ -232,7 +232,7 @@ fn region_of(text: &str) -> Option<Region> {
     })
 }
 
-/// What would be on large pages, mapping by mapping.
+/// Returns the memory that would be on huge pages, mapping by mapping.
 fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
     let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
     let is_code =
@@ -240,7 +240,7 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
     let code: Vec<&Region> = sizes.regions.iter().filter(is_code).collect();
     let code_bytes: Bytes = code.iter().map(|region| region.bytes).sum();
     let mut mappings = Vec::new();
-    // A cache in segments is in one mapping and has to come to eight pages.
+    // A segmented cache is in one mapping and must be at least eight pages.
     if at_least(code_bytes, if code.len() > 1 { 8 } else { 1 }) {
         mappings.push(Mappings::one(code_bytes));
     }
@@ -249,7 +249,7 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
             "Heap" => 0,
             _ if region.is_g1_table => 1,
             "Mark Bitmap" | "Parallel Compact Data" if is_whole(sizes, region, page) => 10,
-            // Card tables of the other collectors: on base pages whatever their size.
+            // Card tables of the other collectors are on base pages, whatever their size.
             _ => continue,
         };
         if at_least(region.bytes, needed) {
@@ -263,8 +263,8 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
     mappings
 }
 
-/// Whether a table of the parallel collector comes to whole pages: it is on large ones only then. On
-/// large pages the heap is of whole ones, and the table grows with it.
+/// True if a table of the parallel collector consists of whole pages. Only then is it on huge ones.
+/// On huge pages the heap is rounded up to whole ones, and the table grows with it.
 fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
     let unit = page.bytes().get();
     let heap = sizes.number("MaxHeapSize").filter(|n| *n > 0);
@@ -280,9 +280,9 @@ fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
     bytes.is_multiple_of(unit)
 }
 
-/// The table of where objects begin in the old generation, which the parallel and the serial
-/// collector do not log: a byte a card. What is less than a page at its end stays on base pages.
-/// On large pages generations are of whole ones, so the old one gets what the young one cannot use.
+/// Returns the block start table of the old generation, which the parallel and the serial collector
+/// do not log: a byte per card. A part below a page at its end stays on base pages. On huge pages
+/// generations are whole pages, so the old one gets the rest of the young one.
 fn start_table(sizes: &Sizes, page: PageSize) -> Option<Mappings> {
     const CARD: u64 = 512;
     if !sizes.is_on("UseParallelGC") && !sizes.is_on("UseSerialGC") {
@@ -298,12 +298,12 @@ fn start_table(sizes: &Sizes, page: PageSize) -> Option<Mappings> {
     (whole > 0).then(|| Mappings::one(Bytes(whole * unit)))
 }
 
-/// Heap and tables of collectors that log none of them.
+/// Returns heap and tables of collectors that log none of them.
 fn unlogged(sizes: &Sizes) -> Vec<Mappings> {
     let heap = sizes.number("MaxHeapSize").unwrap_or(0);
     let mut mappings = vec![Mappings::one(Bytes(heap))];
     if sizes.is_on("UseShenandoahGC") {
-        // Two bitmaps of two bits a word, and the regions' own table, which takes a page.
+        // Two bitmaps of two bits per word, and the regions' own table, which takes a page.
         mappings.push(Mappings {
             bytes: Bytes(heap / 32),
             count: 2,
@@ -329,7 +329,7 @@ fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -
     }
 }
 
-/// `-XX:LargePageSizeInBytes=`; 0 is the default.
+/// Parses `-XX:LargePageSizeInBytes=`. 0 is the default.
 fn asked_page(flags: &[String]) -> Option<PageSize> {
     let value = flags
         .iter()
@@ -338,7 +338,7 @@ fn asked_page(flags: &[String]) -> Option<PageSize> {
     PageSize::new(value.to_ascii_uppercase().parse().ok()?).ok()
 }
 
-/// The last `-XX:+NAME` or `-XX:-NAME`.
+/// Returns the last `-XX:+NAME` or `-XX:-NAME`.
 fn switch(flags: &[String], name: &str) -> Option<bool> {
     flags.iter().rev().find_map(|flag| {
         let set = flag.strip_prefix("-XX:")?;
@@ -401,7 +401,7 @@ mod tests {
             [pagesize] Parallel Compact Data:  min=2M max=2M page_size=4K size=2M\n";
         assert_eq!(pages(text), 512 + 16);
         assert_eq!(pages(&text.replace("32M", "16M")), 512);
-        // Of other than whole pages it is on base pages; the heap, and it with that, is rounded up.
+        // It is on base pages if not whole. The heap is rounded up, and the table with it.
         assert_eq!(pages(&text.replace("32M", "24544K")), 512);
         let odd = text.replace("32M", "32752K");
         let flags = |heap: &str| format!("{odd} size_t MaxHeapSize = {heap} {{product}}\n");
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(pages(&flags("2147483648")), 512);
     }
 
-    /// Each compared with the mappings of a JVM 17 and a JVM 25 on a pool.
+    /// Each value was compared with the mappings of a JVM 17 and a JVM 25 on a pool.
     #[test]
     fn where_objects_begin_takes_a_page_for_each_gigabyte_of_the_old_generation() {
         let of = |collector: &str, heap: u64, young: u64| {
@@ -423,7 +423,7 @@ mod tests {
             pages(&text) - 1
         };
         assert_eq!(of("UseParallelGC", 1024, 341), 0);
-        // The young one gets 510M of its 511M.
+        // The young generation gets 510M of its 511M.
         assert_eq!(of("UseParallelGC", 1534, 511), 1);
         assert_eq!(of("UseParallelGC", 2048, 682), 1);
         assert_eq!(of("UseParallelGC", 3072, 1024), 2);

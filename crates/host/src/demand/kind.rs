@@ -1,5 +1,5 @@
-//! What a source of demand that has a flag is, and a program whose demand is known by rules of its own: the
-//! rows of the tables in `source`.
+//! Kinds of demand sources with a flag, and of programs with their own demand rules. They are the rows of
+//! the tables in `source`.
 
 use std::ffi::OsStr;
 
@@ -14,18 +14,17 @@ pub struct SourceKind {
     pub value: &'static str,
     pub help: &'static str,
     pub given: Given,
-    /// Whether a text can be its value; `None` where any can, as a path.
+    /// Checks a value. `None` if any text is valid, as for a path.
     pub check: Option<Check>,
-    /// Whether it is memory of no program that is looked at: what it is called, whom it runs as and
-    /// its node are for the user to say.
+    /// True if the memory is of no existing program. The user must then give its name, account and node.
     pub is_made_up: bool,
     pub(super) read: fn(&Look<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
 }
 
-/// Says why a text cannot be a value.
+/// Returns the reason why a text cannot be a value.
 type Check = fn(&str) -> Result<(), String>;
 
-/// A service, or why it could not be asked.
+/// A service, or the reason why it could not be read.
 pub(super) type Asked = Result<Service, DemandError>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +36,15 @@ pub enum Given {
     OftenWithDash,
 }
 
-/// A program whose demand is known by rules of its own.
+/// A program with its own rules for its demand.
 pub(super) struct Program {
     pub kind: ServiceKind,
     pub is: fn(&str) -> bool,
-    /// Whether a child of the same name stands for its parent: a backend, or one that saves.
+    /// True if a child of the same name belongs to its parent: a backend, or a saving child.
     pub forks: bool,
     pub running: fn(&Look<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
-    /// One that does not run, by the program and the words of its unit's command; `None` where these
-    /// do not name such a one.
+    /// Reads a stopped service, by the program and the words of its unit's command. `None` if these do not
+    /// start this program.
     pub stopped: fn(&Look<'_>, &str, &[&str]) -> Option<Asked>,
     pub ask: Option<fn(&Look<'_>, &mut Service)>,
 }

@@ -1,4 +1,4 @@
-//! Demand of no program that is looked at: so many bytes, or a published rule.
+//! Demand of no existing program: a number of bytes, or a published rule.
 
 use std::str::FromStr;
 
@@ -58,8 +58,8 @@ fn service(name: &str, kind: ServiceKind, demand: Demand) -> Service {
     service
 }
 
-/// The published rule: so many pages of 16M for each segment of data, and 32 more for the
-/// kernel and for growth. Segments of the platform that it is from are 256M.
+/// Applies the published rule: a number of 16M pages for each data segment, and 32 more for the
+/// kernel and for growth. Segments of the original platform are 256M.
 fn rule(segments: u64) -> Demand {
     const RULE_PAGE: Bytes = Bytes::from_mib(16);
     const PAGES_A_SEGMENT: u64 = 16;

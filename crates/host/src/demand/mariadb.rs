@@ -1,12 +1,12 @@
-//! MariaDB and MySQL: private memory that the server itself takes from the pool with
-//! `large_pages`, mapping by mapping: key cache, Aria's cache, buffer pool, and the log buffer twice.
+//! MariaDB and MySQL: private memory that the server itself takes from the pool with `large_pages`.
+//! There is a mapping for the key cache, Aria's cache and the buffer pool, and two for the log
+//! buffer.
 //!
-//! What MariaDB 10.11.19 maps was seen with strace: the buffer pool in one mapping (rounded up to 8
-//! MB), the two caches without the descriptors of their blocks, which it subtracts from the size
-//! that is set and keeps elsewhere. Each mapping is tried with the largest page size that the pool
-//! has and is no larger than the mapping, rounded up to it, then with smaller ones. Where none is
-//! available the server starts on base pages: with a warning for the caches, with none for the buffer
-//! pool.
+//! The mappings of MariaDB 10.11.19 were traced with strace. The buffer pool is one mapping (rounded
+//! up to 8 MB). The two caches exclude their block descriptors, which the server subtracts from the
+//! configured size and keeps elsewhere. For each mapping, the server tries the largest page size of
+//! the pool that is no larger than the mapping, rounded up to it, then smaller ones. If none is
+//! available the server starts on base pages. It warns for the caches, but not for the buffer pool.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) const PROGRAM: Program = Program {
     ask: None,
 };
 
-/// A server that does not run, by its option file or by the ones it reads by itself.
+/// Reads a stopped server, by its option file or by its default ones.
 fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
     let program = ["mariadbd", "mysqld"]
         .iter()
@@ -76,7 +76,7 @@ fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandErr
     let account = match user.known() {
         _ if hugeleaf_sys::effective_uid() != 0 => None,
         Some(user) => Some((user.uid, user.gid)),
-        // Whoever can write the options says which libraries the program loads.
+        // The owner of the options decides which libraries the program loads.
         None => file
             .as_ref()
             .and_then(|file| Some(look.files_of_owner(file).ok()?.1)),
@@ -98,7 +98,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
         .iter()
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
-    // On base pages nothing tells the caches from the rest of its memory.
+    // On base pages the caches cannot be distinguished from its other memory.
     service.wish.how = Insists::IfToBeHad;
     let asked = look.own_program(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
@@ -110,8 +110,8 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
     Ok(service)
 }
 
-/// The arguments of a running server that decide about sizes: the others name files and ports, and
-/// the one that is asked is to open none.
+/// Returns the arguments of a running server that decide sizes. The others name files and ports,
+/// which the queried program must not open.
 fn safe_arguments(arguments: &[String]) -> Vec<String> {
     const DECIDE: [&str; 8] = [
         "defaults-",
@@ -131,7 +131,7 @@ fn safe_arguments(arguments: &[String]) -> Vec<String> {
     arguments.iter().skip(1).filter(decides).cloned().collect()
 }
 
-/// The options that are in force, as the program itself reads them.
+/// Returns the options in force, as the program itself reads them.
 fn options_of(
     look: &Look<'_>,
     program: &Path,
@@ -157,7 +157,7 @@ fn options_of(
 
 const BUFFER_POOL: &str = "innodb-buffer-pool-size";
 
-/// The table at the end of `--verbose --help`: names and values in two columns.
+/// Parses the table at the end of `--verbose --help`: names and values in two columns.
 pub fn parse_options(text: &str) -> BTreeMap<String, String> {
     text.lines()
         .skip_while(|line| !line.starts_with("-----"))
@@ -222,13 +222,13 @@ fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
 const KEY_BLOCK: u64 = 1 << 10; // not a page size: a block of an index
 const ARIA_BLOCK: u64 = 8 << 10; // not a page size: a block of an index
 
-/// What a block costs in addition to itself: its descriptor and two links (mysys/mf_keycache.c,
-/// storage/maria/ma_pagecache.c of MariaDB 10.11; found by the sizes that it maps for several
-/// settings from 64 MB to 4 GB, and exact to a block there).
+/// Overhead of a block: its descriptor and two links (mysys/mf_keycache.c,
+/// storage/maria/ma_pagecache.c of MariaDB 10.11). Derived from mapping sizes for several settings
+/// from 64 MB to 4 GB, where it is exact to a block.
 const KEY_DESCRIPTORS: u64 = 208;
 const ARIA_DESCRIPTORS: u64 = 368;
 
-/// The bytes of the blocks of a cache: as many as fit into its size with their descriptors and a
+/// Returns the bytes of the blocks of a cache. Its size must hold the blocks, their descriptors and a
 /// hash table of the next power of two from five quarters of them.
 fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
     const POINTER: u64 = 8;
@@ -240,9 +240,9 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
     Bytes(blocks.saturating_mul(block))
 }
 
-/// InnoDB's buffer pool: one mapping since 10.11.12, where the option for chunks has no more effect
-/// and reads 0; before that, and in MySQL, chunks that each have the descriptors of their pages
-/// with them. Those are estimated at a 32nd: no such version was tried.
+/// Returns InnoDB's buffer pool. It is one mapping since 10.11.12, where the option for chunks has no
+/// effect and reads 0. Before that, and in MySQL, it is chunks with the descriptors of their pages.
+/// Those are estimated at 1/32 of a chunk, since no such version was tried.
 fn buffer_pool(size: u64, chunk: u64) -> Vec<Mappings> {
     const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
     if chunk == 0 {

@@ -1,4 +1,4 @@
-//! Programs that nothing is known of but what they hold: shared segments, and private memory.
+//! Programs that are known only by their memory in use: shared segments, and private memory.
 
 use hugeleaf_units::Bytes;
 
@@ -7,8 +7,8 @@ use super::running::{Look, held_of, measured_pool, private_segments, shared_obje
 use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
 
-/// Redis and its kin: everything is private, and saved by a forked child. A child that touches a
-/// page of the pool when none is free is killed (SIGBUS), so the pool is never for it.
+/// Redis and similar servers: all memory is private, and saved by a forked child. A child that
+/// touches a page of the pool when none is free gets SIGBUS, so the pool is never used.
 pub(super) const REDIS: Program = Program {
     kind: ServiceKind::Redis,
     is: |name| matches!(name, "redis-server" | "valkey-server" | "keydb-server"),
@@ -23,7 +23,7 @@ pub(super) const REDIS: Program = Program {
     ask: None,
 };
 
-/// Processes that belong together, by what they hold: shared memory once, private memory each.
+/// Groups related processes by their memory in use: shared memory once, private memory each.
 pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
     let mut read_in = Vec::new();
     let mut failed = None;
@@ -37,7 +37,7 @@ pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, 
         let nobody = DemandError::usage("no process is named", "hugeleaf mem");
         return Err(failed.unwrap_or(nobody));
     };
-    // The list of segments does not show those of another IPC namespace; the mappings do.
+    // The list of segments lacks those of another IPC namespace, but the mappings show them.
     let mut segments = read_in.iter().flat_map(shared_objects);
     let kind = match segments.any(|segment| segment.name.starts_with("/SYSV")) {
         true => ServiceKind::SysV,

@@ -1,8 +1,8 @@
-//! PostgreSQL: one shared mapping, taken whole at the start, from the pool where it is configured to.
+//! PostgreSQL: one shared mapping, allocated whole at the start, from the pool if it is configured.
 //!
-//! A stopped cluster is asked through its own program (`postgres -C shared_memory_size`, since
-//! version 15). Of a running one the mapping itself is measured, and where a person names it, it is
-//! asked as well (`SHOW shared_memory_size`), with what waits for a restart.
+//! A stopped cluster is queried through its own program (`postgres -C shared_memory_size`, since version
+//! 15). For a running one the mapping itself is measured. If a person names it, it is queried too (`SHOW
+//! shared_memory_size`), including settings that wait for a restart.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) const PROGRAM: Program = Program {
     ask: Some(ask_running),
 };
 
-/// A stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
+/// Reads a stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
 fn of_command(
     look: &Look<'_>,
     program: &str,
@@ -71,7 +71,7 @@ fn of_command(
     Some(of_folder(look, data))
 }
 
-/// The cluster in a data folder, running or not.
+/// Reads the cluster in a data folder, running or not.
 fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &look.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
@@ -94,7 +94,7 @@ fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
         wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
         wish => wish,
     };
-    // Before version 12 there is no such setting, and no other kind than mmap.
+    // Before version 12 there is no such setting, and mmap is the only kind.
     let kind = cluster.ask(look, SHARED_MEMORY_TYPE).ok();
     service.wish = unless_elsewhere(service.wish, kind.as_deref());
     service.demands = vec![cluster.demand(look)?];
@@ -130,8 +130,8 @@ fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, Deman
     Ok(service)
 }
 
-/// Asks a running server what it says of its own size, and which settings wait for a restart, and
-/// puts that next to what was measured. Who may not connect leaves the measured size alone.
+/// Queries a running server for its size and for settings that wait for a restart, and adds them to the
+/// measured size. Without permission to connect, only the measured size remains.
 fn ask_running(look: &Look<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(look, service) else {
         return;
@@ -141,7 +141,8 @@ fn ask_running(look: &Look<'_>, service: &mut Service) {
     }
 }
 
-/// `537MB|max_connections, shared_buffers`: its size, empty before version 15, and what waits.
+/// Returns `537MB|max_connections, shared_buffers`: the size, empty before version 15, and pending
+/// settings.
 fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
     const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
         (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
@@ -164,8 +165,8 @@ fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
         .then(|| answer.stdout.trim().to_owned())
 }
 
-/// Port and folder of the socket, in the file that the postmaster leaves in its data folder: its
-/// fourth and fifth line. None where it listens on no Unix socket.
+/// Parses port and folder of the socket from the postmaster's file in its data folder: the fourth and fifth
+/// line. `None` if it listens on no Unix socket.
 fn socket_in(text: &str) -> Option<(u16, &str)> {
     let mut lines = text.lines().skip(3);
     let port = lines.next()?.trim().parse().ok()?;
@@ -173,7 +174,7 @@ fn socket_in(text: &str) -> Option<(u16, &str)> {
     (folder.starts_with('/') && !folder.contains(['\'', '\\'])).then_some((port, folder))
 }
 
-/// What is known of a running server's size, in words: what it says and what was measured.
+/// Describes the source of a running server's size: reported and measured.
 fn source_of(answer: &str, measured: &str) -> String {
     let (size, waits) = answer.split_once('|').unwrap_or((answer, ""));
     let said = match size {
@@ -186,7 +187,7 @@ fn source_of(answer: &str, measured: &str) -> String {
     }
 }
 
-/// The mapping that holds the buffers: by far the largest that is shared.
+/// Returns the mapping with the buffers, which is by far the largest shared one.
 fn largest_shared(process: &Process) -> Option<&Segment> {
     shared_objects(process).max_by_key(|segment| segment.range.len())
 }
@@ -214,8 +215,8 @@ fn wish_of(value: &str) -> Wish {
     Wish::new(how, format!("huge_pages = {}", value.trim()))
 }
 
-/// How PostgreSQL gets its shared memory (since version 12). It takes only what it maps from a pool:
-/// with `sysv` and `huge_pages = on` it does not start, and with `try` it never asks
+/// Kind of PostgreSQL's shared memory (since version 12). It takes only mmap memory from a pool: with
+/// `sysv` and `huge_pages = on` it does not start, and with `try` it never requests pages
 /// (`PGSharedMemoryCreate`, `sysv_shmem.c`).
 const SHARED_MEMORY_TYPE: &str = "shared_memory_type";
 
@@ -226,7 +227,7 @@ fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
     }
 }
 
-/// What PostgreSQL does where nobody says anything: `try`.
+/// Returns PostgreSQL's default without a setting: `try`.
 fn by_default() -> Wish {
     Wish::new(Insists::IfToBeHad, "")
 }
@@ -238,7 +239,7 @@ struct Configured {
 }
 
 impl Configured {
-    /// The value that it was given: on its command line, else in its files.
+    /// Returns the configured value: from its command line, else from its files.
     fn setting(&self, name: &str) -> Option<String> {
         if let Some(value) = setting_in_arguments(&self.arguments, name) {
             return Some(value);
@@ -254,8 +255,8 @@ impl Configured {
     }
 }
 
-/// The configuration file of a running postmaster: the one that its command line names, else the one in the
-/// folder that it names, which on some hosts is not that of the data.
+/// Returns the configuration file of a running postmaster: the one on its command line, else the one in its
+/// `-D` folder. On some hosts that folder is not the data folder.
 fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> PathBuf {
     const NAME: &str = "postgresql.conf";
     if let Some(named) = setting_in_arguments(arguments, "config_file") {
@@ -275,7 +276,7 @@ fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> Path
         .unwrap_or_else(|| data.join(NAME))
 }
 
-/// A setting in the arguments of `postgres`: `-c name=value` or `--name=value`, the last one.
+/// Returns the last setting in the arguments of `postgres`: `-c name=value` or `--name=value`.
 fn setting_in_arguments(arguments: &[String], name: &str) -> Option<String> {
     let mut found = None;
     let mut before = "";
@@ -296,7 +297,7 @@ fn setting_in_arguments(arguments: &[String], name: &str) -> Option<String> {
     found
 }
 
-/// A page size as PostgreSQL writes it: `2MB`, `1GB`, a number of kB, 0 for the default.
+/// Parses a page size of PostgreSQL: `2MB`, `1GB`, a number of kB, 0 for the default.
 fn page_of(value: &str) -> Option<PageSize> {
     let value: String = value.split_whitespace().collect();
     let bytes = match value.ends_with('B') {
@@ -306,7 +307,7 @@ fn page_of(value: &str) -> Option<PageSize> {
     PageSize::new(bytes).ok()
 }
 
-/// A size of memory as PostgreSQL writes it: `128MB`, or a number of blocks.
+/// Parses a memory size of PostgreSQL: `128MB`, or a number of blocks.
 fn size_of(value: &str, block: Option<Bytes>) -> Option<Bytes> {
     let value: String = value.split_whitespace().collect();
     match value.ends_with('B') {
@@ -323,8 +324,8 @@ fn no_data_folder(data: &Path) -> DemandError {
     )
 }
 
-/// The version that a data folder is of: digits and points. It becomes a part of a path, and what a
-/// link of that name leads to is not repeated to anybody.
+/// Returns the version of a data folder: digits and points. It becomes a part of a path. The target of a
+/// link of that name must not be printed.
 fn version_of(theirs: &Theirs, data: &Path) -> Result<String, DemandError> {
     let text = match theirs.read(&data.join("PG_VERSION")) {
         crate::Fact::Known(text) => text.trim().to_owned(),
@@ -347,7 +348,7 @@ fn version_of(theirs: &Theirs, data: &Path) -> Result<String, DemandError> {
     ))
 }
 
-/// The postmaster of a data folder, where one runs: its working folder is the data folder.
+/// Returns the running postmaster of a data folder. Its working folder is the data folder.
 fn running_in(look: &Look<'_>, theirs: &Theirs, data: &Path) -> Option<Process> {
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
@@ -360,7 +361,7 @@ fn running_in(look: &Look<'_>, theirs: &Theirs, data: &Path) -> Option<Process> 
     is_there.then_some(process)
 }
 
-/// A stopped cluster: where its program and its configuration are, and whose it is.
+/// A stopped cluster, with its program, configuration and owner.
 struct Cluster {
     data: PathBuf,
     config: PathBuf,
@@ -399,7 +400,7 @@ impl Cluster {
         })
     }
 
-    /// One setting, as its own program prints it.
+    /// Returns one setting, as its own program prints it.
     fn ask(&self, look: &Look<'_>, setting: &str) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
@@ -430,8 +431,8 @@ impl Cluster {
         ))
     }
 
-    /// Its demand. The figure is in whole MB, rounded up: rounding that up again to pages of a
-    /// MB or more comes to the same as rounding the bytes, which it does not report.
+    /// Returns its demand. The figure is in whole MB, rounded up. Rounding it again to pages of a MB or
+    /// more gives the same as rounding the bytes, which are not reported.
     fn demand(&self, look: &Look<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
         let answer = self.ask(look, SETTING)?;
@@ -457,13 +458,13 @@ impl Cluster {
     }
 }
 
-/// Debian keeps the configuration apart from the data, and names the data in it.
+/// Returns Debian's configuration file, which is apart from the data and names the data folder.
 fn debian_config(look: &Look<'_>, data: &Path) -> Option<PathBuf> {
     let mut found = debian_clusters(look).into_iter();
     found.find_map(|(config, folder)| (folder == data).then_some(config))
 }
 
-/// Configuration and data folder of every cluster below `/etc/postgresql`.
+/// Returns configuration and data folder of every cluster below `/etc/postgresql`.
 fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     let list = |folder: &str| look.root.list(folder).or_default();
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! PostgreSQL's configuration files: settings, and the files that they include
-//! (`guc-file.l` and `ParseConfigFile` in its sources).
+//! PostgreSQL's configuration files: settings, and the files that they include (`guc-file.l` and
+//! `ParseConfigFile` in its sources).
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use hugeleaf_units::Bytes;
 
 use crate::root::Theirs;
 
-/// How deep files may include each other, as in PostgreSQL.
+/// Maximum depth of includes, as in PostgreSQL.
 const DEEPEST: u32 = 10;
 
-/// So many files are read at most, and so many names of a folder: it may hold any number.
+/// Maximum number of files that are read, and of names in a folder, which may hold any number.
 const MOST_FILES: u32 = 1000;
 const MOST_NAMES: usize = 10_000;
 
-/// So much of all files together is read at most, and so much of each.
+/// Maximum number of bytes read, for all files together and for each.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// The setting of this name in a configuration file and all that it includes; the last one counts.
-/// What cannot be read is left out, as the server does on a reload.
+/// Returns the setting of this name in a configuration file and its includes. The last one counts.
+/// Skips unreadable files, as the server does on a reload.
 pub(super) fn setting_in_files(theirs: &Theirs, file: &Path, name: &str) -> Option<String> {
     let mut found = Found {
         name,
@@ -64,7 +64,8 @@ impl Found<'_> {
     }
 }
 
-/// The files of a folder that count: `*.conf`, none that begins with a dot, by name.
+/// Returns the configuration files of a folder by name: `*.conf`, without those that begin with a
+/// dot.
 fn files_of(theirs: &Theirs, folder: &Path) -> Vec<PathBuf> {
     let mut names = theirs.list(folder, MOST_NAMES).or_default();
     names.retain(|name| name.ends_with(".conf") && !name.starts_with('.'));
@@ -72,7 +73,8 @@ fn files_of(theirs: &Theirs, folder: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| folder.join(name)).collect()
 }
 
-/// Name and value of a line; the equals sign may be missing. `None` for lines without a setting.
+/// Parses name and value of a line. The equals sign may be missing. `None` for lines without a
+/// setting.
 fn item(line: &str) -> Option<(&str, String)> {
     let line = line.trim_start();
     let is_name =
@@ -88,7 +90,8 @@ fn item(line: &str) -> Option<(&str, String)> {
     (!name.is_empty() && !rest.is_empty()).then_some((name, value))
 }
 
-/// A value up to the quote that ends it; two quotes are one, and a backslash takes the next as it is.
+/// Parses a value up to its closing quote. Two quotes are one, and a backslash escapes the next
+/// character.
 fn unquoted(text: &str) -> Option<String> {
     let mut value = String::new();
     let mut chars = text.chars().peekable();
@@ -102,7 +105,7 @@ fn unquoted(text: &str) -> Option<String> {
     }
 }
 
-/// A setting in the text of `postgresql.conf`, without the files that it includes; the last one.
+/// Returns the last value of a setting in the text of `postgresql.conf`, without included files.
 /// Names are not case-sensitive.
 pub fn setting_in(text: &str, name: &str) -> Option<String> {
     let items = text.lines().filter_map(item);
@@ -128,7 +131,7 @@ mod tests {
         assert_eq!(setting_in(text, "huge"), None);
     }
 
-    /// The value of `huge_pages` in a tree of files.
+    /// Returns the value of `huge_pages` in a tree of files.
     fn value(files: &[(&str, &str)]) -> Option<String> {
         let (_dir, root) = crate::testing::host(files);
         let rights = crate::Rights {
@@ -152,7 +155,7 @@ mod tests {
         let hidden = ("etc/pg/conf.d/.z.conf", "huge_pages = try");
         let other = ("etc/pg/conf.d/z.conf~", "huge_pages = try");
         assert_eq!(of(&[(main, dir), b, hidden, other]).as_deref(), Some("on"));
-        // A setting after the include counts, and paths are those of the file that names them.
+        // A setting after the include counts, and paths are relative to the file that names them.
         let before = "include '../more/x.conf'\n#include_dir 'conf.d'\n";
         let x = (
             "etc/more/x.conf",
@@ -164,7 +167,7 @@ mod tests {
         assert_eq!(of(&[(main, &after), x, y]).as_deref(), Some("off"));
         let absolute = "include_if_exists = '/etc/more/y.conf'\n";
         assert_eq!(of(&[(main, absolute), y]).as_deref(), Some("on"));
-        // Round in circles it comes to an end, though each file names two.
+        // A circle of includes ends, though each file names two.
         let itself = "include 'postgresql.conf'\ninclude 'postgresql.conf'\nhuge_pages = on\n";
         assert_eq!(of(&[(main, itself)]).as_deref(), Some("on"));
     }

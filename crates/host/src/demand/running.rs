@@ -1,4 +1,4 @@
-//! Services among the running processes: which there are, and what every reader of one needs.
+//! Services among the running processes, with the helpers that every reader of a service needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -27,8 +27,8 @@ impl Look<'_> {
         self.root.path(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// A path that a person typed, as the kernel names it: absolute, without links. Of a captured
-    /// host as it was typed.
+    /// Returns a typed path as the kernel names it: absolute, without links. On a captured host it stays
+    /// as typed.
     pub fn resolved(&self, path: &Path) -> PathBuf {
         match self.root.is_live() {
             true => std::fs::canonicalize(path)
@@ -38,16 +38,16 @@ impl Look<'_> {
         }
     }
 
-    /// Files that a running process is configured by, as it sees them and with its rights.
+    /// Opens files that configure a running process, as it sees them and with its rights.
     pub fn files_of(&self, process: &Process) -> Option<Theirs> {
         let rights = Rights::of_ids(process.uid, &process.groups);
         self.root.as_process_sees(process.pid, rights).ok()
     }
 
-    /// Files that the owner of a folder controls, with that user's rights; and who that is.
+    /// Opens files that the owner of a folder controls, with that user's rights. Also returns the owner.
     ///
     /// # Errors
-    /// Where the folder cannot be looked at.
+    /// If the folder cannot be read.
     pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(Theirs, (u32, u32))> {
         let meta = std::fs::metadata(self.path(folder))?;
         let user = account::of_uid(self.root, meta.uid());
@@ -60,16 +60,16 @@ impl Look<'_> {
         Ok((theirs, (meta.uid(), meta.gid())))
     }
 
-    /// What a link of a process points at, as in `cwd`.
+    /// Returns the target of a link of a process, as in `cwd`.
     pub fn link(&self, pid: Pid, name: &str) -> Option<PathBuf> {
         std::fs::read_link(self.root.path(format!("proc/{pid}/{name}"))).ok()
     }
 
-    /// The program of a process, to be run again and asked.
+    /// Returns the program of a process, to be run again for a query.
     ///
     /// # Errors
-    /// Where it sees other files than this process does (a container): what is at that path here
-    /// is not that program.
+    /// If it sees other files than this process does (a container), since this path then has another
+    /// program.
     pub fn own_program(&self, pid: Pid) -> Result<PathBuf, DemandError> {
         let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
         let is_same = own.is_some()
@@ -82,13 +82,13 @@ impl Look<'_> {
                 "run hugeleaf as root, or inside that container",
             )
         })?;
-        // An upgrade replaced it: the one that is there now will be started next time.
+        // An upgrade replaced it. The new one will be started next time.
         let text = program.to_string_lossy();
         Ok(PathBuf::from(text.trim_end_matches(" (deleted)")))
     }
 
-    /// Whether all user ids of a process are the same. Where they differ somebody started a program
-    /// that has more rights than he: it is not run again with arguments that are his.
+    /// True if all user ids of a process are equal. If they differ, the program has more rights than the
+    /// user who started it, so it is not run again with that user's arguments.
     fn is_one_user(&self, pid: Pid) -> bool {
         let ids = self.status(pid, "Uid:").unwrap_or_default();
         let mut ids = ids.split_ascii_whitespace();
@@ -108,7 +108,7 @@ impl Look<'_> {
         identity(self.root, process.pid).ok() != Some(read)
     }
 
-    /// A service with all that is known of it by its first process; without demands.
+    /// Makes a service with the facts of its first process, without demands.
     pub fn service(&self, process: &Process, kind: ServiceKind, name: &str) -> Service {
         let is_service = |unit: &String| unit.ends_with(".service");
         let unit = process.unit.clone().filter(is_service);
@@ -130,24 +130,24 @@ impl Look<'_> {
         service
     }
 
-    /// When a process started, in seconds since 1970.
+    /// Returns the start time of a process, in seconds since 1970.
     fn since(&self, process: &Process) -> Fact<u64> {
-        // The unit of start times is 100 a second on every architecture that this runs on.
+        // Start times count 100 ticks a second on every supported architecture.
         let ticks = hugeleaf_sys::ticks_per_second().max(1);
         let boot = boot_time::read(self.root);
         boot.map(|boot| boot + process.start_ticks / ticks)
     }
 
-    /// The one node that a process may take memory from, on a host of several.
+    /// Returns the one node that a process may take memory from, on a host of several.
     fn bound_to(&self, pid: Pid) -> Option<u32> {
         let nodes = self.status(pid, "Mems_allowed_list:")?.parse().ok();
         nodes.filter(|_| self.host.nodes.len() > 1)
     }
 
-    /// A process with its segments.
+    /// Returns a process with its segments.
     ///
     /// # Errors
-    /// Why it could not be looked at.
+    /// The reason why it could not be read.
     pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
         read_process(self.root, self.kernel, self.host, pid, Looking::Segments).map_err(|error| {
             let next = match error {
@@ -160,16 +160,16 @@ impl Look<'_> {
         })
     }
 
-    /// Every process with memory of its own, without this one.
+    /// Returns every process with memory of its own, without this one.
     pub fn processes(&self) -> Vec<Process> {
         living(self.root).collect()
     }
 }
 
-/// So much of a process's arguments is read: what a new program gets has room in a quarter of 8M.
+/// Maximum length of arguments that are read. A new program gets at most a quarter of 8M.
 const LONGEST_ARGUMENTS: Bytes = Bytes(2 << 20); // not a page size
 
-/// The arguments of a process, its program's name first.
+/// Returns the arguments of a process, its program's name first.
 pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
     let text = root.beginning(format!("proc/{pid}/cmdline"), LONGEST_ARGUMENTS);
     match text.or_default().trim_end_matches('\0') {
@@ -178,12 +178,12 @@ pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
     }
 }
 
-/// Shared memory of a process, each object once, by the longest mapping of it.
+/// Returns shared memory of a process, each object once, by the longest mapping of it.
 pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment> {
     let mut longest: BTreeMap<(u32, u32, u64), &Segment> = BTreeMap::new();
     for segment in process.segments.iter().filter(|s| s.shared) {
         let known = longest.entry(segment.object).or_insert(segment);
-        // Of several as long the last one.
+        // Of several with the same length, the last one is used.
         if segment.range.len() >= known.range.len() {
             *known = segment;
         }
@@ -195,8 +195,8 @@ pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment
     })
 }
 
-/// What a mapping has, by page size. On hugetlb pages a mapping has all of its length from the
-/// start: what is not touched yet is reserved.
+/// Returns the memory of a mapping by page size. A hugetlb mapping has all of its length from the start,
+/// because untouched pages are reserved.
 pub(super) fn held_of(segment: &Segment) -> Vec<Held> {
     match segment.asked.hugetlb {
         Some(size) => vec![Held {
@@ -208,7 +208,7 @@ pub(super) fn held_of(segment: &Segment) -> Vec<Held> {
     }
 }
 
-/// The mappings of a process on hugetlb pages, each object once.
+/// Returns the mappings of a process on hugetlb pages, each object once.
 fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
     // A heap may be mapped at several addresses (ZGC).
     let mut seen = BTreeSet::new();
@@ -227,7 +227,7 @@ pub(super) fn held_on_pool(process: &Process) -> Vec<Held> {
     table
 }
 
-/// What a process has of the pool, and its private memory.
+/// Returns the pool pages and the private memory of a process.
 fn private_and_pool(process: &Process) -> Vec<Held> {
     let mut table = held_on_pool(process);
     for held in private_segments(process).flat_map(|s| &s.by_page_size) {
@@ -236,7 +236,7 @@ fn private_and_pool(process: &Process) -> Vec<Held> {
     table
 }
 
-/// Private memory that is not on the pool: heaps and anonymous mappings.
+/// Returns private memory that is not on the pool: heaps and anonymous mappings.
 pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segment> {
     process.segments.iter().filter(|segment| {
         let is_private = matches!(segment.role, Role::Heap | Role::Anon);
@@ -244,7 +244,7 @@ pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segme
     })
 }
 
-/// A demand for what a process has of the pool, mapping by mapping.
+/// Makes a demand for the pool pages of a process, mapping by mapping.
 pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
     let mut by_page: Vec<Demand> = Vec::new();
     for segment in on_pool(process) {
@@ -272,8 +272,8 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
     by_page
 }
 
-/// What a running program that was asked wants, with what it has of it; where it cannot be asked, what it
-/// has of the pool is known all the same.
+/// Returns the demand that a running program reported, with its memory in use. If the query failed, its
+/// pool pages are measured instead.
 pub(super) fn or_measured(
     process: &Process,
     asked: Result<Demand, DemandError>,

@@ -1,4 +1,4 @@
-//! Where services are looked for: what a person names, or the whole host.
+//! Sources of services: those that a person names, or the whole host.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,8 +18,8 @@ use crate::model::{Host, Process};
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
-/// Programs whose demand is known by rules of their own, the first that fits first; that of all
-/// others is known by what they hold.
+/// Programs with their own demand rules. The first match counts. The demand of all others is measured
+/// by their memory in use.
 static PROGRAMS: &[Program] = &[
     postgres::PROGRAM,
     mariadb::PROGRAM,
@@ -37,25 +37,25 @@ pub static SOURCES: &[SourceKind] = &[
     made_up::MOVER,
 ];
 
-/// What a person names as the source of a demand.
+/// The source of a demand, as named by a person.
 #[derive(Debug, Clone)]
 pub enum Source {
     Pids(Vec<Pid>),
     /// A systemd unit, running or not.
     Unit(String),
-    /// By a flag of its own, with its value.
+    /// A source with a flag of its own, and its value.
     Flag(&'static SourceKind, OsString),
 }
 
 impl Source {
-    /// By the flag of that name, which [`SOURCES`] has; `None` where it has none such.
+    /// Returns the source with the flag of that name. `None` if [`SOURCES`] has no such flag.
     pub fn by_flag(flag: &str, value: impl Into<OsString>) -> Option<Source> {
         let kind = SOURCES.iter().find(|kind| kind.flag == flag)?;
         Some(Source::Flag(kind, value.into()))
     }
 
-    /// A target that is more than its processes: a unit, which may be stopped, or a cgroup that has
-    /// limits of its own.
+    /// Returns the source of a target that is more than its processes: a unit, which may be stopped,
+    /// or a cgroup with limits of its own.
     pub fn of_target(target: &str, host: &Host) -> Option<Source> {
         if target.ends_with(".service") {
             return Some(Source::Unit(target.to_owned()));
@@ -76,11 +76,11 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
     read: |look, path| Ok(vec![of_container(look, &path.to_string_lossy())?]),
 };
 
-/// Services, and why others could not be asked.
+/// Services that were read, and errors of the others.
 #[derive(Debug, Clone, Default)]
 pub struct Services {
     pub services: Vec<Service>,
-    /// Why others could not.
+    /// Errors of services that could not be read.
     pub unread: Vec<DemandError>,
 }
 
@@ -95,13 +95,13 @@ impl Services {
     }
 }
 
-/// So many full large pages of memory make a program of which nothing else is known worth a look.
+/// Minimum memory, in PMD-sized huge pages, of an unknown program that is reported.
 const WORTH_A_LOOK: u64 = 64;
 
-/// The services that a source means.
+/// Returns the services of a source.
 ///
 /// # Errors
-/// Where it means none, or one that cannot be asked.
+/// If there are none, or one cannot be read.
 pub fn read_source(
     root: &Root,
     kernel: &Kernel,
@@ -114,8 +114,8 @@ pub fn read_source(
         Source::Unit(unit) => of_unit(&look, unit),
         Source::Flag(kind, value) => (kind.read)(&look, value),
     }?;
-    // A connection is somebody else's to give: only what a person named is asked, not every server
-    // that a look at the whole host comes across.
+    // Connections need the user's consent, so only a service that a person named is connected to, not
+    // every server found on the host.
     for service in services.iter_mut().filter(|s| !s.pids.is_empty()) {
         let mut programs = PROGRAMS.iter();
         let program = programs.find(|program| program.kind == service.kind);
@@ -126,8 +126,8 @@ pub fn read_source(
     Ok(services)
 }
 
-/// Every service on the host that could use large pages: those that run, and stopped ones that are
-/// started at boot.
+/// Returns every service of the host that could use huge pages: running ones, and stopped ones that
+/// are started at boot.
 pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
     let look = Look { root, kernel, host };
     let all = look.processes();
@@ -142,9 +142,9 @@ pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
     found
 }
 
-/// The services that some of all processes are. A backend of PostgreSQL, or a child of Redis that
-/// saves, stands for its parent; what nothing else is known of is reported by what it holds. Where the
-/// whole host is looked at, only from `worth` on.
+/// Returns the services of some processes. A backend of PostgreSQL, or a saving child of Redis,
+/// belongs to its parent. Unknown programs are reported by their memory in use. For the whole host,
+/// they are reported only from `worth` on.
 fn of_processes(
     look: &Look<'_>,
     some: &[Process],
@@ -174,7 +174,7 @@ fn of_processes(
     let others = |taken: &[Pid]| -> Vec<&Process> {
         some.iter().filter(|p| !taken.contains(&p.pid)).collect()
     };
-    // Of the whole host also segments that nobody attaches.
+    // For the whole host, segments without attachments are included.
     for service in sysv_services(look, &others(&taken), &taken, worth.is_some()) {
         taken.extend(&service.pids);
         add(&[], Ok(service));
@@ -190,8 +190,8 @@ fn of_processes(
     services
 }
 
-/// Processes that belong together: those of one service's unit, else those of one name that
-/// descend from each other.
+/// Groups related processes: those of one service's unit, else those of one name that descend from
+/// each other.
 fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
     let mut groups: Vec<Vec<&Process>> = Vec::new();
     for process in processes {
@@ -212,8 +212,8 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
     groups
 }
 
-/// SysV segments of at least a page, by who owns and made them; without those that belong to the
-/// processes `taken` (PostgreSQL makes a small one in addition to its mapping).
+/// Returns SysV segments of at least a page, by owner and creator, without those of the processes
+/// `taken` (PostgreSQL makes a small one in addition to its mapping).
 fn sysv_services(
     look: &Look<'_>,
     others: &[&Process],
@@ -238,7 +238,7 @@ fn sysv_services(
         .collect()
 }
 
-/// Who attaches SysV segments, with the segments' inodes, which are their ids.
+/// Returns the processes that attach SysV segments, with the segments' inodes, which are their ids.
 fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
     let of = |process: &&Process| {
         let maps = crate::process::maps::mappings(look.root, process.pid).or_default();
@@ -326,7 +326,7 @@ fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
     of_processes(look, &named, &all, None).into_iter().collect()
 }
 
-/// A unit, by its processes or by its files.
+/// Reads a unit, by its processes or by its files.
 fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
     let unit = match unit.contains('.') {
         true => unit.to_owned(),
@@ -353,7 +353,7 @@ fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
     }
 }
 
-/// What a stopped unit would want, where its command is of a program that can be asked.
+/// Reads the demand of a stopped unit, if its command is of a program that can be queried.
 fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
     let command = file
         .exec_start
@@ -377,7 +377,7 @@ fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service 
         let user = account::read_user(look.root, name);
         service.user = user.known().cloned().or(service.user);
     }
-    // A service gets the limits of its unit; those of PAM are for people who log in.
+    // A service gets the limits of its unit. Those of PAM apply to logins.
     if let Some(user) = &mut service.user {
         let limit = |of: fn(&(Bytes, Bytes)) -> Bytes| Fact::from(file.memlock.as_ref().map(of));
         user.memlock = limit(|limits| limits.0);
@@ -386,7 +386,7 @@ fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service 
     service
 }
 
-/// Services that are started at boot and do not run now, as far as they can be asked.
+/// Returns services that are started at boot and do not run now, if they can be queried.
 fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Asked> {
     let runs = |service: &Service| {
         running.iter().any(|r| {
@@ -402,13 +402,13 @@ fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Asked> {
         .collect()
 }
 
-/// A container, by its cgroup's path: everything that runs in it together.
+/// Reads a container, by its cgroup's path, with everything that runs in it.
 fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
     let path = format!("/{}", path.trim_matches('/'));
     let all = look.processes();
     let is_in = |p: &&Process| {
         let own = p.cgroup.as_deref().unwrap_or_default();
-        // Written with or without the mount point of the hierarchy.
+        // The path may include the mount point of the hierarchy.
         let own_or_above = |own: &str| path == own || path.ends_with(own) && own != "/";
         Path::new(own)
             .ancestors()
@@ -436,8 +436,8 @@ fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-/// What runs in a container. Programs of its own cannot be asked from outside: those are reported by
-/// what they hold.
+/// Returns the services in a container. Programs with their own files cannot be queried from outside,
+/// so they are reported by their memory in use.
 fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
     let mut found = Services::default();
     found.add(of_processes(look, inside, all, None));

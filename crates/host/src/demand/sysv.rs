@@ -16,21 +16,21 @@ pub struct Segment {
     pub bytes: Bytes,
     pub creator: Pid,
     pub attached: u64,
-    /// In memory; zero where the kernel does not say.
+    /// Bytes in memory. Zero if the kernel does not report it.
     pub resident: Bytes,
     pub uid: u32,
     pub gid: u32,
 }
 
-/// All segments of this IPC namespace; absent without SysV IPC.
+/// Returns all segments of this IPC namespace. Absent without SysV IPC.
 pub fn read(root: &Root) -> Fact<Vec<Segment>> {
     root.parse("proc/sysvipc/shm", parse)
 }
 
-/// Parses `/proc/sysvipc/shm`: a heading names the columns, which kernels may add to.
+/// Parses `/proc/sysvipc/shm`. A heading names the columns, because kernels may add some.
 ///
 /// # Errors
-/// Where a column is missing, or a line has no number in one.
+/// If a column is missing, or a line has no number in one.
 pub fn parse(text: &str) -> Result<Vec<Segment>, ParseError> {
     let mut lines = text.lines().enumerate();
     let Some((_, heading)) = lines.next() else {

@@ -1,4 +1,4 @@
-//! This process as a guest in somebody else's cgroup: what it may take there before the kernel ends a process for it.
+//! Memory that this process may take in a cgroup it shares, before the kernel kills a process there.
 
 use hugeleaf_sys::{Pid, own_pid};
 use hugeleaf_units::Bytes;
@@ -13,18 +13,18 @@ use crate::root::Root;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     pub limit: MemoryLimit,
-    /// True where the kernel ends all processes together for lack of memory (`memory.oom.group`).
+    /// True if the OOM killer kills all processes of the cgroup together (`memory.oom.group`).
     pub all_end_together: bool,
 }
 
 impl Guest {
-    /// Returns the memory that may be taken where page cache is given up for it.
+    /// Returns the memory that may be taken if page cache is reclaimed for it.
     pub fn room(&self) -> Bytes {
         self.limit.room_at_most()
     }
 }
 
-/// The tightest memory limit that this process shares with others; `None` where there is none.
+/// Returns the tightest memory limit that this process shares with others. `None` if there is none.
 pub fn read_guest(root: &Root) -> Option<Guest> {
     let text = root.read("proc/self/cgroup").or_default();
     let mut guests: Vec<Guest> = Vec::new();
@@ -45,7 +45,7 @@ pub fn read_guest(root: &Root) -> Option<Guest> {
     guests.into_iter().min_by_key(Guest::room)
 }
 
-/// Tells whether others are in a cgroup too, by its list of processes: they are in it, or it is one above this process's.
+/// Returns true if a cgroup has other processes too. It also does if it does not list this process, as one above its own.
 fn is_shared(root: &Root, processes: &str) -> bool {
     let processes = root.read(processes).or_default();
     let mut pids = processes.lines().filter_map(|line| line.parse().ok());
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::testing::host;
 
-    /// A limit of 1000 bytes of `/a`, this process in `/a/b` or `/a`, and what else there is.
+    /// Returns the guest for a limit of 1000 bytes on `/a`, with this process in `own` and `more` files.
     fn guest(own: &str, more: &[(&str, &str)]) -> Option<(u64, bool)> {
         let me = own_pid().0;
         let (cgroup, own) = (format!("proc/{me}/cgroup"), format!("0::{own}\n"));
@@ -82,7 +82,7 @@ mod tests {
         let procs = "cg/a/cgroup.procs";
         assert_eq!(guest("/a", &[(procs, &alone)]), None);
         assert_eq!(guest("/a", &[(procs, &with_others)]), Some((170, false)));
-        // A limit of a cgroup above, and nobody knows who else is below that.
+        // The limit is of a cgroup above, and the processes below it are unknown.
         let deeper = ("cg/a/b/cgroup.procs", alone.as_str());
         assert_eq!(guest("/a/b", &[deeper, (procs, "")]), Some((170, false)));
         assert_eq!(guest("/", &[]), None);
@@ -95,7 +95,7 @@ mod tests {
             ("cg/a/memory.oom.group", "1\n", true),
             ("cg/a/memory.oom.group", "0\n", false),
             ("cg/a/b/memory.oom.group", "1\n", true),
-            // Above the limit it is another limit's.
+            // A file above the limit belongs to another limit.
             ("cg/memory.oom.group", "1\n", false),
         ] {
             let found = guest("/a/b", &[procs, (file, value)]);

@@ -1,5 +1,5 @@
-//! cgroups that limit hugetlb pages, versions 1 and 2
-//! (Documentation/admin-guide/cgroup-v1/hugetlb.rst, cgroup-v2.rst).
+//! Hugetlb limits of cgroups, versions 1 and 2 (Documentation/admin-guide/cgroup-v1/hugetlb.rst,
+//! cgroup-v2.rst).
 
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -10,7 +10,7 @@ use crate::model::{Cgroup, HugetlbLimit};
 use crate::parse::{self, ParseError};
 use crate::root::Root;
 
-/// A cgroup that limits one of the sizes; `None` of one that limits none.
+/// Returns a cgroup with its limits on these sizes. `None` if it limits none of them.
 pub(super) fn of_cgroup(
     root: &Root,
     mount: &Mount,
@@ -29,7 +29,7 @@ pub(super) fn of_cgroup(
     })
 }
 
-/// Reads the limits of a cgroup on one size; `None` where it limits neither faults nor reservations.
+/// Reads the limits of a cgroup on one size. `None` if it limits neither faults nor reservations.
 fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
     let (max, current) = match mount.version {
         1 => ("limit_in_bytes", "usage_in_bytes"),
@@ -58,8 +58,8 @@ fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<Huget
     })
 }
 
-/// A limit: `max` (version 2), or a number that version 1 writes as the most a counter of pages
-/// holds, are both unlimited.
+/// Parses a limit. Unlimited is `max` in version 2. Version 1 writes it as the maximum of a page
+/// counter, in bytes.
 pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError> {
     const MOST: u64 = i64::MAX.unsigned_abs();
     if text.trim() == "max" {
@@ -69,7 +69,7 @@ pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError>
     Ok((bytes < size.round_down(MOST)).then_some(Bytes(bytes)))
 }
 
-/// The `max` line of an `events` file.
+/// Parses the `max` line of an `events` file.
 pub fn hits_of(text: &str) -> Result<u64, ParseError> {
     let hits = text.lines().find_map(|line| line.strip_prefix("max "));
     let hits = hits.and_then(|n| n.trim().parse().ok());

@@ -1,5 +1,5 @@
-//! Limits of memory cgroups, versions 1 and 2, and what they leave
-//! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
+//! Limits of memory cgroups, versions 1 and 2, and the room below them (Documentation/admin-guide/cgroup-v2.rst,
+//! cgroup-v1/memory.rst).
 
 use hugeleaf_units::Bytes;
 
@@ -8,8 +8,8 @@ use crate::model::MemoryLimit;
 use crate::parse::{ParseError, number};
 use crate::root::Root;
 
-/// The limits of one cgroup: the hard one, and that from which on the kernel throttles it. None of one that has none, or
-/// whose files cannot be read.
+/// Returns the limits of one cgroup: the hard one, and the one above which the kernel throttles. Empty if it has none,
+/// or if its files cannot be read.
 pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLimit> {
     let (limits, usage, caches): (&[&str], _, _) = match mount.version {
         2 => (
@@ -54,7 +54,7 @@ pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLim
     limits.into_iter().map(limit).collect()
 }
 
-/// `max` is unlimited, and so is version 1's largest number, which no machine has in memory.
+/// Parses a limit. Unlimited is `max`, or version 1's largest number, which exceeds the memory of any machine.
 fn limit_of(text: &str) -> Result<Option<Bytes>, ParseError> {
     const NO_MACHINE: u64 = 1 << 60;
     match text.trim() {

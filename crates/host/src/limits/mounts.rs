@@ -1,4 +1,4 @@
-//! Places of the files of a cgroup: the mounts of hierarchies, and the path of a process below them.
+//! Locations of cgroup files: the mounts of hierarchies, and the path of a process below them.
 
 use std::path::{Component, Path};
 
@@ -9,15 +9,15 @@ use crate::root::Root;
 /// A mounted hierarchy that may have a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// 1 or 2.
+    /// Version of the hierarchy, 1 or 2.
     pub version: u8,
     /// The mount point, as in `/sys/fs/cgroup`.
     pub at: String,
-    /// The cgroup that is there: not the top in a container without a cgroup namespace.
+    /// The cgroup mounted there. It is not the top in a container without a cgroup namespace.
     pub top: String,
 }
 
-/// `mountinfo`, which names the cgroup at each mount, or `mounts`.
+/// Returns `mountinfo`, which names the cgroup at each mount, or else `mounts`.
 pub(super) fn mount_lines(root: &Root) -> Fact<String> {
     let names = ["proc/self/mountinfo", "proc/self/mounts", "proc/mounts"];
     let mut facts = names.into_iter().map(|name| root.read(name));
@@ -31,7 +31,7 @@ pub(super) fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
         .or_default()
 }
 
-/// The mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or a `mounts` file (proc(5)).
+/// Returns the mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or `mounts` file (proc(5)).
 pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
     let parse = |line: &str| {
         let (top, at, kind, options) = match MountLine::parse(line) {
@@ -60,7 +60,7 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
     lines.lines().filter_map(parse).collect()
 }
 
-/// `\040` and the like as proc(5) writes blanks in paths.
+/// Decodes `\040` and the other escapes that proc(5) uses for blanks in paths.
 pub(crate) fn unescape(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
@@ -68,7 +68,7 @@ pub(crate) fn unescape(text: &str) -> String {
         .replace("\\134", "\\")
 }
 
-/// The cgroup of a process in a hierarchy: the unified line of a `cgroup` file, or a controller's (cgroups(7)).
+/// Returns the cgroup of a process in a hierarchy, from a unified or a controller's line (cgroups(7)).
 pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -81,8 +81,8 @@ pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
     })
 }
 
-/// The paths below a mount of the cgroup that a `cgroup` file names and of those above it, its own first. One outside
-/// the reader's cgroup namespace (`/../…`) has no name here.
+/// Returns the paths below a mount of the cgroup in a `cgroup` file and of those above it, its own first. A cgroup
+/// outside the reader's cgroup namespace (`/../…`) has no path here.
 pub(super) fn own_and_above(
     mount: &Mount,
     text: &str,
@@ -113,13 +113,13 @@ pub(super) fn own_and_above(
     above.into_iter()
 }
 
-/// A path below the root, without the leading slash that would leave it.
+/// Joins a path below the root, without the leading slash, which would leave it.
 pub(super) fn below(mount: &str, cgroup: &str, file: &str) -> String {
     let path = format!("{mount}{cgroup}/{file}");
     path.trim_start_matches('/').to_owned()
 }
 
-/// The name that a cgroup is shown by: the top of what a mount has is `/`.
+/// Returns the display name of a cgroup. The top of a mount is `/`.
 pub(super) fn shown(path: &str) -> String {
     if path.is_empty() { "/" } else { path }.to_owned()
 }

@@ -24,7 +24,7 @@ fn hugetlb(limits: &ProcessLimits) -> Vec<&str> {
         .collect()
 }
 
-/// The paths with limits on memory, and what each leaves where its page cache is given up.
+/// Returns the paths with memory limits, and the room below each if its page cache is reclaimed.
 fn memory(limits: &[MemoryLimit]) -> Vec<(&str, u64)> {
     let one = |l: &'_ MemoryLimit| l.room_at_most().get();
     limits.iter().map(|l| (l.path.as_str(), one(l))).collect()
@@ -54,7 +54,7 @@ fn those_of_a_process_and_those_above_it() {
         ("cg/a/b/memory.current", "800\n"),
         ("cg/a/c/hugetlb.2MB.max", "6291456\n"),
         ("cg/a/c/memory.max", "max\n"),
-        // Nobody handed the controller down to this one: its file is left over.
+        // The controller is not delegated to this cgroup, so its file is a remnant.
         ("cg/a/c/d/hugetlb.2MB.max", "0\n"),
         ("cg/e/memory.max", "3000\n"),
         ("cg/e/memory.current", "1\n"),
@@ -104,7 +104,7 @@ fn those_of_a_process_and_those_above_it() {
     assert!(all_hugetlb(&denied).error().is_some());
 }
 
-/// A cgroup namespace: the path and the mount begin at the container's own cgroup.
+/// In a cgroup namespace, the path and the mount begin at the container's own cgroup.
 #[test]
 fn inside_a_container_the_limits_are_at_the_mount() {
     let files = [
@@ -131,7 +131,7 @@ fn inside_a_container_the_limits_are_at_the_mount() {
     assert_eq!(own.memory_room(), Fact::Known(Bytes(600)));
     assert!(own.is_in_container);
     assert_eq!(hugetlb(&of(&root, 9)), ["/sub", "/"]);
-    // It is in no cgroup that has a name here.
+    // Its cgroup has no path in this namespace.
     assert_eq!(hugetlb(&of(&root, 10)), [""; 0]);
 }
 
@@ -162,7 +162,7 @@ fn a_container_that_has_its_own_cgroup_mounted() {
         let limit = &own.hugetlb[0].hugetlb[0];
         assert_eq!(limit.fault_limit, Fact::Known(Some(Bytes(2 << 20))));
         assert_eq!(limit.reservation_limit, Fact::Known(None));
-        // By its mount, or by its path.
+        // Detected by its mount, or by its path.
         assert!(own.is_in_container, "{mounts}");
     }
 }
@@ -193,11 +193,11 @@ fn version_1() {
     assert_eq!(limit.fault_limit, Fact::Known(None));
     assert_eq!(limit.reservation_limit, Fact::Known(Some(Bytes(2 << 20))));
     assert!(limit.fault_usage.is_absent());
-    // Unlimited is a number there.
+    // Unlimited is a number in version 1.
     assert_eq!(own.memory_room(), Fact::Absent);
     let mut limited = files;
     limited[5].1 = "300\n";
-    // Over its limit: no room, not a huge one.
+    // Over its limit there is no room. The subtraction must not wrap.
     assert_eq!(
         of(&host(&limited).1, "self").memory_room(),
         Fact::Known(Bytes::ZERO)
@@ -219,7 +219,7 @@ fn no_controller_is_absent() {
 }
 
 proptest! {
-    /// However a path is written, and wherever the mount begins: no file outside the mount is read.
+    /// Checks that no path and no mount leads to a file outside the mount.
     #[test]
     fn no_path_leaves_the_mount(top in "(/|(/(a|b|\\.\\.)){0,3})", path in "(/(a|b|\\.|\\.\\.)){0,4}") {
         let mount = Mount { version: 2, at: "/cg".to_owned(), top };

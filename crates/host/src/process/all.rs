@@ -1,12 +1,12 @@
-//! Reads every process of the host, in summary, at a cost that does not grow with the number of
-//! processes that share memory.
+//! Reads every process of the host, in summary, at a cost that does not grow with the number of processes
+//! that share memory.
 //!
-//! Walking the page tables of each process (`smaps`, `smaps_rollup`) costs time in proportion to
-//! what is mapped, times the processes that map it. Here an object of shared memory is walked in
-//! one process only, and every other one is compared with its own page-table size: a page mapped
-//! by a base entry needs that entry, so page tables that are too small for "all on base pages", or
-//! too large for "all on large ones", give a process away that differs, and only that one is
-//! walked too. A process that attached at an address that does not fit is known from its map alone.
+//! Walking the page tables of each process (`smaps`, `smaps_rollup`) costs time in proportion to the mapped
+//! memory, times the processes that map it. Here a shared-memory object is walked in one process only.
+//! Every other process is compared by the size of its own page tables. Each page mapped by a base entry
+//! needs that entry. Page tables too small for "all on base pages", or too large for "all on huge pages",
+//! reveal a process that differs, and only that one is walked too. A process that attached at a misaligned
+//! address is known from its map alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,14 +25,14 @@ use crate::snapshot::all_pids;
 
 type ObjectId = (u32, u32, u64);
 
-/// What a process holds of each object, by page size.
+/// Memory of a process in each object, by page size.
 type Tables = BTreeMap<ObjectId, Vec<Held>>;
 
-/// A process with its map, before its page tables are looked at.
+/// A process with its map, before its page tables are read.
 struct Seen {
     process: Process,
-    /// Its mappings of shared objects, by object; of several of one only the first has the name. All others
-    /// would be kept of all processes at once, and a program has as many as it likes.
+    /// Its mappings of shared objects, by object. Only the first of an object keeps the name, because a
+    /// process may have any number of mappings, and those of all processes are held at once.
     maps: Vec<MapLine>,
     private: Vec<Range>,
     pagemap: Option<File>,
@@ -110,7 +110,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     })
 }
 
-/// The mappings of shared objects; of several of one only the first keeps the name.
+/// Returns the mappings of shared objects. Only the first of each object keeps the name.
 fn of_objects(maps: Vec<MapLine>, pmd: PageSize) -> Vec<MapLine> {
     let mut named = BTreeSet::new();
     let mut kept = Vec::new();
@@ -125,7 +125,7 @@ fn of_objects(maps: Vec<MapLine>, pmd: PageSize) -> Vec<MapLine> {
 }
 
 impl Seen {
-    /// Its mappings of one object. A program may attach as many as it has mappings.
+    /// Returns its mappings of one object, which may be many.
     fn of(&self, id: ObjectId) -> &[MapLine] {
         let from = self.maps.partition_point(|map| map.object < id);
         let to = self.maps.partition_point(|map| map.object <= id);
@@ -133,8 +133,8 @@ impl Seen {
     }
 }
 
-/// Runs `f` over all items on as many threads as there are CPUs, each with so many items at least;
-/// results in the items' order.
+/// Runs `f` over all items on one thread per CPU, each with at least `at_least` items. Returns the results
+/// in the items' order.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     at_least: usize,
@@ -154,17 +154,17 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     })
 }
 
-/// Whether a mapping is of an object that others may attach and that could be on large pages.
+/// True if a mapping is of an object that others may attach and that could be on huge pages.
 fn is_object(map: &MapLine, pmd: PageSize) -> bool {
     map.shared && map.object.2 != 0 && map.range.len() >= pmd.bytes()
 }
 
-/// Whether pages of `size` can be mapped whole here: address and offset agree modulo `size`.
+/// True if pages of `size` can be mapped whole here: address and offset agree modulo `size`.
 fn is_aligned(map: &MapLine, size: PageSize) -> bool {
     size.divides(map.range.start().wrapping_sub(map.offset))
 }
 
-/// The shared objects, each with the indices of the processes that attach it.
+/// Returns the shared objects, each with the indices of the processes that attach it.
 fn objects(seen: &[Seen]) -> BTreeMap<ObjectId, Vec<usize>> {
     let mut objects: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
     for (i, s) in seen.iter().enumerate() {
@@ -179,8 +179,8 @@ fn objects(seen: &[Seen]) -> BTreeMap<ObjectId, Vec<usize>> {
 }
 
 struct Walker<'a> {
-    /// What the last process whose `smaps` was read holds of each object: of the next one it is asked
-    /// again, most of the time.
+    /// Memory in each object of the last process whose `smaps` was read. The next query mostly concerns the
+    /// same process.
     tables: Mutex<Option<(Pid, Tables)>>,
     root: &'a Root,
     host: &'a Host,
@@ -189,7 +189,7 @@ struct Walker<'a> {
     pmd: PageSize,
 }
 
-/// What a walk found: bytes present, and bytes of those mapped by large entries.
+/// Result of a walk: bytes present, and bytes of those mapped by huge entries.
 #[derive(Clone, Copy, Default)]
 struct Walked {
     present: Bytes,
@@ -232,8 +232,8 @@ impl Walker<'_> {
         })
     }
 
-    /// Walks an object in the process that shows most of it: one that attached it aligned, and
-    /// among those the one with most shared memory resident.
+    /// Walks an object in the process that shows most of it: one that attached it aligned, and among those
+    /// the one with most shared memory resident.
     fn read_object(&self, id: ObjectId, attached: &[usize], seen: &[Seen]) -> SharedObject {
         let aligned = |i: usize| self.attaches_aligned(&seen[i], id);
         let best = attached.iter().copied().max_by_key(|i| {
@@ -260,8 +260,8 @@ impl Walker<'_> {
         }
     }
 
-    /// What a process holds of an object. Only `smaps` reports the size of hugetlb pages, and on
-    /// kernels before PAGEMAP_SCAN it is the only one to tell large pages at all.
+    /// Returns a process's memory in an object. Only `smaps` reports the size of hugetlb pages, and on
+    /// kernels before PAGEMAP_SCAN only it shows huge pages at all.
     fn table_of_object(&self, s: &Seen, id: ObjectId) -> Vec<Held> {
         if s.smaps.is_empty()
             && s.process.hugetlb.is_zero()
@@ -277,7 +277,7 @@ impl Walker<'_> {
         tables.cloned().unwrap_or_default()
     }
 
-    /// What a process holds of each object, by `smaps`.
+    /// Returns a process's memory in each object, from `smaps`.
     fn tables_of(&self, s: &Seen) -> Tables {
         let read = match s.smaps.is_empty() {
             true => read_smaps(self.root, &s.process).unwrap_or_default(),
@@ -306,7 +306,7 @@ impl Walker<'_> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
         }
-        // Only smaps reports the size of hugetlb pages; walking those costs little.
+        // Only smaps reports the size of hugetlb pages, and walking those costs little.
         let huge = if s.process.hugetlb.is_zero() {
             self.huge_bytes(s, shared)
         } else {
@@ -322,7 +322,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Bytes of a process that large entries map; `None` where the kernel cannot tell this way.
+    /// Returns the bytes that huge entries map in a process. `None` if the kernel cannot scan them.
     fn huge_bytes(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
         let pagemap = s.pagemap.as_ref()?;
         let mut huge = Bytes::ZERO;
@@ -332,8 +332,8 @@ impl Walker<'_> {
         Some(huge + self.huge_of_objects(s, shared)?)
     }
 
-    /// Bytes of shared objects that large entries map in this process: from the walk in another
-    /// process where this one's page tables agree with it, from its own walk where not.
+    /// Returns the bytes of shared objects that huge entries map in this process. Uses the walk in another
+    /// process if this one's page tables agree with it, else walks this one.
     fn huge_of_objects(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
         let mine: Vec<&SharedObject> = shared
             .iter()
@@ -366,7 +366,7 @@ impl Walker<'_> {
         })
     }
 
-    /// The processes that hold an object on smaller pages than the best one.
+    /// Returns the processes that hold an object on smaller pages than the best one.
     fn worse(&self, object: &SharedObject, seen: &[Seen]) -> Vec<(Pid, Vec<Held>)> {
         if Held::coverage(&object.by_page_size).unwrap_or(0.0) == 0.0 {
             return Vec::new();
@@ -374,7 +374,7 @@ impl Walker<'_> {
         seen.iter()
             .filter(|s| object.attached.binary_search(&s.process.pid).is_ok())
             .filter(|s| {
-                // Walk again only who was not taken at the best one's word.
+                // Walks again only processes whose table was not derived from the best one's.
                 object.misaligned.contains(&s.process.pid)
                     || s.process.coverage().unwrap_or(0.0) < 0.9
             })
@@ -396,7 +396,7 @@ fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> Walked {
     })
 }
 
-/// The parts of an address space between shared objects, as few as possible: one walk each.
+/// Returns the parts of an address space between shared objects, as few as possible, for one walk each.
 fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     let mut open: Option<Range> = None;

@@ -18,24 +18,24 @@ pub struct MapLine {
     pub range: Range,
     /// `r`, `w`, `x`.
     pub permissions: [bool; 3],
-    /// `s` rather than `p`.
+    /// True for `s`, false for `p`.
     pub shared: bool,
     /// Offset in bytes.
     pub offset: u64,
-    /// Device (major, minor) and inode; (0, 0, 0) of private anonymous memory.
+    /// Device (major, minor) and inode. (0, 0, 0) for private anonymous memory.
     pub object: (u32, u32, u64),
-    /// Path or name, as written; empty where there is none.
+    /// Path or name, as written. Empty if there is none.
     pub name: String,
 }
 
-/// Parses one line of `maps`; `line` is its number, for the error.
+/// Parses one line of `maps`. `line` is its number, for the error.
 ///
 /// # Errors
-/// Where it is not `start-end perms offset major:minor inode [name]`.
+/// If it is not `start-end perms offset major:minor inode [name]`.
 pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     let error = |what| ParseError::new(line, what, text);
     let mut rest = text;
-    // Single spaces part the first five fields; the name is padded and may hold spaces.
+    // Single spaces separate the first five fields. The name is padded and may hold spaces.
     let mut word = || {
         let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
         rest = after;
@@ -71,18 +71,17 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     })
 }
 
-/// The kernel makes a private mapping of this device anonymous memory (`mmap_zero`, drivers/char/mem.c), and shows
-/// where the device is: on a file system without a disk. In a container or chroot other folders stand before it.
+/// True for the zero device. The kernel makes its private mapping anonymous (`mmap_zero`, drivers/char/mem.c), but
+/// shows the device's path and a file system without a disk. In a container or chroot the path has a prefix.
 pub(crate) fn is_zero_device(name: &str) -> bool {
     name.ends_with("/dev/zero")
 }
 
-/// Adds a mapping to those listed before it. `/proc` lists by address while the process goes on: a file
-/// that is read in several calls is no snapshot. A heap that has grown between two calls is listed again,
-/// from its start, with its new end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address
-/// where the last call ended). Of two that overlap the later one was seen later: it stays whole, and of
-/// the earlier one stays what is below it (`cut`). So the ranges that are kept are in order of address
-/// and no byte is in two of them.
+/// Adds a mapping to those listed before it. A file of `/proc` that is read in several calls is no snapshot,
+/// because the process keeps running. A heap that has grown between two calls is listed again, from its start,
+/// with its new end. `m_start` in fs/proc/task_mmu.c searches for the mapping at the address where the last call
+/// ended. Of two overlapping mappings, the later one stays whole. The earlier one is cut (`cut`) to the part below
+/// it. So the ranges that are kept are in order of address and do not overlap.
 fn list<T>(listed: &mut Vec<T>, new: T, range: impl Fn(&T) -> Range, cut: impl Fn(&mut T, Range)) {
     let start = range(&new).start();
     while let Some(last) = listed.last_mut() {
@@ -104,20 +103,19 @@ fn list_map(listed: &mut Vec<MapLine>, new: MapLine) {
     list(listed, new, |map| map.range, |map, below| map.range = below);
 }
 
-/// So many mappings of a process are read: four times the kernel's own limit (`vm.max_map_count`).
+/// Maximum number of mappings read of a process: four times the kernel's own limit (`vm.max_map_count`).
 const MOST_MAPPINGS: usize = 1 << 18;
 
-/// So long are the names of all mappings of a process together at most.
+/// Maximum total length of the names of all mappings of a process.
 const MOST_NAMES: usize = 32 << 20;
 
-/// So long is a line at most: what stands before the name, and a path of which every byte may be
-/// written as four.
+/// Maximum length of a line: the fields before the name, and a path of which every byte may be escaped as four.
 const LONGEST_LINE: u64 = 32 << 10;
 
-/// Reads the lines of a file of which a process decides how long it is.
+/// Reads the lines of a file whose length a process controls.
 ///
 /// # Errors
-/// Those of read(2); that it is longer than anybody needs.
+/// Those of read(2). Also if the file exceeds the limits above.
 fn each_line(
     reader: &mut dyn BufRead,
     mut take: impl FnMut(usize, &str) -> Result<usize, ParseError>,
@@ -151,24 +149,24 @@ fn each_line(
     }
 }
 
-/// Parses `/proc/PID/maps`. Ranges are in order of address and do not overlap, whatever the
-/// process did meanwhile.
+/// Parses `/proc/PID/maps`. Ranges are in order of address and do not overlap, even if the process changed them
+/// meanwhile.
 ///
 /// # Errors
-/// The first line that is none.
+/// If a line does not parse. The first such line is reported.
 pub fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
     let mut maps = Vec::new();
-    // Not `lines`: a name may end in a carriage return.
+    // Not `lines`, because a name may end in a carriage return.
     for (i, line) in text.split_terminator('\n').enumerate() {
         list_map(&mut maps, parse_map_line(i + 1, line)?);
     }
     Ok(maps)
 }
 
-/// Reads `/proc/PID/maps` line by line, as [`parse_maps`] does a text.
+/// Reads `/proc/PID/maps` line by line, with the result of [`parse_maps`].
 ///
 /// # Errors
-/// Those of read(2), that there are more mappings than anybody needs; inside, as [`parse_maps`].
+/// Those of read(2), or too many mappings. The inner errors are those of [`parse_maps`].
 pub fn read_maps(reader: &mut dyn BufRead) -> std::io::Result<Result<Vec<MapLine>, ParseError>> {
     let mut maps = Vec::new();
     let read = each_line(reader, |number, line| {
@@ -191,14 +189,14 @@ pub struct SmapsEntry {
     pub thp_eligible: Option<bool>,
 }
 
-/// The counters of one mapping. What a kernel does not print is 0.
+/// The counters of one mapping. A counter that the kernel does not print is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SmapsCounts {
-    /// `KernelPageSize`; 0 where not printed.
+    /// `KernelPageSize`. 0 if not printed.
     pub kernel_page: Bytes,
     /// `Referenced`: touched since its bits were cleared (`clear_refs`), or at all.
     pub referenced: Bytes,
-    /// `Rss`: hugetlb pages are not in it.
+    /// `Rss`, which excludes hugetlb pages.
     pub resident: Bytes,
     /// `Pss`.
     pub pss: Bytes,
@@ -208,7 +206,7 @@ pub struct SmapsCounts {
     pub private: Bytes,
     /// `Anonymous`.
     pub anonymous: Bytes,
-    /// `KSM`; `None` where the kernel does not print it (before Linux 6.7).
+    /// `KSM`. `None` if the kernel does not print it (before Linux 6.7).
     pub merged: Option<Bytes>,
     /// `AnonHugePages` + `ShmemPmdMapped` + `FilePmdMapped`.
     pub pmd_mapped: Bytes,
@@ -218,15 +216,15 @@ pub struct SmapsCounts {
     pub hugetlb_shared: Bytes,
     /// `Swap`.
     pub swapped: Bytes,
-    /// `SwapPss`: what is in swap, shared out among those that have it there.
+    /// `SwapPss`: proportional share of swapped memory.
     pub swapped_pss: Bytes,
     /// `Locked`.
     pub locked: Bytes,
 }
 
 impl SmapsCounts {
-    /// What a part of `len` bytes of the mapping can hold of it at most: where in the mapping its pages
-    /// are is not reported.
+    /// Returns upper bounds of the counters for a part of `len` bytes, because the location of the pages within
+    /// the mapping is not reported.
     fn within(self, len: Bytes) -> SmapsCounts {
         let part = |bytes: Bytes| match self.resident > len {
             true => bytes.scaled(len, self.resident),
@@ -251,11 +249,11 @@ impl SmapsCounts {
     }
 }
 
-/// Parses `/proc/PID/smaps` or `smaps_rollup`. Unknown lines are passed over. Ranges are in order of
-/// address and do not overlap, whatever the process did meanwhile.
+/// Parses `/proc/PID/smaps` or `smaps_rollup`. Skips unknown lines. Ranges are in order of address and do not
+/// overlap, even if the process changed them meanwhile.
 ///
 /// # Errors
-/// A heading that is none, a counter that is not kB, or a counter before the first heading.
+/// A bad heading, a counter that is not in kB, or a counter before the first heading.
 pub fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
     let mut entries = Vec::new();
     for (i, line) in text.split_terminator('\n').enumerate() {
@@ -264,10 +262,10 @@ pub fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
     Ok(entries)
 }
 
-/// Reads `/proc/PID/smaps` line by line, as [`parse_smaps`] does a text.
+/// Reads `/proc/PID/smaps` line by line, with the result of [`parse_smaps`].
 ///
 /// # Errors
-/// Those of read(2), that there are more mappings than anybody needs; inside, as [`parse_smaps`].
+/// Those of read(2), or too many mappings. The inner errors are those of [`parse_smaps`].
 pub fn read_smaps_lines(
     reader: &mut dyn BufRead,
 ) -> std::io::Result<Result<Vec<SmapsEntry>, ParseError>> {
@@ -278,7 +276,7 @@ pub fn read_smaps_lines(
     Ok(read.map(|()| entries))
 }
 
-/// Takes one line; gives the length of the name of a mapping that it heads and one more, 0 for others.
+/// Parses one line. Returns the length of the mapping's name plus one for a heading, 0 for other lines.
 fn smaps_line(
     entries: &mut Vec<SmapsEntry>,
     number: usize,
@@ -303,7 +301,7 @@ fn smaps_line(
     let Some(entry) = entries.last_mut() else {
         return Err(ParseError::new(number, "expected a mapping first", line));
     };
-    // Cut off in the middle of a name: nothing to learn from it.
+    // A line without a colon was cut off within a name and holds no value.
     if let Some((name, value)) = line.split_once(':') {
         counter(entry, number, name, value)?;
     }
@@ -346,8 +344,8 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
     Ok(())
 }
 
-/// The NUMA policies of `/proc/PID/numa_maps` (numa(7)) by start address, where they are not
-/// `default`. Lines that are none are passed over: the file is optional.
+/// Parses the NUMA policies of `/proc/PID/numa_maps` (numa(7)) by start address, without those that are `default`.
+/// Skips bad lines, because the file is optional.
 pub fn parse_policies(text: &str) -> Vec<(u64, String)> {
     text.lines()
         .filter_map(|line| {
@@ -359,7 +357,7 @@ pub fn parse_policies(text: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// The mappings of a process, without counters.
+/// Returns the mappings of a process, without counters.
 #[cfg(feature = "full")]
 pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
     match root.parse_lines(file_of(pid, "maps"), read_maps) {
@@ -447,7 +445,7 @@ Rss:                  12 kB
         );
     }
 
-    /// As a heap is listed that grew twice while it was read.
+    /// The text shows a heap that grew twice while it was read.
     #[test]
     fn a_mapping_that_grew_meanwhile_counts_once() {
         let heap = |end: u64, kib: u64| {
@@ -460,7 +458,7 @@ Rss:                  12 kB
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].map.range.end(), 0xc0_0000);
         assert_eq!(entries[0].counts.resident, Bytes::from_mib(8));
-        // One that lost its upper part to another: no more than what is left of it.
+        // A mapping that lost its upper part holds no more than the rest can.
         let text = heap(0xc0_0000, 8192) + "00800000-00c00000 rw-p 0 00:00 0\nRss: 4 kB\n";
         let entries = parse_smaps(&text).unwrap();
         let counts = entries[0].counts;
@@ -473,8 +471,8 @@ Rss:                  12 kB
     }
 
     proptest! {
-        /// Whatever order ranges are listed in: what is kept is in order of address, no byte is in two
-        /// entries, none holds more than it is long, and the last one listed is kept as it was.
+        /// Checks any order of ranges. Kept ranges are in order of address, no byte is in two entries, and none
+        /// holds more than its length. The last one listed stays unchanged.
         #[test]
         fn no_byte_is_in_two_mappings(listed in prop::collection::vec((0u64..64, 1u64..32, 0u64..200), 1..40)) {
             let line = |(start, len, kib): &(u64, u64, u64)| {
@@ -506,7 +504,7 @@ Rss:                  12 kB
             let _ = parse_maps(&SMAPS[..cut]);
         }
 
-        /// Line by line and as a whole: the same, whatever is in it.
+        /// Reading line by line gives the same result as parsing the whole text.
         #[test]
         fn lines_are_read_as_a_text_is(cut in 0usize..600, more in "(?s).{0,80}") {
             let text = format!("{}{more}", &SMAPS[..cut.min(SMAPS.len())]);

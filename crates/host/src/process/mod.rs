@@ -34,7 +34,7 @@ pub use {
     run::{find_variable, is_run_library, parse_run_settings, read_run_settings},
 };
 
-/// A file of a process, below a root.
+/// Returns the path of a file of a process, below a root.
 #[cfg(feature = "full")]
 pub(crate) fn file_of(pid: Pid, name: &str) -> String {
     format!("proc/{pid}/{name}")
@@ -42,25 +42,25 @@ pub(crate) fn file_of(pid: Pid, name: &str) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Looking {
-    /// Totals and sizes; no segments.
+    /// Totals and sizes, without segments.
     Summary,
-    /// Segments with what was asked and got.
+    /// Segments with their advice and page sizes.
     Segments,
-    /// Segments, page by page: what `why` and `promote` need.
+    /// Segments with their page maps, as `why` and `promote` need them.
     Pages,
 }
 
-/// Why a process could not be looked at.
+/// The reason why a process could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessError {
-    /// It is not there (or hidden by hidepid: then nobody can distinguish the two).
+    /// It does not exist, or hidepid hides it. A reader cannot distinguish the two.
     #[error("no process {pid}")]
     Gone {
         pid: Pid,
-        /// Whether `/proc` hides the processes of other users (mount option hidepid).
+        /// True if `/proc` hides the processes of other users (mount option hidepid).
         hidden_possible: bool,
     },
-    /// It is there, but its memory may not be read.
+    /// It exists, but its memory may not be read.
     #[error("process {pid} ({name}) of uid {uid}: {error}")]
     Denied {
         pid: Pid,
@@ -68,13 +68,13 @@ pub enum ProcessError {
         uid: u32,
         error: ReadError,
     },
-    /// A thread of the kernel: it has no memory of its own.
+    /// A kernel thread, which has no memory of its own.
     #[error("process {pid} ({name}) is a kernel thread: it has no memory of its own")]
     KernelThread { pid: Pid, name: String },
-    /// It is dead and waits for its parent.
+    /// It has exited and its parent has not waited for it.
     #[error("process {pid} ({name}) is a zombie: it has no memory any more")]
     Zombie { pid: Pid, name: String },
-    /// A file of it is not what it should be.
+    /// A file of it does not parse.
     #[error("{0}")]
     Read(#[from] ReadError),
 }

@@ -1,7 +1,7 @@
-//! Smaller THP orders: which of a process's pages belong to folios between base and PMD size.
+//! Smaller THP orders: the pages of a process on folios between base and PMD size.
 //!
-//! `smaps` reports PMD-mapped memory only. The folio that a page belongs to is reported by the page
-//! flags of its frame (Documentation/admin-guide/mm/pagemap.rst), which only root may read.
+//! `smaps` reports PMD-mapped memory only. The folio of a page is reported by the page flags of its frame
+//! (Documentation/admin-guide/mm/pagemap.rst), which only root may read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,12 +21,11 @@ const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
 
-/// Splits the base-page bytes of a process's tables by the size of folio they are in. Memory on
-/// folios of PMD size that base entries map stays under base pages: there the unit is large and
-/// the translation is not.
+/// Splits the base-page bytes of a process's tables by the size of their folio. PMD-sized folios that base entries
+/// map stay under base pages, because their translation is not huge.
 ///
 /// # Errors
-/// [`ReadError`] where `/proc/kpageflags` or the page map cannot be read: both need root.
+/// [`ReadError`] if `/proc/kpageflags` or the page map cannot be read. Both need root.
 pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result<(), ReadError> {
     let mut flags = FrameFlags {
         file: open(root, "proc/kpageflags".into())?,
@@ -66,8 +65,8 @@ fn open(root: &Root, relative: String) -> Result<File, ReadError> {
     file.map_err(|e| ReadError::io(root.path(&relative), &e))
 }
 
-/// The frames of the present pages of a range, with the number of each page; none where the kernel does not report
-/// them (no CAP_SYS_ADMIN).
+/// Returns the frames of the present pages of a range, with each page's number. Empty if the kernel does not
+/// report them (no CAP_SYS_ADMIN).
 fn present(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
     let frames = frames_of(pagemap, range, base).ok().flatten();
     let pages = (range.start() / base.bytes().get()..).zip(frames.unwrap_or_default());
@@ -81,7 +80,7 @@ struct FrameFlags {
     cache: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Frames whose flags are read in one go.
+/// Number of frames whose flags are read at once.
 const BLOCK: u64 = 8 * 1024;
 
 impl FrameFlags {
@@ -101,8 +100,8 @@ impl FrameFlags {
     }
 }
 
-/// Bytes on folios larger than a base page and smaller than a PMD page, where the whole folio is
-/// mapped at an address that fits it: the kernel counts no other as that size.
+/// Returns the bytes on folios larger than a base page and smaller than a PMD page. The whole folio must be mapped
+/// at an aligned address, since the kernel counts no other as that size.
 fn folios(
     frames: &[(u64, u64)],
     flags: &mut FrameFlags,

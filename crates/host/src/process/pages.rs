@@ -1,8 +1,8 @@
-//! A page map as text: what a captured host holds in place of the kernel's binary page map.
+//! A page map as text, which replaces the kernel's binary page map in a captured host.
 //!
-//! `proc/PID/pages` has a line for each range of like pages, `start-end LETTERS`, the addresses
-//! in hexadecimal as in `maps`. Letters: `p` present, `s` swapped, `f` file or shared, `h` mapped
-//! huge, `z` zero page, `x` exclusive to the process, `g` a guard page. What no line names was never populated.
+//! `proc/PID/pages` has a line for each range of pages with equal state, `start-end LETTERS`, the addresses in
+//! hexadecimal as in `maps`. Letters: `p` present, `s` swapped, `f` file or shared, `h` mapped huge, `z` zero
+//! page, `x` exclusive to the process, `g` a guard page. Pages in no line were never populated.
 
 use hugeleaf_sys::{PageMap, PageRun, PageState};
 use hugeleaf_units::Range;
@@ -22,7 +22,7 @@ const LETTERS: [(char, PageState); 7] = [
 /// Parses the text form.
 ///
 /// # Errors
-/// A line of another form, or one that does not come after the one before it.
+/// A line of another form, or one that is not above the line before it.
 pub fn parse_pages(text: &str) -> Result<Vec<PageRun>, ParseError> {
     let mut runs: Vec<PageRun> = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -55,7 +55,7 @@ fn parse_run(line: &str) -> Option<PageRun> {
     Some(PageRun { range, state })
 }
 
-/// Writes the text form; [`parse_pages`] reads it back.
+/// Writes the text form, which [`parse_pages`] reads.
 pub fn write_pages(runs: &[PageRun]) -> String {
     runs.iter()
         .map(|run| {
@@ -69,7 +69,7 @@ pub fn write_pages(runs: &[PageRun]) -> String {
         .collect()
 }
 
-/// The part of `runs` inside `range`.
+/// Returns the part of `runs` inside `range`.
 pub fn part_of(runs: &[PageRun], range: Range) -> PageMap {
     let runs = runs
         .iter()

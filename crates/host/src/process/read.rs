@@ -22,10 +22,10 @@ use crate::process::{Looking, ProcessError, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
 
-/// Reads one process as closely as `looking` says.
+/// Reads one process in the detail given by `looking`.
 ///
 /// # Errors
-/// [`ProcessError`]: gone, denied, without memory of its own, or not parsable.
+/// [`ProcessError`] if it is gone, denied, without memory of its own, or not parsable.
 pub fn read_process(
     root: &Root,
     kernel: &Kernel,
@@ -49,7 +49,7 @@ pub fn read_process(
         }
         ProcessKind::User => {}
     }
-    // Two walks over the same page tables, side by side: each takes tens of milliseconds a GB.
+    // Both walks over the page tables run in parallel, since each takes tens of milliseconds per GB.
     let (entries, pages) = std::thread::scope(|scope| {
         let pages = (looking >= Looking::Pages)
             .then(|| scope.spawn(|| read_pages(root, kernel, pid, &large_ranges(root, host, pid))));
@@ -76,18 +76,18 @@ pub fn read_process(
     Ok(process)
 }
 
-/// The start time and image of a process: enough to tell that it is still the same program.
-/// Costs one read of `/proc/PID/stat`.
+/// Returns the start time and image of a process, which identify a running program. Costs one read of
+/// `/proc/PID/stat`.
 ///
 /// # Errors
-/// [`ProcessError::Gone`] where it is not there any more.
+/// [`ProcessError::Gone`] if it does not exist any more.
 pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> {
     let stat = read_stat(root, pid)?;
     Ok((stat.start_ticks, stat.image))
 }
 
-/// So much of a command line is kept with each process: there may be tens of thousands, and a program
-/// can make its own as long as it likes.
+/// Maximum length of a command line kept per process. There may be tens of thousands of processes, and a program can
+/// make its own command line arbitrarily long.
 const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
 
 pub(super) fn gone(root: &Root, pid: Pid) -> ProcessError {
@@ -103,7 +103,7 @@ pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
     })
 }
 
-/// A fact that a process cannot be without, unless it went away.
+/// Returns a value that every process has. If it is absent, the process has ended.
 fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, ProcessError> {
     match fact {
         Fact::Known(value) => Ok(value),
@@ -112,7 +112,7 @@ fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, Process
     }
 }
 
-/// What costs little: `stat`, `status`, `cmdline` and `cgroup`. No walk over page tables.
+/// Reads the cheap files `stat`, `status`, `cmdline` and `cgroup`, without a page-table walk.
 pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError> {
     let stat = read_stat(root, pid)?;
     let status = known(root.parse(file_of(pid, "status"), parse_status), || {
@@ -164,7 +164,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     })
 }
 
-/// Reads `smaps`; denied where the process is another user's.
+/// Reads `smaps`. Denied if the process is another user's.
 pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntry>, ProcessError> {
     let pid = process.pid;
     match root.parse_lines(file_of(pid, "smaps"), read_smaps_lines) {
@@ -174,13 +174,13 @@ pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntr
             uid: process.uid,
             error,
         }),
-        // A process that exits gives an empty file: it has no mappings any more.
+        // The file of a process that exits is empty, because it has no mappings any more.
         Fact::Known(entries) if entries.is_empty() => Err(gone(root, pid)),
         fact => known(fact, || gone(root, pid)),
     }
 }
 
-/// The sizes that the counters of `smaps` speak of.
+/// The page sizes that the counters of `smaps` refer to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     base: PageSize,
@@ -212,7 +212,7 @@ impl Sizes {
     }
 
     pub(crate) fn add(self, table: &mut Vec<Held>, c: &SmapsCounts) {
-        // Counters of a mapping that changes meanwhile may disagree: no more is large than there is.
+        // Counters of a changing mapping may disagree, so huge memory is limited to resident memory.
         let large = c.pmd_mapped.min(c.resident);
         Held::add(table, self.base, PageKind::Base, c.resident - large);
         Held::add(table, self.pmd, PageKind::Thp, large);
@@ -221,15 +221,15 @@ impl Sizes {
     }
 }
 
-/// What a page middle directory entry maps where nothing says so: one table of 8-byte entries
-/// fills a base page on every architecture that has THP, and each entry maps a base page.
+/// Returns the default size of a page middle directory entry. One table of 8-byte entries fills a base page on every
+/// architecture with THP, and each entry maps a base page.
 fn generic_pmd_page(base: PageSize) -> PageSize {
     let entries = base.bytes().get() / 8;
     PageSize::new(Bytes(base.bytes().get().saturating_mul(entries))).unwrap_or(base)
 }
 
 fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<Segment> {
-    // Where there is one node a policy changes nothing, and reading it walks every page.
+    // With one node a policy changes nothing, and reading it walks every page.
     let policies = match host.nodes.len() {
         0 | 1 => BTreeMap::new(),
         _ => {
@@ -297,7 +297,7 @@ fn segment(
         locked: c.locked,
         swapped: c.swapped,
         swapped_pss: c.swapped_pss,
-        // The kernel does not say: memory that may be merged and that others have too.
+        // The kernel does not report it, so shared pages of a mergeable mapping are counted.
         merged: match c.merged {
             None if entry.flags.has("mg") => c.shared,
             merged => merged.unwrap_or_default(),
@@ -316,7 +316,7 @@ pub struct Mount {
     pub huge: Option<String>,
 }
 
-/// Mounts by device (proc(5), `/proc/PID/mountinfo`); lines of another form are passed over.
+/// Parses mounts by device (proc(5), `/proc/PID/mountinfo`). Skips lines of another form.
 pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
     text.lines()
         .filter_map(|line| {
@@ -333,7 +333,7 @@ pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
         .collect()
 }
 
-/// The smallest large page that this host has; segments below it are never on one.
+/// Returns the smallest huge page size of this host. Smaller segments never have one.
 fn smallest_large_page(host: &Host) -> PageSize {
     let sizes = host
         .page_sizes
@@ -343,8 +343,8 @@ fn smallest_large_page(host: &Host) -> PageSize {
     sizes.min().unwrap_or_else(|| Sizes::of(host).pmd)
 }
 
-/// Gives each segment its pages. A mapping that grew, or was joined with its neighbour, between the
-/// two walks is looked at once more.
+/// Assigns each segment its pages. Reads a mapping again if it grew, or merged with its neighbour, between the two
+/// walks.
 fn attach_pages(
     root: &Root,
     kernel: &Kernel,
@@ -370,13 +370,13 @@ fn attach_pages(
     }
 }
 
-/// Asks the kernel which files it collapses: that depends on how it was built, on the file system, and on who has the
-/// file open for writing. Only the mapping is looked at, in a microsecond; nothing is moved.
+/// Asks the kernel which files it can collapse. That depends on its configuration, on the file system, and on writers
+/// of the file. The call examines only the mapping, takes a microsecond and promotes nothing.
 fn ask_of_files(root: &Root, kernel: &Kernel, host: &Host, process: &mut Process) {
     let Some(huge) = host.pmd_page.get() else {
         return;
     };
-    // A process that switched THP off is refused for all it maps.
+    // The kernel refuses all mappings of a process that disabled THP.
     if !root.is_live() || process.thp_disabled == Fact::Known(true) {
         return;
     }
@@ -398,7 +398,7 @@ fn ask_of_files(root: &Root, kernel: &Kernel, host: &Host, process: &mut Process
     }
 }
 
-/// The mappings that could hold a large page.
+/// Returns the mappings that could hold a huge page.
 fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
     let smallest = smallest_large_page(host).bytes();
     let maps = mappings(root, pid);
@@ -431,7 +431,7 @@ fn read_pages(
             denied,
         })
     };
-    // Where the kernel cannot scan, pages are read one by one, and so many for the whole process.
+    // Without a kernel scan, pages are read one by one, up to a limit for the whole process.
     let mut left = None;
     ranges
         .map(|range| {

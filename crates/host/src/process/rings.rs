@@ -1,4 +1,4 @@
-//! Memory that io_uring holds in place: buffers that a program has registered with a ring
+//! Memory pinned by io_uring: buffers that a program has registered with a ring
 //! (io_uring_register(2)). `VmPin` counts them on some kernels only: Linux 7.3 counts none for root.
 
 use hugeleaf_sys::Pid;
@@ -8,13 +8,13 @@ use crate::fact::Fact;
 use crate::process::file_of;
 use crate::root::Root;
 
-/// So many open files of a process are looked at: who opens more cannot keep a reader busy.
+/// Maximum number of open files examined per process, so that no process can keep a reader busy.
 const MOST_FILES: usize = 1 << 14;
 
 const MOST_BUFFERS: usize = 1 << 16;
 
-/// The buffers that rings of a process hold, in order of address; absent where its files cannot be
-/// listed.
+/// Returns the buffers registered by rings of a process, in order of address. Absent if its files
+/// cannot be listed.
 pub(crate) fn read_registered(root: &Root, pid: Pid) -> Fact<Vec<Range>> {
     root.list(file_of(pid, "fdinfo")).map(|names| {
         let files = names.iter().take(MOST_FILES);
@@ -29,7 +29,7 @@ pub(crate) fn read_registered(root: &Root, pid: Pid) -> Fact<Vec<Range>> {
     })
 }
 
-/// Whether an open file is a ring. A captured host has no links: there the file itself tells.
+/// True if an open file is a ring. A captured host has no links, so all files are parsed.
 fn is_ring(root: &Root, pid: Pid, name: &str) -> bool {
     if !root.is_live() {
         return true;
@@ -38,8 +38,8 @@ fn is_ring(root: &Root, pid: Pid, name: &str) -> bool {
     std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[io_uring]")
 }
 
-/// The lines `INDEX: 0xADDRESS/LENGTH` behind `UserBufs:` in the fdinfo of a ring (io_uring/fdinfo.c).
-/// What is of another form is passed over: a slot may be empty.
+/// Parses the lines `INDEX: 0xADDRESS/LENGTH` after `UserBufs:` in the fdinfo of a ring
+/// (io_uring/fdinfo.c). Skips lines of another form, because a slot may be empty.
 pub fn parse_registered(text: &str) -> Vec<Range> {
     let mut lines = text.lines();
     if !lines.any(|line| line.starts_with("UserBufs:")) {

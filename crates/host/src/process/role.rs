@@ -1,9 +1,9 @@
-//! What a mapping is for.
+//! The role of a mapping, such as heap, stack or shared memory.
 
 use crate::model::{Role, VmFlags};
 use crate::process::maps::{MapLine, is_zero_device};
 
-/// Tells the role of `map` from its name, its rights and the mapping before it.
+/// Derives the role of `map` from its name, its rights and the mapping before it.
 pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role {
     let name = map.name.as_str();
     match name {
@@ -11,7 +11,7 @@ pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role
         "[stack]" => return Role::Stack,
         _ if name.starts_with("[stack:") => return Role::ThreadStack,
         _ if name.starts_with("[anon_shmem:") => return Role::Shm,
-        // Names that the library of `hugeleaf run` gives to what it moved or handed out.
+        // Names that the library of `hugeleaf run` gives to memory it moved or mapped.
         "[anon:hugeleaf-stack]" => return Role::ThreadStack,
         "[anon:hugeleaf-text]" => return Role::Text,
         "/memfd:hugeleaf-libc (deleted)" => return Role::Text,
@@ -40,9 +40,9 @@ pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role
     }
 }
 
-/// A thread's stack has a guard before it that nobody may touch (a reservation larger than what
-/// follows it is no guard), and the kernel refuses huge pages on it: glibc maps stacks with
-/// MAP_STACK, which sets `nh` since Linux 6.7.
+/// True for the stack of a thread. It has an inaccessible guard before it, which is not larger than
+/// the stack, and the kernel refuses huge pages on it. glibc maps stacks with MAP_STACK, which sets
+/// `nh` since Linux 6.7.
 fn is_thread_stack(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> bool {
     let guarded = before.is_some_and(|b| {
         b.permissions == [false; 3]
@@ -53,7 +53,7 @@ fn is_thread_stack(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> 
     guarded && !map.shared && map.permissions == [true, true, false] && flags.has("nh")
 }
 
-/// Zero data follows the initialised data of its file without a gap.
+/// True for zero data, which follows the initialised data of its file without a gap.
 fn is_bss(map: &MapLine, before: &MapLine) -> bool {
     before.object.2 != 0
         && before.permissions[1]
@@ -61,8 +61,8 @@ fn is_bss(map: &MapLine, before: &MapLine) -> bool {
         && before.range.end() == map.range.start()
 }
 
-/// Names under which the kernel shows shared memory (mm/shmem.c, ipc/shm.c, mm/memfd.c,
-/// fs/hugetlbfs), and the folder where POSIX puts it (shm_overview(7)).
+/// True for the names under which the kernel shows shared memory (mm/shmem.c, ipc/shm.c,
+/// mm/memfd.c, fs/hugetlbfs), and the folder of POSIX shared memory (shm_overview(7)).
 fn is_shared_memory(name: &str) -> bool {
     name == "/dev/zero (deleted)"
         || [
@@ -71,7 +71,7 @@ fn is_shared_memory(name: &str) -> bool {
             "/dev/shm/",
             "/anon_hugepage",
             "/dev/hugepages/",
-            // The library of `hugeleaf run`: a file on a tmpfs that is mounted nowhere.
+            // A file of the library of `hugeleaf run`, on a tmpfs that is mounted nowhere.
             "/hugeleaf-shm",
         ]
         .iter()
@@ -79,8 +79,8 @@ fn is_shared_memory(name: &str) -> bool {
         || is_unnamed_file_of_no_mount(name)
 }
 
-/// A file that never had a name (O_TMPFILE) is shown as `#` and its inode; directly below `/` only
-/// where its file system is mounted nowhere, which is how the library of `hugeleaf run` has one.
+/// True for an unnamed file (O_TMPFILE), shown as `#` and its inode, directly below `/`. It is
+/// there only if its file system is mounted nowhere, as that of the library of `hugeleaf run`.
 fn is_unnamed_file_of_no_mount(name: &str) -> bool {
     name.strip_prefix("/#")
         .and_then(|rest| rest.strip_suffix(" (deleted)"))

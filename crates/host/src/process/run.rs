@@ -1,9 +1,9 @@
-//! The settings that `hugeleaf run` gave the library that is loaded into a process: the variable
-//! `HUGELEAF_RUN` of its environment, read back.
+//! Reads back the settings that `hugeleaf run` gave the library loaded into a process, from the
+//! variable `HUGELEAF_RUN` of its environment.
 //!
-//! A program may write over its first environment (setproctitle, as Redis and PostgreSQL do).
-//! The library keeps a copy of the variable in its own data; that is looked for then. Nothing here
-//! judges what came of the settings.
+//! A program may overwrite its first environment (setproctitle, as Redis and PostgreSQL do). The
+//! library keeps a copy of the variable in its own data, which is read in that case. This module
+//! does not judge the effect of the settings.
 
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -28,26 +28,26 @@ impl RunSettings {
     pub const LIBRARY: &'static str = "libhugeleaf_run";
 }
 
-/// Whether a mapping's name is that of the library.
+/// True if a mapping's name is that of the library.
 pub fn is_run_library(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     name.starts_with('/') && file.starts_with(RunSettings::LIBRARY)
 }
 
-/// The value of a variable in an environment as `/proc/PID/environ` has it: the first that counts
-/// for getenv(3).
+/// Returns the value of a variable in an environment in the form of `/proc/PID/environ`. The first
+/// one counts, as for getenv(3).
 pub fn find_variable<'a>(environment: &'a str, name: &str) -> Option<&'a str> {
     environment
         .split('\0')
         .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Parses the value of `HUGELEAF_RUN`. Keys that are not known are passed over: a later hugeleaf
-/// may add some to the same version.
+/// Parses the value of `HUGELEAF_RUN`. Skips unknown keys, because a later hugeleaf may add some to
+/// the same version.
 ///
 /// # Errors
-/// Another version, a pair that is none, or a value that is not what its key takes; the line is
-/// the number of the pair.
+/// Another version, a malformed pair, or a value of the wrong form for its key. The line is the
+/// number of the pair.
 pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
     let pairs = text.split(';').enumerate();
     let pairs = pairs.filter(|(_, pair)| !pair.is_empty());
@@ -75,7 +75,7 @@ pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
     Ok(settings)
 }
 
-/// Takes one value over; the error is what was expected.
+/// Sets one value. The error names the expected form.
 fn set(settings: &mut RunSettings, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
         "base" => settings.base = Some(page_size(value)?),
@@ -124,7 +124,7 @@ fn flag(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// `hugetlb:BYTES`, `thp` and `base`, with commas between them, and `!` last.
+/// Parses `hugetlb:BYTES`, `thp` and `base`, separated by commas, with an optional last `!`.
 fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
     let (list, mandatory) = match value.strip_suffix(",!") {
         Some(list) => (list, true),
@@ -134,7 +134,7 @@ fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
     for way in list.split(',') {
         match way {
             "thp" => ways.push(RunWay::Thp),
-            // Base pages end every ladder, said or not.
+            // Base pages end every ladder, listed or not.
             "base" => {}
             _ => {
                 let size = way.strip_prefix("hugetlb:");
@@ -147,7 +147,7 @@ fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
 }
 
 impl RunAsked {
-    /// What was asked for, in words: as typed, or by the ways where that was not passed on.
+    /// Returns the policy as typed, or the list of kinds if the typed text was not passed on.
     pub fn text(&self) -> String {
         match self.typed.as_str() {
             "" => self.to_string(),
@@ -173,7 +173,7 @@ impl fmt::Display for RunAsked {
 }
 
 impl fmt::Display for RunSettings {
-    /// The value of the variable; [`parse_run_settings`] reads it back.
+    /// Writes the value of the variable, which [`parse_run_settings`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v={VERSION}")?;
         let sizes = [
@@ -207,12 +207,12 @@ impl fmt::Display for RunSettings {
     }
 }
 
-/// So much of a process's environment is read: what a new program gets has room in a quarter of 8M,
-/// and a program can make its own longer afterwards.
+/// Maximum length of an environment that is read. A new program gets at most a quarter of 8M, and a
+/// program can enlarge its own afterwards.
 pub(crate) const LONGEST_ENVIRONMENT: Bytes = Bytes(2 << 20); // not a page size
 
-/// Reads the settings of a process: from its environment, or where that has none any more from
-/// the library's own copy. Absent of a process that was not started with `run`.
+/// Reads the settings of a process from its environment, or else from the library's own copy.
+/// Absent if the process was not started with `run`.
 pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     let path = file_of(pid, "environ");
     let environment = root.beginning(&path, LONGEST_ENVIRONMENT);
@@ -220,7 +220,7 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     if let Some(value) = text.and_then(|text| find_variable(text, RunSettings::VARIABLE)) {
         return root.parsed(&path, parse_run_settings(value));
     }
-    // What cannot be read belongs to somebody else: whether there were settings is not known.
+    // An unreadable environment is another user's, so it is not known if there were settings.
     let maps = mappings(root, pid).or_default();
     if !maps.iter().any(|m| is_run_library(&m.name)) {
         return environment.and_then(|_| Fact::Absent);
@@ -235,10 +235,10 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     }
 }
 
-/// The variable as the library keeps it, in its writable data and the zero data behind that: two
-/// mappings, and the copy may be across their border.
+/// Returns the variable from the library's copy, in its writable data and the zero data after it.
+/// These are two mappings, and the copy may cross their border.
 fn kept_copy(root: &Root, mem: &str, maps: &[MapLine]) -> Option<String> {
-    /// The library's data is a few pages; more would not be the library's.
+    /// The library's data is a few pages. More would not be the library's.
     const MOST: u64 = 1 << 20;
     let mut ranges = Vec::new();
     let (mut end, mut left) = (None, MOST);
@@ -265,7 +265,7 @@ fn kept_copy(root: &Root, mem: &str, maps: &[MapLine]) -> Option<String> {
     value_in(&read.ok()?)
 }
 
-/// The variable's value in some bytes of memory, up to the zero that ends it.
+/// Returns the variable's value in some bytes of memory, up to the terminating zero.
 fn value_in(data: &[u8]) -> Option<String> {
     let mark = format!("{}=v=", RunSettings::VARIABLE);
     let at = data

@@ -1,4 +1,4 @@
-//! What a process has used of the processors: `stat` of it and of each of its threads (proc(5)).
+//! Processor time used by a process, from `stat` of it and of each of its threads (proc(5)).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::stat::parse_stat;
 use crate::parse::{ParseError, number};
 use crate::root::Root;
 
-/// What a process has used since it started.
+/// Processor time and page faults of a process since it started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spent {
-    /// Processor time in user mode, of all threads, those that have ended included.
+    /// Processor time in user mode, of all threads, including those that have ended.
     pub user: Duration,
     pub system: Duration,
-    /// Time that its living threads waited for a processor while they could have run; `None` where the kernel does not
-    /// count that (`schedstat`).
+    /// Time that its living threads were runnable but waited for a processor. `None` if the kernel does not count that
+    /// (`schedstat`).
     pub waited: Option<Duration>,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
@@ -27,7 +27,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What was used since an earlier look.
+    /// Returns the usage since an earlier reading.
     #[must_use]
     pub fn since(&self, before: &Spent) -> Spent {
         let thread = |(id, now): (&u32, &Duration)| {
@@ -49,17 +49,17 @@ impl Spent {
     }
 }
 
-/// What a process has used so far.
+/// Returns the usage of a process so far.
 ///
 /// # Errors
-/// [`ProcessError`]: it ended, or is hidden.
+/// [`ProcessError`] if it ended, or is hidden.
 pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
     let all = read_stat(root, pid)?;
     let names = root.list(format!("proc/{pid}/task"));
     let names = names.known().ok_or_else(|| gone(root, pid))?;
     let thread = |name: &String| {
         let stat = root.parse(format!("proc/{pid}/task/{name}/stat"), parse_stat);
-        // One that has ended meanwhile is left out.
+        // Skips a thread that has ended meanwhile.
         let stat = stat.known()?;
         let used = time(stat.user_ticks + stat.system_ticks);
         Some((name.parse().ok()?, used))
@@ -78,7 +78,7 @@ pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
     })
 }
 
-/// The second number of `schedstat`: nanoseconds on a run queue (Documentation/scheduler/sched-stats.rst).
+/// Parses the second number of `schedstat`: nanoseconds on a run queue (Documentation/scheduler/sched-stats.rst).
 pub fn parse_schedstat(text: &str) -> Result<Duration, ParseError> {
     let word = text.split_ascii_whitespace().nth(1).unwrap_or_default();
     number(word).map(Duration::from_nanos)

@@ -4,11 +4,11 @@ use hugeleaf_units::Bytes;
 
 use crate::parse::{ParseError, fields, kib};
 
-/// What hugeleaf uses of `/proc/PID/stat`.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Name of the command; may hold spaces and parentheses. An end of a line in it is written `\n`, as
-    /// the kernel does in `status`: lists have a line a process.
+    /// Name of the command, which may hold spaces and parentheses. A newline in it is written `\n`, as
+    /// the kernel does in `status`, because lists have one line per process.
     pub name: String,
     /// State, as in `R`, `S`, `Z`.
     pub state: char,
@@ -22,14 +22,14 @@ pub struct Stat {
     pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Resident, in base pages.
+    /// Resident memory, in base pages.
     pub resident_pages: u64,
-    /// startcode, endcode, startstack and arg_start: they change on execve. Zeroes where the
-    /// reader lacks ptrace access.
+    /// startcode, endcode, startstack and arg_start, which change on execve. Zeroes if the reader lacks
+    /// ptrace access.
     pub image: [u64; 4],
 }
 
-/// `PF_KTHREAD` (include/linux/sched.h): the process is a thread of the kernel.
+/// `PF_KTHREAD` (include/linux/sched.h): the process is a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Stat {
@@ -41,13 +41,12 @@ impl Stat {
 /// The last field of `/proc/PID/stat` that is used: arg_start.
 const LAST: usize = 48;
 
-/// Parses `/proc/PID/stat`. Fields past those used may be missing (old kernels) or more (new
-/// ones).
+/// Parses `/proc/PID/stat`. Old kernels may have fewer fields than those used, and new ones more.
 ///
 /// # Errors
-/// Where the name is not in parentheses, or a field up to the start time is not a number.
+/// If the name is not in parentheses, or a field up to the start time is not a number.
 pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
-    // The name may hold anything, `) R 1` included: it ends at the last parenthesis.
+    // The name may hold anything, even `) R 1`, so it ends at the last parenthesis.
     let error = |what| ParseError::new(1, what, text);
     let open = text
         .find('(')
@@ -81,14 +80,14 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
     })
 }
 
-/// What hugeleaf uses of `/proc/PID/status`. Sizes are `None` where the line is missing: a kernel
-/// thread has none of them.
+/// The used lines of `/proc/PID/status`. Sizes are `None` if the line is missing, as for a kernel
+/// thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     pub uid: u32,
     /// Effective group id and the supplementary groups.
     pub groups: Vec<u64>,
-    /// `VmHWM`: the most that was ever resident, since the program was executed or forked.
+    /// `VmHWM`: peak resident memory since the program was executed or forked.
     pub peak: Option<Bytes>,
     /// `VmRSS`.
     pub resident: Option<Bytes>,
@@ -112,15 +111,15 @@ pub struct Status {
     pub thp_enabled: Option<bool>,
     /// `CapEff`.
     pub capabilities: u64,
-    /// `Seccomp`: 0 where it filters none of its system calls, 1 where it may make four, 2 where a
-    /// filter decides; `None` of a kernel without.
+    /// `Seccomp`: 0 for no filter, 1 for strict mode with four permitted system calls, 2 for a filter
+    /// program. `None` on kernels without seccomp.
     pub seccomp: Option<u32>,
 }
 
-/// Parses `/proc/PID/status`. Lines that are missing stay `None`, unknown ones are passed over.
+/// Parses `/proc/PID/status`. Missing lines stay `None`, unknown ones are skipped.
 ///
 /// # Errors
-/// Where a line that is used does not hold what it should.
+/// If a line that is used has unexpected content.
 pub fn parse_status(text: &str) -> Result<Status, ParseError> {
     let mut status = Status::default();
     for (line, name, value) in fields(text) {
@@ -166,11 +165,11 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
     Ok(status)
 }
 
-/// The soft and the hard memlock limit of `/proc/PID/limits`: `None` where the line is missing,
-/// `u64::MAX` where it is unlimited.
+/// Parses the soft and the hard memlock limit of `/proc/PID/limits`. `None` if the line is missing,
+/// `u64::MAX` if it is unlimited.
 ///
 /// # Errors
-/// Where the line is there and holds no limits.
+/// If the line exists but holds no limits.
 pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
     for (i, line) in text.lines().enumerate() {
         let Some(rest) = line.strip_prefix("Max locked memory") else {
@@ -189,8 +188,8 @@ pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), Parse
     Ok((None, None))
 }
 
-/// The cgroup that a process is accounted in, derived from `/proc/PID/cgroup` (cgroups(7)): the
-/// unified hierarchy's path, else the memory controller's, else systemd's own.
+/// Returns the cgroup that accounts a process, derived from `/proc/PID/cgroup` (cgroups(7)): the memory
+/// controller's path, else systemd's own, else the unified hierarchy's.
 pub fn parse_cgroup(text: &str) -> Option<String> {
     let mut best: Option<(u8, &str)> = None;
     for line in text.lines() {
@@ -199,8 +198,8 @@ pub fn parse_cgroup(text: &str) -> Option<String> {
         else {
             continue;
         };
-        // A hybrid host mounts an empty unified hierarchy next to the real ones: the longest path
-        // among the three is the one that somebody set.
+        // A hybrid host mounts an empty unified hierarchy next to the real ones, so its path has the
+        // lowest rank. `/` is never taken.
         let rank = match (id, controllers) {
             ("0", "") => 1,
             (_, "name=systemd") => 2,
@@ -214,7 +213,7 @@ pub fn parse_cgroup(text: &str) -> Option<String> {
     best.map(|(_, path)| path.to_owned())
 }
 
-/// The systemd unit in a cgroup's path: the last part that names a service or a scope.
+/// Returns the systemd unit in a cgroup's path: the last part that names a service or a scope.
 pub fn unit_of(cgroup: &str) -> Option<String> {
     cgroup
         .rsplit('/')
@@ -251,7 +250,7 @@ mod tests {
         for cut in [0, 5, 20, 40] {
             assert!(parse_stat(&STAT[..cut]).is_err(), "{cut}");
         }
-        // What comes after the start time may be missing.
+        // Fields after the start time may be missing.
         let short: String = STAT
             .split_inclusive(' ')
             .take(26)

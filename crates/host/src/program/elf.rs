@@ -1,10 +1,10 @@
-//! The few facts of an ELF file that say what a loader will do with it (elf(5)). Pure: it is given
-//! a way to read and reads no more than headers and names.
+//! ELF facts that decide the behaviour of a loader (elf(5)). Pure: the caller passes a read
+//! function, which is used for headers and names only.
 
 use crate::parse::whole_number;
 
-/// What is read at most of the dynamic section, and of program headers: far above what linkers
-/// write, far below what would be slow.
+/// Limits for the dynamic section and for program headers: far above the output of linkers, and low
+/// enough to be fast.
 const MOST_HEADERS: usize = 1024;
 const MOST_HEADER: usize = 256;
 const MOST_DYNAMIC: usize = 64 * 1024; // not a page size: bytes of one section
@@ -24,35 +24,35 @@ const DT_STRTAB: u64 = 5;
 pub struct Elf {
     /// 32 or 64.
     pub bits: u8,
-    /// For which processor (`e_machine`).
+    /// Processor architecture (`e_machine`).
     pub machine: u16,
-    /// The loader it asks for (`PT_INTERP`); `None` of a static program.
+    /// The requested loader (`PT_INTERP`). `None` for a static program.
     pub interpreter: Option<String>,
-    /// Names of the libraries it asks for (`DT_NEEDED`).
+    /// Names of the required libraries (`DT_NEEDED`).
     pub needed: Vec<String>,
 }
 
-/// Why bytes are not an ELF file that a kernel would run.
+/// The reason why bytes are not an ELF file that a kernel would run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ElfError {
-    /// They begin with something else.
+    /// The magic number is missing.
     #[error("not an ELF file")]
     NotElf,
     /// The file ends inside this part.
     #[error("the ELF file ends inside its {0}")]
     Short(&'static str),
-    /// This part has a value that no file has.
+    /// This part has an impossible value.
     #[error("the ELF file has a wrong {0}")]
     Wrong(&'static str),
 }
 
-/// Reads up to so many bytes at an offset; fewer, or none, where the file ends.
+/// Reads up to a number of bytes at an offset. Returns fewer, or none, at the end of the file.
 pub(super) type ReadAt<'a> = &'a dyn Fn(u64, usize) -> Vec<u8>;
 
-/// Reads an ELF file that is in memory.
+/// Parses an ELF file that is in memory.
 ///
 /// # Errors
-/// [`ElfError`]; any bytes are fine to try.
+/// [`ElfError`]. Any bytes may be passed.
 pub fn parse_elf(bytes: &[u8]) -> Result<Elf, ElfError> {
     parse(&|offset, length| {
         let start = usize::try_from(offset)
@@ -63,7 +63,7 @@ pub fn parse_elf(bytes: &[u8]) -> Result<Elf, ElfError> {
     })
 }
 
-/// A number format: 32 or 64 bits, little or big end first.
+/// A number format: 32 or 64 bits, little or big endian.
 #[derive(Clone, Copy)]
 struct Layout {
     wide: bool,
@@ -78,7 +78,7 @@ struct Part {
 }
 
 impl Layout {
-    /// The number of `width` bytes at `at`.
+    /// Returns the number of `width` bytes at `at`.
     fn number(
         self,
         bytes: &[u8],
@@ -90,8 +90,8 @@ impl Layout {
         Ok(whole_number(field, !self.little))
     }
 
-    /// The number at one offset in 32-bit files and at another in 64-bit ones, as wide as an
-    /// address is there.
+    /// Returns the address-sized number at one offset in 32-bit files and at another in 64-bit
+    /// ones.
     fn word(self, bytes: &[u8], at: (usize, usize), of: &'static str) -> Result<u64, ElfError> {
         match self.wide {
             false => self.number(bytes, at.0, 4, of),
@@ -99,7 +99,7 @@ impl Layout {
         }
     }
 
-    /// The number of two bytes at one offset in 32-bit files and at another in 64-bit ones.
+    /// Returns the two-byte number at one offset in 32-bit files and at another in 64-bit ones.
     fn half(self, bytes: &[u8], at: (usize, usize), of: &'static str) -> Result<u16, ElfError> {
         let at = if self.wide { at.1 } else { at.0 };
         let value = self.number(bytes, at, 2, of)?;
@@ -173,7 +173,7 @@ fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, E
     Ok(parts)
 }
 
-/// The names of the libraries that the dynamic section asks for.
+/// Returns the names of the libraries that the dynamic section requires.
 fn needed(
     read: ReadAt<'_>,
     layout: Layout,
@@ -209,7 +209,7 @@ fn needed(
     names.iter().map(name).collect()
 }
 
-/// Where in the file an address of the program is.
+/// Returns the file offset of an address of the program.
 fn offset_of(address: u64, parts: &[Part]) -> Option<u64> {
     parts
         .iter()
@@ -220,7 +220,7 @@ fn offset_of(address: u64, parts: &[Part]) -> Option<u64> {
         })
 }
 
-/// A name that ends in a zero byte, or with its part.
+/// Reads a name that ends with a zero byte, or with its part.
 fn name_at(read: ReadAt<'_>, offset: u64, most: u64, of: &'static str) -> Result<String, ElfError> {
     let length = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_NAME);
     let bytes = read(offset, length);
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A 64-bit little-endian file with one loaded part, a loader and one library.
+    /// Builds a 64-bit little-endian file with one loaded part, a loader and one library.
     fn file(interpreter: &str, library: &str) -> Vec<u8> {
         let header = |kind: u32, offset: u64, length: u64| {
             let mut entry = Vec::new();

@@ -1,4 +1,4 @@
-//! The base page of a captured host, which no system call can tell.
+//! The base page size of a captured host, which no system call can return.
 
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -8,17 +8,17 @@ use crate::root::Root;
 
 /// AT_PAGESZ in `elf.h`.
 const AT_PAGESZ: u64 = 6;
-/// No kernel hands out a key above this one (the highest is AT_MINSIGSTKSZ, 51).
+/// Highest key in an auxiliary vector of any kernel, with a margin (AT_MINSIGSTKSZ is 51).
 const HIGHEST_KEY: u64 = 63;
 
-/// Where a capture has it; any process has the same page.
+/// Locations in a capture. Every process has the same base page.
 const AUXV: [&str; 2] = ["proc/self/auxv", "proc/1/auxv"];
 
-/// The base page as a captured auxiliary vector says, else the smallest page any captured mapping
-/// is made of.
+/// Returns the base page size in a captured auxiliary vector, else the smallest page size of any
+/// captured mapping.
 ///
 /// # Errors
-/// Where the capture has neither.
+/// If the capture has neither.
 pub fn captured_base_page(root: &Root) -> Result<PageSize, ReadError> {
     let from_auxv = AUXV
         .iter()
@@ -28,7 +28,7 @@ pub fn captured_base_page(root: &Root) -> Result<PageSize, ReadError> {
         .ok_or_else(|| missing(root))
 }
 
-/// Which file a capture lacks, or cannot be read, where nothing tells its base page.
+/// Names the file that a capture lacks, or that is unreadable, when the base page size is unknown.
 fn missing(root: &Root) -> ReadError {
     let (path, reason) = match (root.list("proc"), root.bytes(AUXV[0])) {
         (Fact::Unreadable(error), _) | (_, Fact::Unreadable(error)) => return error,
@@ -47,8 +47,8 @@ fn missing(root: &Root) -> ReadError {
     ReadError::new(root.path(path), reason)
 }
 
-/// AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order: the capture may
-/// come from another architecture.
+/// Parses AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order, because
+/// the capture may come from another architecture.
 pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
     for is_big_endian in [false, true] {
         for width in [8, 4] {
@@ -58,7 +58,7 @@ pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
                 .map(|pair| (word(&pair[..width]), word(&pair[width..])))
                 .take_while(|(key, _)| *key != 0)
                 .collect();
-            // Read with the wrong width or order, keys come out as nonsense.
+            // With the wrong width or order, keys have impossible values.
             if pairs.iter().any(|(key, _)| *key > HIGHEST_KEY) {
                 continue;
             }
@@ -71,7 +71,7 @@ pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
     None
 }
 
-/// The smallest `KernelPageSize` in any smaps of the capture.
+/// Returns the smallest `KernelPageSize` in any smaps of the capture.
 fn smallest_mapped(root: &Root) -> Option<PageSize> {
     let names = root.list("proc").or_default();
     let is_process = |name: &&String| *name == "self" || name.parse::<u32>().is_ok();

@@ -1,18 +1,18 @@
-//! When the host was booted: the start times of processes and the kernel's log count from there.
+//! Boot time of the host, the origin of process start times and of the kernel's log.
 
 use crate::fact::Fact;
 use crate::parse::ParseError;
 use crate::root::Root;
 
-/// In seconds since 1970.
+/// Returns the boot time in seconds since 1970.
 pub fn read(root: &Root) -> Fact<u64> {
     root.parse("proc/stat", parse)
 }
 
-/// The `btime` line of `/proc/stat`.
+/// Parses the `btime` line of `/proc/stat`.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn parse(text: &str) -> Result<u64, ParseError> {
     let line = text.lines().find_map(|line| line.strip_prefix("btime "));
     line.and_then(|n| n.trim().parse().ok())

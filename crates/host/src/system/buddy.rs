@@ -1,13 +1,13 @@
-//! Free memory by size of block: `/proc/buddyinfo` (proc(5)).
+//! Free memory by block size: `/proc/buddyinfo` (proc(5)).
 
 use crate::model::{Buddy, FreeBlocks};
 use crate::parse::ParseError;
 
-/// Parses it: `Node 0, zone   Normal   8788   6022 …`. How many columns there are is the kernel's
-/// choice (MAX_ORDER), so all are taken.
+/// Parses `Node 0, zone   Normal   8788   6022 …`. The kernel configuration decides the number of
+/// columns (MAX_ORDER), so all are read.
 ///
 /// # Errors
-/// Where a line that begins with `Node` is not of that shape; other lines are passed over.
+/// If a line that begins with `Node` is not of that shape. Other lines are skipped.
 pub fn parse(text: &str) -> Result<Buddy, ParseError> {
     let lines = text.lines().enumerate();
     let zones = lines
@@ -50,7 +50,7 @@ mod tests {
         let size = |text: &str| text.parse().unwrap();
         // Order 13 of 64K pages is 512M: four such blocks.
         assert_eq!(buddy.free_for(size("512M"), size("64K")), Bytes(4 << 29));
-        // No list holds blocks of 1G: none is known to be free.
+        // No list holds blocks of 1G, so none is known to be free.
         assert_eq!(buddy.free_for(size("1G"), size("64K")), Bytes::ZERO);
     }
 

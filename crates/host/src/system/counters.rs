@@ -1,4 +1,4 @@
-//! Counters of the host that only rise: `/proc/vmstat`, and the time that tasks stalled, `/proc/pressure`.
+//! Monotonic counters of the host: `/proc/vmstat`, and the time that tasks stalled, `/proc/pressure`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::model::Compaction;
 use crate::parse::ParseError;
 use crate::root::Root;
 
-/// What tasks stall for (Documentation/accounting/psi.rst).
+/// Resources that tasks stall for (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     Memory,
@@ -16,7 +16,7 @@ pub enum Resource {
     Io,
 }
 
-/// Time since boot in which some task stalled for it; absent of a kernel that does not report it.
+/// Returns the time since boot in which some task stalled for it. Absent if the kernel does not report it.
 pub fn read_stalled(root: &Root, resource: Resource) -> Fact<Duration> {
     let name = match resource {
         Resource::Memory => "memory",
@@ -26,10 +26,10 @@ pub fn read_stalled(root: &Root, resource: Resource) -> Fact<Duration> {
     root.parse(format!("proc/pressure/{name}"), parse_stalled)
 }
 
-/// `total=` of the line `some`, in microseconds.
+/// Parses `total=` of the line `some`, in microseconds.
 ///
 /// # Errors
-/// Where that is not there.
+/// If it is missing.
 pub fn parse_stalled(text: &str) -> Result<Duration, ParseError> {
     let line = text.lines().find(|line| line.starts_with("some "));
     let mut words = line.into_iter().flat_map(str::split_whitespace);
@@ -39,7 +39,7 @@ pub fn parse_stalled(text: &str) -> Result<Duration, ParseError> {
         .ok_or_else(|| ParseError::new(1, "expected a line of some with a total", text))
 }
 
-/// A counter of `/proc/vmstat`; absent of a kernel that does not have it.
+/// Returns a counter of `/proc/vmstat`. Absent if the kernel does not have it.
 pub fn read_vmstat(root: &Root, name: &str) -> Fact<u64> {
     root.read("proc/vmstat").and_then(|text| {
         parse_vmstat(&text)
@@ -49,7 +49,7 @@ pub fn read_vmstat(root: &Root, name: &str) -> Fact<u64> {
     })
 }
 
-/// The kernel's counters of THP and of compaction, by their names (mm/vmstat.c).
+/// Returns the kernel's counters of THP and of compaction, by their names (mm/vmstat.c).
 pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
     root.read("proc/vmstat").map(|text| {
         let ours = |name: &str| name.starts_with("thp_") || name.starts_with("compact_");
@@ -72,12 +72,12 @@ pub fn read_compaction(root: &Root) -> Compaction {
     }
 }
 
-/// The time since this host was started, suspended time included: it never goes back.
+/// Returns the time since this host was booted, suspended time included. It never decreases.
 pub fn read_uptime(root: &Root) -> Fact<Duration> {
     root.parse("proc/uptime", parse_uptime)
 }
 
-/// The first number of `/proc/uptime`, in seconds.
+/// Parses the first number of `/proc/uptime`, in seconds.
 fn parse_uptime(text: &str) -> Result<Duration, ParseError> {
     let seconds = text
         .split_whitespace()
@@ -88,7 +88,7 @@ fn parse_uptime(text: &str) -> Result<Duration, ParseError> {
         .ok_or_else(|| ParseError::new(1, "expected seconds since boot", text))
 }
 
-/// `avg60=` of the line `some`, in percent.
+/// Parses `avg60=` of the line `some`, in percent.
 fn parse_last_minute(text: &str) -> Result<f64, ParseError> {
     let line = text.lines().find(|line| line.starts_with("some "));
     let mut words = line.into_iter().flat_map(str::split_whitespace);
@@ -98,7 +98,7 @@ fn parse_last_minute(text: &str) -> Result<f64, ParseError> {
         .ok_or_else(|| ParseError::new(1, "expected a line of some with avg60", text))
 }
 
-/// Names and numbers, one of each a line; other lines are passed over.
+/// Iterates over lines with a name and a number. Skips other lines.
 pub fn parse_vmstat(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| {
         let (name, count) = line.split_once(' ')?;

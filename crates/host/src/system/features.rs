@@ -1,6 +1,6 @@
-//! What a host has switched on beside page sizes: settings of the kernel, disks, file systems, network devices, limits.
+//! Host settings other than page sizes: kernel settings, disks, file systems, network devices, limits.
 //!
-//! Everything is kept as the kernel writes it, by its file: what it means is a judge's to say.
+//! Every value is kept as the kernel writes it, by its file. Judging it is left to other crates.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::fact::{Fact, ReadError};
 use crate::parse::MountLine;
 use crate::root::Root;
 
-/// Settings that are a file of one line or two each; [`SINCE`] has those that not every kernel has.
+/// Settings in files of one or two lines each. [`SINCE`] lists those that some kernels lack.
 const SETTINGS: &[&str] = &[
     "proc/sys/fs/aio-max-nr",
     "proc/sys/fs/aio-nr",
@@ -38,7 +38,7 @@ const SETTINGS: &[&str] = &[
     "sys/kernel/debug/sched/preempt",
 ];
 
-/// The first kernel that has a setting: an older one does not have it, whatever a capture holds.
+/// The first kernel version with a setting. Older kernels do not have it, regardless of the capture.
 const SINCE: &[(&str, (u32, u32))] = &[
     ("proc/sys/kernel/io_uring_disabled", (6, 6)),
     ("proc/sys/vm/hugetlb_optimize_vmemmap", (5, 19)),
@@ -51,11 +51,11 @@ pub struct Features {
     /// True for a captured host, which has only the captured files.
     pub is_captured: bool,
     pub settings: BTreeMap<String, Fact<String>>,
-    /// What the kernel does about weaknesses of this processor, by their name.
+    /// Mitigations of CPU vulnerabilities, by their name.
     pub weaknesses: Fact<BTreeMap<String, String>>,
-    /// Frequency governors, each with how many processors have it; absent where the host sets no frequencies.
+    /// Frequency governors, each with its number of processors. Absent if the host does not set frequencies.
     pub governors: Fact<BTreeMap<String, usize>>,
-    /// Disks, without those that are parts of others.
+    /// Disks, without partitions.
     pub disks: Fact<Vec<Disk>>,
     pub mounts: Fact<Vec<DiskMount>>,
     pub network: Fact<Vec<Network>>,
@@ -73,12 +73,12 @@ pub struct Limit {
 pub struct Disk {
     /// As in `/sys/block`.
     pub name: String,
-    /// Schedulers that it offers, the one in use in brackets.
+    /// Available schedulers, the one in use in brackets.
     pub scheduler: Fact<String>,
-    /// Requests that wait at most.
+    /// Maximum number of queued requests.
     pub requests: Fact<u64>,
     pub read_ahead_kib: Fact<u64>,
-    /// Absent of a virtual disk: it reports the kernel's default, and not what the host keeps it on.
+    /// Absent for a virtual disk, which reports the kernel's default and not the storage of the host.
     pub rotates: Fact<bool>,
 }
 
@@ -86,9 +86,9 @@ pub struct Disk {
 pub struct DiskMount {
     pub at: String,
     pub kind: String,
-    /// Its options, of the mount and of the file system.
+    /// Options of the mount and of the file system.
     pub options: String,
-    /// What it can do; absent on a captured host.
+    /// Abilities of the file system. Absent on a captured host.
     pub can: Fact<Abilities>,
 }
 
@@ -98,10 +98,9 @@ pub struct Network {
     #[serde(rename = "mtu_bytes")]
     pub mtu: Fact<u64>,
     pub queues: Fact<usize>,
-    /// Whether several packets are given up as one for so many nanoseconds (`gro_flush_timeout`).
+    /// Nanoseconds for which received packets are merged (`gro_flush_timeout`).
     pub gro_flush_timeout: Fact<u64>,
-    /// What it does by itself, on or off by name (`ethtool -k`); absent on a captured host, and of a device
-    /// without hardware.
+    /// NIC offloads, on or off by name (`ethtool -k`). Absent on a captured host, and for a device without hardware.
     pub offloads: Fact<BTreeMap<String, bool>>,
 }
 
@@ -146,7 +145,7 @@ pub fn read_features(root: &Root) -> Features {
     }
 }
 
-/// A fact that a capture lacks is not known: only a running host can lack the thing itself.
+/// Marks a fact missing from a capture as unknown, since only a running host can lack the thing itself.
 pub(super) fn captured<T>(root: &Root, path: &str, fact: Fact<T>) -> Fact<T> {
     match fact {
         Fact::Absent if !root.is_live() => {
@@ -157,7 +156,7 @@ pub(super) fn captured<T>(root: &Root, path: &str, fact: Fact<T>) -> Fact<T> {
     }
 }
 
-/// `6.18.5-generic`: its first two numbers.
+/// Parses the first two numbers of a release such as `6.18.5-generic`.
 pub fn release(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -191,7 +190,7 @@ fn governors(root: &Root) -> Fact<BTreeMap<String, usize>> {
     })
 }
 
-/// Devices that are memory, or files of another file system.
+/// False for devices backed by memory or by files of another file system.
 fn is_a_disk(name: &str) -> bool {
     let made_up = ["loop", "ram", "zram", "fd", "sr", "nbd"];
     !made_up.iter().any(|start| name.starts_with(start))
@@ -220,8 +219,8 @@ fn disks(root: &Root) -> Fact<Vec<Disk>> {
     })
 }
 
-/// Returns true where a hypervisor offers the disk, or one below it: those of virtio and Xen have names of their own, emulated
-/// disks of SCSI have their maker's. A volume may lie on a partition, as on `sda2`.
+/// Returns true if a hypervisor provides the disk, or one below it. Disks of virtio and Xen have their own names, and emulated
+/// SCSI disks have the hypervisor's vendor name. A volume may be on a partition, as on `sda2`.
 fn is_virtual(root: &Root, name: &str) -> bool {
     const MAKERS: [&str; 6] = ["QEMU", "VMware", "Msft", "VBOX", "Google", "Amazon"];
     let of_one = |name: &str| {
@@ -247,7 +246,7 @@ fn mounts(root: &Root) -> Fact<Vec<DiskMount>> {
     })
 }
 
-/// Asked of the running kernel: no file has it.
+/// Queries the running kernel, because no file has it.
 fn abilities(at: &str) -> Fact<Abilities> {
     match file_system_at(at.as_ref()) {
         Ok(can) => Fact::Known(can),
@@ -257,7 +256,7 @@ fn abilities(at: &str) -> Fact<Abilities> {
     }
 }
 
-/// Those of disks, each place once (proc_pid_mountinfo(5)).
+/// Parses the mounts of disks, each mount point once (proc_pid_mountinfo(5)).
 fn parse_disk_mounts(text: &str) -> Vec<DiskMount> {
     let mut all: Vec<DiskMount> = Vec::new();
     for line in text.lines() {
@@ -298,9 +297,9 @@ fn network(root: &Root) -> Fact<Vec<Network>> {
     })
 }
 
-/// Asked of the running kernel: no file has it.
+/// Queries the running kernel, because no file has it.
 fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
-    // A device without hardware beneath, as of a container, leaves it all to that one's.
+    // A device without hardware, as in a container, uses the offloads of the underlying one.
     let has_hardware = root.list(format!("sys/class/net/{device}/device"));
     if !root.is_live() || has_hardware.known().is_none() {
         return Fact::Absent;
@@ -320,7 +319,7 @@ fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
     }
 }
 
-/// Names, soft and hard limits: columns of a fixed width (fs/proc/base.c, proc_pid_limits).
+/// Parses names, soft and hard limits, in columns of fixed width (fs/proc/base.c, proc_pid_limits).
 pub(super) fn parse_limits(text: &str) -> Vec<Limit> {
     const NAME: usize = 26;
     let lines = text.lines().skip(1);

@@ -1,4 +1,4 @@
-//! What several readers have in common: a file of one line, of one number, a folder of page sizes.
+//! Shared by several readers: a file of one line, of one number, a folder of page sizes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::fact::Fact;
 use crate::parse;
 use crate::root::Root;
 
-/// A file of one line, without its end.
+/// Reads a file of one line, without the trailing blanks.
 pub(super) fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
     root.read(path).map(|text| text.trim_end().to_owned())
 }
@@ -17,7 +17,8 @@ pub(super) fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
     root.parse(path, parse::number)
 }
 
-/// The files of a folder whose names end so, in order of name; none where it is not there.
+/// Returns the files of a folder whose names end in `end`, sorted by name. Empty if the folder does
+/// not exist.
 pub(super) fn paths_in(root: &Root, folder: &str, end: &str) -> Fact<Vec<String>> {
     let paths = |names: Vec<String>| {
         let names = names.iter().filter(|name| name.ends_with(end));
@@ -29,8 +30,8 @@ pub(super) fn paths_in(root: &Root, folder: &str, end: &str) -> Fact<Vec<String>
     }
 }
 
-/// What several files say, in their order; one that is not there says nothing, and where one cannot
-/// be read nothing is known. The parser is given text and path.
+/// Parses several files in their order. Skips missing files. If one cannot be read, the result is
+/// unreadable. The parser is given text and path.
 pub(super) fn parse_each<T>(
     root: &Root,
     paths: impl IntoIterator<Item = String>,
@@ -47,7 +48,7 @@ pub(super) fn parse_each<T>(
     Fact::Known(all)
 }
 
-/// The size that a folder such as `hugepages-2048kB` is named for.
+/// Parses the size in the name of a folder such as `hugepages-2048kB`.
 fn size_of_folder(name: &str) -> Option<PageSize> {
     let kib: u64 = name
         .strip_prefix("hugepages-")?
@@ -57,7 +58,7 @@ fn size_of_folder(name: &str) -> Option<PageSize> {
     PageSize::new(Bytes::from_kib(kib)).ok()
 }
 
-/// The sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
+/// Returns the sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
 pub(crate) fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
     root.list(folder).map(|names| {
         let mut sizes: Vec<(PageSize, String)> = names

@@ -1,4 +1,4 @@
-//! What distinguishes one host from another: a plan made for one must not be applied to the next.
+//! Identity of a host. A plan made for one host must not be applied to another.
 
 use sha2::{Digest, Sha256};
 
@@ -11,8 +11,8 @@ use crate::root::Root;
 pub struct Identity {
     /// `/proc/sys/kernel/hostname`.
     pub name: Fact<String>,
-    /// A hash of `/etc/machine-id`: machine-id(5) asks that the id itself go nowhere. Absent where
-    /// there is none, or where it is not set yet.
+    /// A hash of `/etc/machine-id`, because machine-id(5) asks not to expose the id itself. Absent
+    /// if there is none, or if it is not set yet.
     pub id: Fact<String>,
 }
 
@@ -26,7 +26,7 @@ pub fn identity(root: &Root) -> Identity {
     Identity { name, id }
 }
 
-/// Thirty-two hexadecimal digits, as a machine id has.
+/// Returns a hash of thirty-two hexadecimal digits, as in a machine id.
 fn hashed(id: &str) -> String {
     const DIGITS: usize = 32;
     let hash = Sha256::digest(format!("hugeleaf {id}"));

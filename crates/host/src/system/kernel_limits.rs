@@ -1,4 +1,4 @@
-//! Limits and knobs outside THP and the pools that bear on large pages.
+//! Limits and settings that affect huge pages, outside THP and the pools.
 
 use hugeleaf_units::{Bytes, Pages};
 
@@ -7,7 +7,7 @@ use crate::fact::Fact;
 use crate::model::Limits;
 use crate::root::Root;
 
-/// The limits of a host; `memlock` is that of this very process.
+/// Reads the limits of a host. `memlock` is that of this process.
 pub fn read(root: &Root, memlock: Fact<Bytes>) -> Limits {
     let number = |name: &str| files::number(root, format!("proc/sys/{name}"));
     Limits {

@@ -1,4 +1,4 @@
-//! The kernel's log: what it says of pools and of allocations that fell short.
+//! Lines of the kernel's log about pools and failed allocations.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use hugeleaf_sys::Errno;
 use crate::fact::{Fact, ReadError};
 use crate::root::Root;
 
-/// How many lines are kept: the last ones, since those speak of the present.
+/// Maximum number of lines kept. The last ones are kept, because they describe the present.
 const MOST_LINES: usize = 20;
 
-/// The lines that matter, oldest first; of a captured host those in `var/log/dmesg`.
+/// Returns the relevant lines, oldest first. On a captured host they come from `var/log/dmesg`.
 pub fn read(root: &Root) -> Fact<Vec<String>> {
     let text = if root.is_live() {
         ring_buffer()
@@ -32,8 +32,8 @@ fn ring_buffer() -> Fact<String> {
     }
 }
 
-/// The lines that speak of huge pages that were unavailable, without their level (`<6>`); at most
-/// the last 20.
+/// Returns the lines about unavailable huge pages, without their level (`<6>`), at most the last
+/// 20.
 pub fn parse(text: &str) -> Vec<String> {
     let lines = text.lines().map(without_level).filter(|l| matters(l));
     let mut lines: Vec<String> = lines.map(str::to_owned).collect();
@@ -48,9 +48,9 @@ fn without_level(line: &str) -> &str {
     }
 }
 
-/// Messages of mm/hugetlb.c, mm/huge_memory.c, mm/page_alloc.c and init: pools that came out too
-/// small, page sizes that the machine lacks, settings that were ignored, contiguous memory that was
-/// not there, and shared memory that was let through on memlock alone.
+/// True for messages of mm/hugetlb.c, mm/huge_memory.c, mm/page_alloc.c and init. They report pools
+/// that came out too small, unsupported page sizes, ignored settings, missing contiguous memory,
+/// and shared memory that was allowed by memlock alone.
 fn matters(line: &str) -> bool {
     let says = |text: &str| line.contains(text);
     let ignored = says("gnoring") || says("gnored");

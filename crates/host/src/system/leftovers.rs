@@ -1,4 +1,4 @@
-//! Pages of pools that no running process holds: files left in a hugetlbfs, and SysV segments without attachments. They stay
+//! Pool pages that no running process holds: files left in a hugetlbfs, and SysV segments without attachments. They remain
 //! until they are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,19 +19,19 @@ use crate::process::{Looking, read_process};
 use crate::root::Root;
 use crate::snapshot::{all_pids, is_in_host_pid_namespace};
 
-/// Files are looked for so deep below a mount, and so many of them.
+/// Maximum depth below a mount, and maximum number of files.
 const DEEPEST: usize = 8;
 const MOST_FILES: usize = 4000;
-/// More processes than this on pages of pools: what they hold together is not added up.
+/// Maximum number of processes on pool pages that are summed.
 const MOST_HOLDERS: usize = 256;
 
-/// Those of this mount and IPC namespace, the largest first. Absent where it is not known who holds pages: other users'
-/// processes are hidden.
+/// Returns the leftovers of this mount and IPC namespace, the largest first. Absent if the holders of pages are unknown
+/// because other users' processes are hidden.
 pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Leftover>> {
     if host.totals().all(|pool| pool.used() == Pages(0)) {
         return Fact::Known(Vec::new());
     }
-    // A capture is read as its host's own.
+    // A capture is read as if on its own host.
     let files = match is_in_host_pid_namespace(root).unwrap_or(!root.is_live()) {
         true => files(root),
         false => Vec::new(),
@@ -61,7 +61,7 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     Fact::Known(found)
 }
 
-/// Device and inode, as `maps` has them.
+/// Device and inode, as in `maps`.
 type Inode = (u32, u32, u64);
 
 fn inode_of(file: &Metadata) -> Inode {
@@ -74,7 +74,7 @@ struct Found {
     leftover: Leftover,
 }
 
-/// The mounts of hugetlbfs in a `mountinfo` file, with the size of their pages.
+/// Parses the mounts of hugetlbfs in a `mountinfo` file, with the size of their pages.
 pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
     let parse = |line: &str| {
         let mount = MountLine::parse(line).filter(|mount| mount.file_system == "hugetlbfs")?;
@@ -85,7 +85,7 @@ pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
     mountinfo.lines().filter_map(parse).collect()
 }
 
-/// Files of hugetlbfs that have pages, each once.
+/// Returns the files of hugetlbfs that have pages, each once.
 fn files(root: &Root) -> Vec<Found> {
     let mounts = root.read("proc/self/mountinfo");
     let mounts = mounts.map(|text| mounts_in(&text)).or_default();
@@ -96,11 +96,11 @@ fn files(root: &Root) -> Vec<Found> {
             for name in root.list(folder.trim_start_matches('/')).or_default() {
                 let path = format!("{}/{name}", folder.trim_end_matches('/'));
                 let of = root.path(path.trim_start_matches('/'));
-                // Links are not followed: any user who may write there can make one.
+                // Links are not followed, because any user with write access can make one.
                 let Ok(file) = std::fs::symlink_metadata(of) else {
                     continue;
                 };
-                // A captured file has no pages of a pool: its length stands for them.
+                // A captured file has no pool pages, so its length is used.
                 let bytes = match root.is_live() {
                     true => Bytes(file.blocks() * 512),
                     false => Bytes(file.len()),
@@ -129,7 +129,7 @@ fn files(root: &Root) -> Vec<Found> {
     found
 }
 
-/// The files that running processes map or have open; `None` where a process may not be looked at.
+/// Returns the files that running processes map or have open. `None` if a process is not accessible.
 fn held(root: &Root) -> Option<BTreeSet<Inode>> {
     let mut held = BTreeSet::new();
     for pid in all_pids(root) {
@@ -142,7 +142,7 @@ fn held(root: &Root) -> Option<BTreeSet<Inode>> {
         let folder = format!("proc/{pid}/fd");
         for fd in root.list(&folder).or_default() {
             let link = root.path(format!("{folder}/{fd}"));
-            // Links of pipes, sockets and devices lead to no file.
+            // Links of pipes, sockets and devices point to no file.
             let is_file = std::fs::read_link(&link)
                 .is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
             if let (true, Ok(file)) = (is_file || !root.is_live(), std::fs::metadata(&link)) {
@@ -153,7 +153,7 @@ fn held(root: &Root) -> Option<BTreeSet<Inode>> {
     Some(held)
 }
 
-/// Tells whether a process whose mappings cannot be read has pages of pools; true where that is unknown too.
+/// Returns true if a process with unreadable mappings has pool pages, or if that is unknown too.
 fn has_pages(root: &Root, pid: Pid) -> bool {
     let status = root.parse(format!("proc/{pid}/status"), parse_status);
     status
@@ -161,8 +161,8 @@ fn has_pages(root: &Root, pid: Pid) -> bool {
         .is_none_or(|status| status.hugetlb != Some(Bytes::ZERO))
 }
 
-/// Segments without attachments on pages of a size. The kernel does not say of what pages a segment is: those whose pages
-/// are whole pages of the size, as long as the pool has so many in use that no process and no file holds.
+/// Returns the segments without attachments on pages of a size. The kernel does not report a segment's page size. Candidates
+/// have whole pages of the size, as long as the pool has that many in use that no process and no file holds.
 fn of_segments(
     root: &Root,
     kernel: &Kernel,
@@ -204,8 +204,8 @@ fn of_segments(
     found
 }
 
-/// The memory of a segment, were it on pages of a size: some kernels count each base page of a large one as a large one
-/// (from 6.7; `shm_add_rss_swap`, ipc/shm.c).
+/// Returns the memory of a segment, assuming pages of a size. Some kernels count each base page of a huge page as a huge
+/// page (from 6.7; `shm_add_rss_swap`, ipc/shm.c).
 fn resident(segment: &sysv::Segment, size: PageSize, base: PageSize) -> Bytes {
     let most = size.pages_for(segment.bytes).of(size);
     match segment.resident > most {
@@ -214,7 +214,7 @@ fn resident(segment: &sysv::Segment, size: PageSize, base: PageSize) -> Bytes {
     }
 }
 
-/// The pages of a size that processes hold, of what they share the most that one of them has.
+/// Returns the bytes of a size that processes hold. Shared memory counts once, as the largest part that one of them has.
 fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) -> Option<Bytes> {
     let owners = super::read_owners(root).or_default();
     let holders = owners.into_iter().filter(|owner| !owner.hugetlb.is_zero());

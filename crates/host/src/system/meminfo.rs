@@ -11,7 +11,7 @@ use crate::root::Root;
 
 const PATH: &str = "proc/meminfo";
 
-/// Reads it. A line that cannot be parsed makes only its own fact unreadable.
+/// Reads `/proc/meminfo`. A line that cannot be parsed makes only its own fact unreadable.
 pub fn read(root: &Root) -> Memory {
     let text = root.read(PATH);
     let lines = text.text().map(parse).unwrap_or_default();
@@ -49,8 +49,8 @@ pub fn read(root: &Root) -> Memory {
     }
 }
 
-/// Every line by its name, with its value in bytes. The lines that count pages instead
-/// (`HugePages_*`) speak of the default hugetlb size only and are left out: the pools tell all.
+/// Parses every line by its name, with its value in bytes. Lines that count pages instead
+/// (`HugePages_*`) cover the default hugetlb size only and are left out. The pools have all sizes.
 pub fn parse(text: &str) -> BTreeMap<&str, Result<Bytes, ParseError>> {
     fields(text)
         .filter(|(_, name, _)| !name.starts_with("HugePages_"))

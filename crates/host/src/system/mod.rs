@@ -1,7 +1,7 @@
-//! Readers of what a host has as a whole: one module a source, its parser next to its reader.
+//! Readers of host-wide facts: one module per source, its parser next to its reader.
 //!
-//! Nothing here judges. Where one file cannot be read or parsed, only the facts that come from it
-//! are unreadable; the rest of the host is still reported.
+//! Nothing here judges. If a file cannot be read or parsed, only the facts from it are unreadable, and the rest of the host is still
+//! reported.
 
 pub mod auxv;
 #[cfg(feature = "full")]
@@ -52,11 +52,12 @@ pub use leftovers::read_leftovers;
 pub use owners::read_owners;
 pub use pools::{parse_nodes, read as read_pools};
 
-/// Reads the host below `root`, without [`Host::owners`] (see [`read_owners`]: it looks at every
-/// process) and [`Host::memory_limits`] (see [`limits::all_memory`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.
+/// Reads the host below `root`. Leaves out [`Host::owners`] (see [`read_owners`], which reads every process) and
+/// [`Host::memory_limits`] (see [`limits::all_memory`], which reads every cgroup). `kernel` makes system calls,
+/// only if `root` is live.
 ///
 /// # Errors
-/// Where not even the size of a base page can be determined; everything else is a [`crate::Fact`].
+/// If the base page size is unknown. Every other value is a [`crate::Fact`].
 #[cfg(feature = "full")]
 pub fn read_host(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
@@ -65,13 +66,12 @@ pub fn read_host(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     Ok(host)
 }
 
-/// Memory available without pushing anything out (`MemAvailable`).
+/// Returns the memory available without swapping (`MemAvailable`).
 pub fn available(root: &Root) -> Fact<Bytes> {
     meminfo::read(root).available
 }
 
-/// The same as [`read_host`] without the kernel's log, which takes longest and is of no use to
-/// those who only want to know what memory there is.
+/// Reads the same as [`read_host`] without the kernel's log, which takes longest and is not needed for facts about memory.
 ///
 /// # Errors
 /// As [`read_host`].
@@ -84,8 +84,8 @@ pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError
     )
 }
 
-/// The same again, of cgroups only those that this process is in: what a program that it starts
-/// can have, known without a look at everybody else's limits.
+/// Reads the same as [`read_memory_facts`], with only the cgroups of this process. They decide the memory of a program that it starts, and
+/// all others need not be read.
 ///
 /// # Errors
 /// As [`read_host`].
@@ -133,7 +133,7 @@ fn read_facts(
     Ok(host)
 }
 
-/// The architecture; `/proc/sys/kernel/arch` is there since Linux 6.1, uname(2) always.
+/// Returns the architecture. `/proc/sys/kernel/arch` exists since Linux 6.1, uname(2) always.
 fn arch(root: &Root) -> Fact<String> {
     match line(root, "proc/sys/kernel/arch") {
         Fact::Absent if root.is_live() => Fact::Known(hugeleaf_sys::machine()),

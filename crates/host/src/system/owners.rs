@@ -1,4 +1,5 @@
-//! Who holds page tables and hugetlb pages: one file a process, `/proc/PID/status`.
+//! Processes that hold page tables and hugetlb pages, from one file per process,
+//! `/proc/PID/status`.
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -9,10 +10,10 @@ use crate::parse::{fields, kib};
 use crate::process::in_parallel;
 use crate::root::Root;
 
-/// Every process that holds page tables, the largest page tables first. Processes that went away
-/// meanwhile or that may not be seen are left out; kernel threads have none.
+/// Returns every process that holds page tables, the largest page tables first. Skips processes
+/// that ended meanwhile or that are hidden. Kernel threads have none.
 pub fn read_owners(root: &Root) -> Fact<Vec<Owner>> {
-    // Nearly all the time goes into the kernel writing the files.
+    // Nearly all the time is spent in the kernel, which writes the files.
     const WORTH_A_THREAD: usize = 128;
     root.list("proc").map(|names| {
         let pids = names.iter().filter_map(|name| name.parse().ok().map(Pid));
@@ -25,7 +26,7 @@ pub fn read_owners(root: &Root) -> Fact<Vec<Owner>> {
     })
 }
 
-/// The facts in one `status` file; `None` for a kernel thread or a zombie, which have none.
+/// Parses one `status` file. `None` for a kernel thread or a zombie, which have no memory.
 fn owner(pid: Pid, text: &str) -> Option<Owner> {
     let mut name = "";
     let (mut resident, mut page_tables, mut hugetlb) = (Bytes::ZERO, None, Bytes::ZERO);
@@ -36,7 +37,7 @@ fn owner(pid: Pid, text: &str) -> Option<Owner> {
             "VmRSS" => resident = bytes(),
             "VmPTE" => page_tables = Some(bytes()),
             "HugetlbPages" => hugetlb = bytes(),
-            // All that is wanted stands before this line.
+            // All used lines precede this one.
             "Threads" => break,
             _ => {}
         }

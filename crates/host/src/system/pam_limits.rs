@@ -1,4 +1,4 @@
-//! What `/etc/security/limits.conf` and `limits.d` give users to lock (limits.conf(5)).
+//! Memlock limits of users in `/etc/security/limits.conf` and `limits.d` (limits.conf(5)).
 
 use hugeleaf_units::Bytes;
 
@@ -9,15 +9,16 @@ use crate::root::Root;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemlockLine {
     pub path: String,
-    /// Whom it is for: a user, `@group`, `*`, or a range of ids.
+    /// The domain that it applies to: a user, `@group`, `*`, or a range of ids.
     pub domain: String,
     pub soft: bool,
     pub hard: bool,
-    /// How much; `u64::MAX` is unlimited.
+    /// The limit. `u64::MAX` is unlimited.
     pub limit: Bytes,
 }
 
-/// The lines in the order in which they are read: the later of two with equal domains holds.
+/// Returns the lines in the order in which they are read. Of two with equal domains, the later
+/// wins.
 pub fn read(root: &Root) -> Fact<Vec<MemlockLine>> {
     files::paths_in(root, "etc/security/limits.d", ".conf").and_then(|more| {
         let first = "etc/security/limits.conf".to_owned();
@@ -25,8 +26,8 @@ pub fn read(root: &Root) -> Fact<Vec<MemlockLine>> {
     })
 }
 
-/// The lines of one file that speak of memlock; pam_limits passes over what it does not
-/// understand, and so does this.
+/// Parses the lines of one file on memlock. Like pam_limits, skips lines that it does not
+/// understand.
 pub fn parse(text: &str, path: &str) -> Vec<MemlockLine> {
     let parse = |line: &str| {
         let line = line.split('#').next().unwrap_or_default();
@@ -51,7 +52,7 @@ pub fn parse(text: &str, path: &str) -> Vec<MemlockLine> {
     text.lines().filter_map(parse).collect()
 }
 
-/// A limit in kB as the file has it.
+/// Parses a limit in kB, as in the file.
 fn limit_of(value: &str) -> Option<Bytes> {
     match value {
         "unlimited" | "infinity" | "-1" => Some(Bytes(u64::MAX)),
@@ -59,8 +60,9 @@ fn limit_of(value: &str) -> Option<Bytes> {
     }
 }
 
-/// Soft and hard limit of an account whose groups have these names: its own lines before those of
-/// its groups, those before `*` (pam_limits keeps that order whatever comes later).
+/// Returns the soft and hard limit of an account whose groups have these names. Its own lines
+/// precede those of its groups, and those precede `*` (pam_limits keeps that order, whatever comes
+/// later).
 pub fn limits_of(
     lines: &[MemlockLine],
     name: &str,

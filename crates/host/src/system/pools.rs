@@ -1,4 +1,4 @@
-//! hugetlb pools and the nodes that they are on.
+//! hugetlb pools and their nodes.
 
 use hugeleaf_units::{PageSize, Pages};
 
@@ -15,7 +15,7 @@ pub fn nodes(root: &Root) -> Vec<u32> {
     let named = root.parse(format!("{NODES}/has_memory"), parse_nodes);
     let nodes = match named {
         Fact::Known(nodes) => nodes,
-        // A kernel or a capture without the list: every node's folder.
+        // A kernel or a capture may lack the list. The folders of the nodes replace it.
         _ => {
             let names = root.list(NODES).or_default();
             let mut nodes: Vec<u32> = names
@@ -29,11 +29,11 @@ pub fn nodes(root: &Root) -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst), ascending; below 1024, the most
-/// nodes that a kernel can be built for.
+/// Parses a list such as `0-3,8` (Documentation/admin-guide/cputopology.rst), ascending. Numbers must
+/// be below 1024, the maximum number of nodes of a kernel.
 ///
 /// # Errors
-/// Where it is no such list.
+/// If it is no such list.
 pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
     const MOST: u32 = 1024;
     let error = || ParseError::new(1, "expected a list of numbers as in 0-3,8", text.trim());
@@ -52,8 +52,8 @@ pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
     Ok(numbers)
 }
 
-/// The pools: of each size the total first, then its nodes. Empty without hugetlb. Where the list
-/// of sizes cannot be read there is one pool of the default size, of which nothing is known.
+/// Reads the pools: for each size the total first, then its nodes. Empty without hugetlb. If the list
+/// of sizes is unreadable, returns one pool of the default size with unknown values.
 pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
     let sizes = files::sizes_in(root, TOTALS);
     if let (Fact::Unreadable(error), Some(size)) = (&sizes, default) {

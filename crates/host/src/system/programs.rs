@@ -1,4 +1,4 @@
-//! Processes as far as they tell which programs run here, and which settings of the host affect them.
+//! Processes of known programs, with the host settings that affect them.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::fact::Fact;
 use crate::process::stat::{parse_stat, parse_status};
 use crate::root::Root;
 
-/// Bytes of a name that the kernel keeps in `comm` (TASK_COMM_LEN, without the zero at its end).
+/// Maximum length in bytes of a name in `comm` (TASK_COMM_LEN, without the terminating zero).
 pub const NAME_LENGTH: usize = 15;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,20 +20,20 @@ pub struct Running {
     pub parent: Pid,
     /// `comm`: its first 15 bytes.
     pub name: String,
-    /// The path of its executable; absent where its link cannot be read.
+    /// The path of its executable. Absent if its link cannot be read.
     pub executable: Option<String>,
     pub arguments: Vec<String>,
-    /// True where it or its unit switched THP off for it (`THP_enabled: 0`).
+    /// True if it or its unit disabled THP for it (`THP_enabled: 0`).
     pub thp_disabled: Fact<bool>,
-    /// True where it is in the network namespace of this process, whose `net.*` settings are read.
+    /// True if it is in the network namespace of this process, whose `net.*` settings are read.
     pub shares_network: Fact<bool>,
     pub limits: Fact<Vec<Limit>>,
-    /// First number of its version: by its path, or by the package of Debian or RPM that it comes from.
+    /// First number of its version, from its path or from its Debian or RPM package.
     pub version: Option<u32>,
 }
 
-/// The processes of programs that `packages` knows by name and path; it answers with the packages that a program comes in.
-/// Unreadable of a capture that holds no process.
+/// Returns the processes of known programs. `packages` returns the packages of a program by name and path. Unreadable if a
+/// capture holds no process.
 pub fn read_running<'a>(
     root: &Root,
     packages: impl Fn(&str, Option<&str>) -> Option<&'a [String]>,
@@ -50,7 +50,7 @@ pub fn read_running<'a>(
     })
 }
 
-/// `comm`, or the same of `stat` where a capture has only that.
+/// Returns `comm`, or the name in `stat` if a capture has only that.
 fn name_of(root: &Root, pid: Pid) -> Option<String> {
     let comm = files::line(root, format!("proc/{pid}/comm"))
         .known()
@@ -101,7 +101,7 @@ fn read_one(
     }
 }
 
-/// `/opt/mongodb-linux-x86_64-8.0.4/bin/mongod`: the number before the first point of a folder's last part.
+/// Parses the version in a path such as `/opt/mongodb-linux-x86_64-8.0.4/bin/mongod`: the number before the first point.
 fn version_in_path(path: &str) -> Option<u32> {
     let folders = path.rsplit('/').skip(1);
     let mut last = folders.filter_map(|folder| folder.rsplit_once('-'));
@@ -132,9 +132,9 @@ const RPM: [&str; 6] = [
 ];
 const RPM_MOST: u64 = 1 << 29;
 
-/// The first number of the version of one of these packages. Each format has headers of packages as they are in files of
-/// packages: the table of languages, which begins with `C`, name, version and release, each with a zero behind it. What was
-/// removed may be in there still: where versions differ, none is known.
+/// Returns the first number of the version of one of these packages. Each format contains package headers as in package
+/// files: the table of languages, which begins with `C`, then name, version and release, each followed by a zero. Removed
+/// packages may still be in there. If versions differ, the result is unknown.
 fn version_in_rpm(mut base: impl Read, packages: &[String]) -> Option<u32> {
     /// Longer than a name with its version.
     const OVERLAP: usize = 256;
@@ -171,7 +171,7 @@ fn versions<'a>(text: &'a [u8], packages: &'a [String]) -> impl Iterator<Item = 
     })
 }
 
-/// `8` of `8.0.4` with a zero behind it.
+/// Parses `8` from `8.0.4` followed by a zero.
 fn first_number(text: &[u8]) -> Option<u32> {
     let version = text.split(|byte| *byte == 0).next()?;
     let is_whole = version.len() < text.len();
@@ -179,8 +179,8 @@ fn first_number(text: &[u8]) -> Option<u32> {
     version.split_once('.')?.0.parse().ok()
 }
 
-/// The first number of the version of the first of these packages that is installed (dpkg-query(1)). The file is long, so
-/// that one paragraph at a time is in memory.
+/// Returns the first number of the version of the first of these packages that is installed (dpkg-query(1)). The file is
+/// long, so only one paragraph at a time is in memory.
 fn parse_packages(status: impl BufRead, packages: &[String]) -> Option<u32> {
     let (mut is_it, mut is_installed, mut version) = (false, false, None);
     for line in status.lines().map_while(Result::ok).chain([String::new()]) {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn one_paragraph_at_a_time_is_read() {
-        // It would not end.
+        // Reading on would not end.
         let rest = std::io::BufReader::new(std::io::repeat(b'\n'));
         let packages = ["mongodb-org-server".to_owned()];
         let status = format!("{PACKAGES}\n");
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(parse_packages(endless, &packages), Some(8));
     }
 
-    /// The bytes of a database that rpm 4.18 made of a package; without their like for each index.
+    /// Bytes of a database that rpm 4.18 made for a package, without the copies in each index.
     #[test]
     fn a_database_of_rpm_tells_a_version_unless_it_has_several() {
         let header =
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(version(source), None);
         let (old, new) = (header("7.0.1"), header("8.0.4"));
         assert_eq!(version(&format!("{old}{new}")), None);
-        // Wherever a read ends.
+        // The result must not depend on where a read ends.
         for at in (1 << 16) - 80..=(1 << 16) + 8 {
             let base = " ".repeat(at) + &new + &" ".repeat(300);
             assert_eq!(version(&base), Some(8), "{at}");

@@ -1,5 +1,5 @@
-//! What files below `/etc` say the kernel and the services should have: to be compared with what
-//! they have.
+//! Settings in files below `/etc` for the kernel and the services, which are compared with the
+//! values in force.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +9,39 @@ use crate::root::Root;
 use crate::system::pam_limits::{self, MemlockLine};
 use crate::system::unit_files::{self, UnitFile};
 
-/// Settings for large pages in files, in addition to those of sysctl.d ([`crate::Limits::sysctl`]).
+/// Huge-page settings in files other than those of sysctl.d ([`crate::Limits::sysctl`]).
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Lines of tmpfiles.d that write into a knob, in the order in which they are applied.
+    /// Lines of tmpfiles.d that write a kernel setting, in the order in which they are applied.
     pub tmpfiles: Fact<Vec<KnobLine>>,
-    /// Lines of limits.conf and limits.d that speak of memlock.
+    /// Lines of limits.conf and limits.d on memlock.
     pub memlock: Fact<Vec<MemlockLine>>,
     pub units: Vec<UnitFile>,
-    /// What the boot loader's files add to the kernel's command line.
+    /// Additions of the boot loader's files to the kernel's command line.
     pub boot: Fact<Vec<BootLine>>,
-    /// tuned's profile, where it runs: it sets THP knobs by itself.
+    /// Profile of tuned, if it runs. tuned sets THP settings on its own.
     pub tuned: Fact<String>,
 }
 
-/// A line of tmpfiles.d that writes a value into a knob.
+/// A line of tmpfiles.d that writes a value to a kernel setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnobLine {
     pub path: String,
-    /// The knob, below /proc or /sys.
+    /// The file of the setting, below /proc or /sys.
     pub knob: String,
     pub value: String,
-    /// What the knob says now; of one that shows its choices the one that is chosen.
+    /// The current value of the setting. If it shows its choices, the chosen one.
     pub now: Fact<String>,
 }
 
-/// A line of the boot loader's that adds to the kernel's command line.
+/// A line of the boot loader's files that adds to the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootLine {
     pub path: String,
     pub arguments: String,
 }
 
-/// Reads them; of units those with these names.
+/// Reads the settings, with the units of these names.
 pub fn read_settings(root: &Root, units: &[&str]) -> Settings {
     let units = units.iter().filter_map(|unit| unit_files::read(root, unit));
     Settings {
@@ -53,8 +53,8 @@ pub fn read_settings(root: &Root, units: &[&str]) -> Settings {
     }
 }
 
-/// All lines of tmpfiles.d that write into a knob (tmpfiles.d(5)): files of one name count once, by
-/// the folder that comes first.
+/// Returns all lines of tmpfiles.d that write a kernel setting (tmpfiles.d(5)). Of files with one
+/// name, only the one in the first folder counts.
 fn tmpfiles(root: &Root) -> Fact<Vec<KnobLine>> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for folder in ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d"] {
@@ -78,7 +78,7 @@ fn tmpfiles(root: &Root) -> Fact<Vec<KnobLine>> {
         .map(|lines| lines.into_iter().map(now).collect())
 }
 
-/// The lines of one file that write into a knob for memory; lines of another shape are passed over.
+/// Parses the lines of one file that write a memory setting. Skips lines of another shape.
 pub fn parse_tmpfiles(text: &str, path: &str) -> Vec<KnobLine> {
     const KNOBS: [&str; 3] = ["sys/kernel/mm/", "sys/devices/system/node/", "proc/sys/vm/"];
     let parse = |line: &str| {
@@ -89,7 +89,7 @@ pub fn parse_tmpfiles(text: &str, path: &str) -> Vec<KnobLine> {
         let is_knob = KNOBS
             .iter()
             .any(|k| knob.trim_start_matches('/').starts_with(k));
-        // Mode, user, group and age stand before what is written.
+        // Mode, user, group and age precede the value.
         let value: Vec<&str> = words.skip(4).collect();
         (is_write && is_knob && !value.is_empty()).then(|| KnobLine {
             path: path.to_owned(),
@@ -108,8 +108,8 @@ fn boot(root: &Root) -> Fact<Vec<BootLine>> {
     })
 }
 
-/// The lines of one file that set what every kernel is started with. They are shell; what they
-/// take over from before (`$GRUB_CMDLINE_LINUX`) is left out.
+/// Parses the lines of one file that set the command line of every kernel. They are shell.
+/// References to earlier values (`$GRUB_CMDLINE_LINUX`) are left out.
 pub fn parse_grub(text: &str, path: &str) -> Vec<BootLine> {
     let parse = |line: &str| {
         let (name, value) = line.trim().split_once('=')?;

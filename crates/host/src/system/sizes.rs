@@ -1,4 +1,4 @@
-//! Every page size of every kind, how each is enabled, and how much of it is available now.
+//! Every page size of every kind, with its settings and the memory available now.
 
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
@@ -7,10 +7,10 @@ use crate::model::{
     Available, Host, Limited, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse, thp_is_on,
 };
 
-/// What limits a size that must be found contiguous in free memory.
+/// Name of the limiting factor for sizes that need contiguous free memory.
 const FREE_BLOCKS: &str = "free blocks";
 
-/// The page sizes of a host whose other facts are read, for a process of these limits.
+/// Returns the page sizes of a host whose other facts are read, for a process with these limits.
 pub fn page_sizes(host: &Host, own: &ProcessLimits) -> Vec<PageSizeInfo> {
     let mut sizes = vec![PageSizeInfo {
         size: host.base_page,
@@ -61,7 +61,7 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
     }
 }
 
-/// Free bytes in blocks that hold a page of `size`.
+/// Returns the free bytes in blocks that hold a page of `size`.
 fn free_blocks(host: &Host, size: PageSize) -> Fact<Bytes> {
     let buddy = host.buddy.clone();
     buddy.map(|buddy| buddy.free_for(size, host.base_page))
@@ -84,7 +84,7 @@ fn hugetlb_size(host: &Host, pool: &Pool, own: &ProcessLimits) -> PageSizeInfo {
     }
 }
 
-/// What the pool has left, and what overcommit may add to it from free contiguous memory.
+/// Returns the available pages of the pool, and those that overcommit may add from free contiguous memory.
 fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     for fact in [
         &pool.total,
@@ -113,8 +113,8 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     })
 }
 
-/// The same, less what the cgroups of the process leave of it: both a fault limit and a reservation limit bound what
-/// can be used.
+/// Reduces the available memory to the room in the cgroups of the process. A fault limit and a reservation limit
+/// both apply.
 fn within_cgroups(size: PageSize, mut had: Available, own: &ProcessLimits) -> Available {
     for of in [Limited::Faults, Limited::Reservations] {
         let Some((cgroup, limit)) = own.tightest(size, of) else {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(now, known((6000 - 1200 + 512 - 128) << 21, "pool"));
         assert_eq!(most, Fact::Known(Bytes((96 << 30) + (4800 << 21))));
         assert_eq!(had(&root, PageKind::Hugetlb, "1G").0, known(0, "pool"));
-        // Reserved to the last page: nothing is left.
+        // All pages are reserved.
         assert_eq!(
             had(&fixture("no-thp"), PageKind::Hugetlb, "2M").0,
             known(0, "pool")
@@ -228,7 +228,7 @@ mod tests {
             let root = fixture(host);
             let now = had(&root, PageKind::Hugetlb, size).0;
             assert_eq!(now, known(4 * page, own), "{host}");
-            // Out of that cgroup the whole pool is there.
+            // Outside that cgroup the whole pool is available.
             let root = root.failing("proc/self/cgroup", ErrorKind::NotFound);
             let now = had(&root, PageKind::Hugetlb, size).0;
             assert_eq!(now, known(6 * page, "pool"), "{host}");

@@ -1,6 +1,6 @@
-//! Settings in files that are applied at boot, as systemd reads them (sysctl.d(5)): all folders in one order by
-//! name, where a file hides those of its name in later folders. `/etc/sysctl.conf` is read where a link there names it, and
-//! where systemd does not apply the files.
+//! Settings in files that are applied at boot, as systemd reads them (sysctl.d(5)). All folders are merged by file name,
+//! and a file hides those of its name in later folders. `/etc/sysctl.conf` is read if a link names it, or if systemd does
+//! not apply the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +29,8 @@ const FOLDERS: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
-/// The settings in the order in which they are applied: of two with one key the later holds. Unreadable where one of the
-/// files is.
+/// Returns the settings in the order in which they are applied. Of two with one key, the later wins. Unreadable if one of
+/// the files is.
 pub fn read(root: &Root) -> Fact<Vec<Sysctl>> {
     let mut by_name = BTreeMap::new();
     for folder in FOLDERS {
@@ -52,12 +52,13 @@ pub fn read(root: &Root) -> Fact<Vec<Sysctl>> {
     files::parse_each(root, paths, parse)
 }
 
-/// A link to /dev/null: it hides a file and says nothing.
+/// True for a link to /dev/null, which masks a file.
 fn is_masked(root: &Root, path: &str) -> bool {
     std::fs::read_link(root.path(path)).is_ok_and(|to| to == Path::new("/dev/null"))
 }
 
-/// Its program that applies the files is there. Others (sysctl(8) `--system`, OpenRC) read `/etc/sysctl.conf` last.
+/// True if systemd's program that applies the files exists. Others (sysctl(8) `--system`, OpenRC) read `/etc/sysctl.conf`
+/// last.
 fn is_systemd(root: &Root) -> bool {
     let is_there = |folder: &str| {
         let program = format!("{folder}/systemd/systemd-sysctl");
@@ -66,8 +67,8 @@ fn is_systemd(root: &Root) -> bool {
     is_there("usr/lib") || is_there("lib")
 }
 
-/// The settings of one file that bear on large pages. Comments and lines of another shape are
-/// passed over, as sysctl(8) does; a key may be written with slashes and after a `-`.
+/// Parses the huge-page settings of one file. Skips comments and lines of another shape, as sysctl(8) does. A key may use
+/// slashes and follow a `-`.
 pub fn parse(text: &str, path: &str) -> Vec<Sysctl> {
     text.lines()
         .map(str::trim)
@@ -103,7 +104,7 @@ mod tests {
         );
     }
 
-    /// The paths whose value of `vm.nr_hugepages` is applied, in order.
+    /// Returns the paths whose value of `vm.nr_hugepages` is applied, in order.
     fn applied(root: &Root) -> Vec<String> {
         let settings = read(root);
         settings
@@ -137,7 +138,7 @@ mod tests {
             "/etc/sysctl.conf",
         ];
         assert_eq!(applied(&root), expected);
-        // systemd goes by a link to it, as Debian up to 12 and Fedora have one, and Debian 13 has none.
+        // systemd reads it through a link, which Debian up to 12 and Fedora have, and Debian 13 does not.
         std::fs::create_dir_all(at("usr/lib/systemd")).unwrap();
         std::fs::write(at("usr/lib/systemd/systemd-sysctl"), "").unwrap();
         expected.pop();

@@ -17,7 +17,7 @@ pub fn pmd_page(root: &Root) -> Fact<PageSize> {
     })
 }
 
-/// All knobs; absent where the kernel has no THP.
+/// Reads all settings. Absent if the kernel has no THP.
 pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
     files::sizes_in(root, FOLDER).map(|folders| Thp {
         enabled: knob(root, "enabled"),
@@ -57,7 +57,7 @@ fn khugepaged(root: &Root) -> Khugepaged {
     }
 }
 
-/// Whether the kernel counts what khugepaged makes of sizes below the PMD's.
+/// True if the kernel counts khugepaged's collapses to sizes below the PMD's.
 fn makes_smaller(root: &Root, folders: &[(PageSize, String)], pmd: Option<PageSize>) -> bool {
     let counts = |folder: &str| {
         let counter = root.read(format!("{folder}/stats/collapse_alloc"));
@@ -67,9 +67,9 @@ fn makes_smaller(root: &Root, folders: &[(PageSize, String)], pmd: Option<PageSi
     smaller.any(|(_, folder)| counts(folder))
 }
 
-/// The sizes with their own knobs. Before Linux 6.8 there are none for anonymous memory and before
-/// 6.11 none for shared memory: the PMD size then follows the knobs above, which is what `inherit`
-/// means.
+/// Returns the sizes with their own settings. Those for anonymous memory exist since Linux 6.8, and
+/// for shared memory since 6.11. Before that, the PMD size follows the settings above, which is the
+/// meaning of `inherit`.
 fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) -> Vec<ThpOrder> {
     let own = |folder: &str, name: &str| root.parse(format!("{folder}/{name}"), parse::chosen);
     let mut orders: Vec<ThpOrder> = folders
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(sizes(&files), ["2M"]);
         let counted = [("hugepages-64kB/stats/collapse_alloc", "0\n")];
         assert_eq!(sizes(&[&files[..], &counted].concat()), ["64K", "2M"]);
-        // The PMD's own counter is no sign of it.
+        // The PMD's own counter does not indicate it.
         let own = [("hugepages-2048kB/stats/collapse_alloc", "0\n")];
         assert_eq!(sizes(&[&files[..], &own].concat()), ["2M"]);
     }

@@ -1,11 +1,12 @@
-//! Unit files of systemd, read as files: systemd need not run (systemd.unit(5), systemd.exec(5)).
+//! Unit files of systemd, read as files, so systemd need not run (systemd.unit(5),
+//! systemd.exec(5)).
 
 use hugeleaf_units::Bytes;
 
 use crate::fact::Fact;
 use crate::root::Root;
 
-/// Where unit files are; of two with one name the first counts.
+/// Folders of unit files. Of two files with one name, the first counts.
 const FOLDERS: [&str; 5] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -14,7 +15,7 @@ const FOLDERS: [&str; 5] = [
     "lib/systemd/system",
 ];
 
-/// What hugeleaf uses of a service's unit file and its drop-ins.
+/// The used settings of a service's unit file and its drop-ins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFile {
     pub unit: String,
@@ -22,7 +23,7 @@ pub struct UnitFile {
     pub files: Vec<String>,
     /// `User=`.
     pub user: Option<String>,
-    /// `ExecStart=`, with `%i` and the like put in.
+    /// `ExecStart=`, with `%i` and other specifiers replaced.
     pub exec_start: Vec<String>,
     /// `LimitMEMLOCK=`: the soft and the hard limit.
     pub memlock: Option<(Bytes, Bytes)>,
@@ -31,7 +32,7 @@ pub struct UnitFile {
 }
 
 impl UnitFile {
-    /// Its command, where it has exactly one and that has no prefix.
+    /// Returns its command, if it has exactly one and that has no prefix.
     pub fn only_command(&self) -> Option<String> {
         match self.exec_start.as_slice() {
             [one] if one.starts_with('/') => Some(one.clone()),
@@ -40,7 +41,7 @@ impl UnitFile {
     }
 }
 
-/// A unit as its files have it; `None` where there is no such unit.
+/// Reads a unit from its files. `None` if there is no such unit.
 pub fn read(root: &Root, unit: &str) -> Option<UnitFile> {
     if unit.contains('/') {
         return None;
@@ -83,8 +84,8 @@ pub fn parse(unit: &str, text: &str, path: &str) -> UnitFile {
     file
 }
 
-/// The drop-ins of a unit and of its template, in the order in which they are applied: by name; of
-/// two with one name the folder that comes first counts.
+/// Returns the drop-ins of a unit and of its template, in the order in which they are applied, by
+/// name. Of two with one name, the first folder counts.
 fn drop_ins(root: &Root, unit: &str, template: &str) -> Vec<String> {
     let mut found: Vec<(String, String)> = Vec::new();
     for folder in FOLDERS {
@@ -101,7 +102,7 @@ fn drop_ins(root: &Root, unit: &str, template: &str) -> Vec<String> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The services that are started at boot: those that some target wants.
+/// Returns the services that are started at boot because some target wants them.
 pub fn enabled(root: &Root) -> Vec<String> {
     let folder = FOLDERS[0];
     let targets = root.list(folder).or_default();
@@ -117,8 +118,8 @@ pub fn enabled(root: &Root) -> Vec<String> {
 }
 
 impl UnitFile {
-    /// Adds one file: later settings take the place of earlier ones, an empty `ExecStart=` those
-    /// of all before it.
+    /// Adds one file. Later settings replace earlier ones, and an empty `ExecStart=` removes all
+    /// before it.
     fn add(&mut self, text: &str, path: &str, instance: &str) {
         self.files.push(format!("/{path}"));
         for (key, value) in settings_of(text) {
@@ -138,7 +139,7 @@ impl UnitFile {
     }
 }
 
-/// The settings of the section `[Service]`, lines that end in `\` joined with the next.
+/// Parses the settings of the section `[Service]`. Joins lines that end in `\` with the next.
 fn settings_of(text: &str) -> Vec<(&str, String)> {
     let mut settings: Vec<(&str, String)> = Vec::new();
     let mut is_service = false;
@@ -168,7 +169,8 @@ fn settings_of(text: &str) -> Vec<(&str, String)> {
     settings
 }
 
-/// Puts in what a command may name: `%i` and `%I` the instance, `%n` the unit, `%%` a percent sign.
+/// Replaces the specifiers in a command: `%i` and `%I` the instance, `%n` the unit, `%%` a percent
+/// sign.
 fn specifiers(text: &str, unit: &str, instance: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars();
@@ -190,7 +192,7 @@ fn specifiers(text: &str, unit: &str, instance: &str) -> String {
     out
 }
 
-/// `infinity`, `8M`, or a soft and a hard limit with a colon between.
+/// Parses `infinity`, `8M`, or a soft and a hard limit separated by a colon.
 pub fn parse_limit(value: &str) -> Option<(Bytes, Bytes)> {
     let one = |text: &str| match text.trim() {
         "infinity" => Some(Bytes(u64::MAX)),

@@ -13,7 +13,7 @@ fn with(modifiers: KeyModifiers, c: char) -> Event {
     Event::Key(KeyEvent::new(KeyCode::Char(c), modifiers))
 }
 
-/// Types each character; what the last one asks for.
+/// Types each character. Returns the effects of the last one.
 fn typed(app: &mut App, text: &str) -> Vec<Effect> {
     let mut effects = Vec::new();
     for c in text.chars() {
@@ -48,7 +48,7 @@ fn refusal() -> Failure {
     }
 }
 
-/// `p` on the marked program, answered by a dry run.
+/// Presses `p` on the selected program, and answers with a dry run.
 fn asked(app: &mut App) -> (u64, Box<Program>, Asked) {
     let effects = typed(app, "p");
     let [Effect::Change(ticket, program, asked)] = &effects[..] else {
@@ -102,12 +102,12 @@ fn the_mark_stays_with_its_program() {
     app.on(Event::Looked(Box::new(next.clone())));
     assert_eq!(selected(&app), marked);
     assert!(app.selected_row().unwrap() > 1);
-    // It ends: the row keeps the mark.
+    // It ends, and the row stays selected.
     let row = app.selected_row().unwrap();
     next.programs.retain(|p| p.pid != marked);
     app.on(Event::Looked(Box::new(next.clone())));
     assert_eq!(app.selected_row(), Some(row.min(5)));
-    // Another one of that number is not the same.
+    // Another program with that PID is not the same.
     let now = selected(&app);
     for program in next.programs.iter_mut().filter(|p| p.pid == now) {
         program.start_ticks += 1;
@@ -154,7 +154,7 @@ fn a_click_marks_a_second_asks_why_and_the_wheel_scrolls() {
     assert_eq!(app.selected_row(), Some(2));
     assert!(matches!(&app.on(mouse(CLICK, 70, 9))[..], [Effect::Why(_, p)] if p.pid == 2210));
     app.mode = Mode::List;
-    // Nowhere, on the host's lines, below the rows, on the last line.
+    // Clicks on the host's lines, below the rows and on the last line have no effect.
     for row in [0, 3, 20, 23, 500] {
         assert!(app.on(mouse(CLICK, 3, row)).is_empty());
     }
@@ -170,7 +170,7 @@ fn a_filter_is_typed_kept_and_dropped() {
     let mut app = usual();
     typed(&mut app, "/mari");
     assert_eq!((app.rows.len(), selected(&app)), (1, 1021));
-    // Letters are letters there.
+    // In a filter, command letters are text.
     typed(&mut app, "q");
     assert!(app.rows.is_empty() && app.selected_row().is_none());
     app.on(key(KeyCode::Backspace));
@@ -206,7 +206,7 @@ fn why_waits_shows_and_goes_back() {
         panic!("{effects:?}");
     };
     assert_eq!(program.pid, 1021);
-    // An answer to an older question is nobody's.
+    // An answer to another ticket is ignored.
     app.on(Event::Answer(
         ticket + 7,
         Answer::Why(Ok(Page::new("", "other"))),
@@ -239,12 +239,12 @@ fn why_waits_shows_and_goes_back() {
     app.on(mouse(MouseEventKind::ScrollDown, 0, 0));
     assert_eq!(scroll(&app), 3);
     app.on(key(KeyCode::End));
-    // A taller screen shows all: nothing is left to scroll.
+    // A taller screen shows all, so nothing is left to scroll.
     app.on(Event::Size(200, 200));
     assert_eq!(scroll(&app), 0);
     app.on(key(KeyCode::Esc));
     assert_eq!(app.mode, Mode::List);
-    // Too late.
+    // This answer comes too late.
     app.on(Event::Answer(*ticket, Answer::Why(Err(refusal()))));
     assert_eq!(app.mode, Mode::List);
 }
@@ -297,7 +297,7 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
     assert_eq!(typed(&mut app, "x"), [Effect::StopMove]);
     assert!(typed(&mut app, "q").is_empty());
     assert!(app.note.as_deref().unwrap().contains("q again stops it"));
-    // Another key, and it was not meant.
+    // Another key cancels the request to quit.
     typed(&mut app, "j");
     assert!(typed(&mut app, "q").is_empty());
     assert_eq!(typed(&mut app, "q"), [Effect::StopMove, Effect::Quit]);
@@ -309,7 +309,7 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
     assert_eq!(typed(&mut app, "q"), [Effect::StopMove, Effect::Quit]);
 }
 
-/// What came of a move does not take the place of what its reader looks at.
+/// The result of a promotion does not replace the pane that the user reads.
 #[test]
 fn a_move_that_ends_meanwhile_says_so_in_a_line() {
     let mut app = usual();
@@ -402,7 +402,7 @@ fn control_letters_are_no_letters() {
     let mut release = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
     release.kind = KeyEventKind::Release;
     assert!(app.on(Event::Key(release)).is_empty());
-    // From a pane and from a filter too.
+    // It also works from a pane and from a filter.
     typed(&mut app, "/");
     assert_eq!(app.on(control('c')), [Effect::StopMove, Effect::Quit]);
     app.on(key(KeyCode::Esc));
@@ -433,7 +433,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
     assert_eq!(app.on(key(KeyCode::Right)), [Effect::Show(29)]);
     assert_eq!((app.tick_after(), app.on(Event::Tick).len()), (None, 0));
     assert_eq!(typed(&mut app, " "), [Effect::Show(0)]);
-    // It has neither ranges nor processes.
+    // A recording has neither ranges nor processes.
     assert!(typed(&mut app, "w").is_empty());
     assert!(app.note.as_deref().unwrap().contains("hugeleaf why 1021"));
 }
@@ -507,7 +507,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(hugeleaf_testkit::size(48, 256)))]
-    /// Whatever happens in whatever order: no panic, a mark in sight, and no move without `y`.
+    /// Checks any order of events: no panic, a visible selection, and no promotion without `y`.
     #[test]
     fn no_order_of_events_breaks_it(events in proptest::collection::vec(any_event(), 0..120)) {
         let mut app = App::new(config(true), None);

@@ -1,4 +1,4 @@
-//! The lines of the host.
+//! Draws the lines of the host.
 
 use hugeleaf_report::page::{Cell, Mark, counted};
 use hugeleaf_report::screen::{clean, width};
@@ -64,9 +64,9 @@ fn title(app: &App, look: Look, buffer: &mut Buffer) {
     put_right(buffer, look, 0, &right, Style::new());
 }
 
-/// The time, and how often is looked; of a recording, which look is shown.
+/// Returns the time and the scan interval. For a recording, returns its position.
 fn right(app: &App, sample: &Sample) -> String {
-    // Of "2026-07-01T12:03:11+02:00" the time of day; a recording is anybody's.
+    // The time of day of "2026-07-01T12:03:11+02:00". A recording is untrusted.
     let time = clean(sample.at.get(11..19).unwrap_or(""));
     match app.playing {
         Some(playing) => {
@@ -184,7 +184,7 @@ fn pressure(host: &HostLine) -> String {
     }
 }
 
-/// Above these memory is short, or work waits for it.
+/// Warns if memory is short, or if tasks stall for it.
 fn pressed(host: &HostLine) -> Mark {
     let short = host.available_bytes < Bytes(host.memory_bytes.get() / 20);
     match host.stalled_memory.is_some_and(|part| part > 0.1) || short {

@@ -1,4 +1,4 @@
-//! Texts in a style, put on a screen of cells.
+//! Puts styled text on a screen of cells.
 
 use hugeleaf_report::page::{Mark, Paint};
 use hugeleaf_report::screen::{cut, width};
@@ -35,7 +35,7 @@ impl Look {
 pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 pub(super) const BAR: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Writes a text into a line of the screen from a column on, no further than its right end. Returns where it ends.
+/// Writes a text into a line from a column on, cut at the right end. Returns the column after it.
 pub(super) fn put(buffer: &mut Buffer, x: usize, y: usize, text: &str, style: Style) -> usize {
     let room = usize::from(buffer.area.width).saturating_sub(x);
     let text = cut(text, room);
@@ -64,7 +64,7 @@ pub(super) fn put_right(buffer: &mut Buffer, look: Look, y: usize, text: &str, s
     );
 }
 
-/// Keys with what they do, as many as there is room for.
+/// Draws keys and their actions, until the room is used.
 pub(super) fn keys(buffer: &mut Buffer, y: usize, keys: &[(&str, &str)], room: usize) {
     let mut x = 0;
     for (key, does) in keys {

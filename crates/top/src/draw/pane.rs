@@ -1,4 +1,4 @@
-//! What covers the table.
+//! Draws the pane that covers the table.
 
 use hugeleaf_report::page::{Cell, Mark};
 use hugeleaf_report::screen::{clean, width};
@@ -122,7 +122,7 @@ fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buff
     );
 }
 
-/// Coverage over time below the facts, in so many rows.
+/// Draws coverage over time below the facts, in `rows` rows.
 fn chart(points: &[f64], rows: usize, look: Look, buffer: &mut Buffer) {
     const LABEL: usize = 7;
     if rows < 2 {

@@ -39,7 +39,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     (0..rows).map(line).collect()
 }
 
-/// The screen with the codes of its styles.
+/// Returns the screen with the codes of its styles.
 fn painted(buffer: &Buffer) -> String {
     let mut text = String::new();
     for y in 0..buffer.area.height {
@@ -71,7 +71,7 @@ fn painted(buffer: &Buffer) -> String {
     text
 }
 
-/// Compares with the file of that name; HUGELEAF_BLESS=1 writes it anew. HUGELEAF_SCREENS=FOLDER draws it there.
+/// Compares with the file of that name. HUGELEAF_BLESS=1 rewrites it. HUGELEAF_SCREENS=FOLDER draws it there.
 fn expect(name: &str, app: &App) {
     let buffer = drawn(app);
     if let Some(folder) = std::env::var_os("HUGELEAF_SCREENS") {
@@ -100,7 +100,7 @@ fn press(app: &mut App, keys: &str) -> Vec<Effect> {
     effects
 }
 
-/// A view of a host on which coverage rose.
+/// Returns a view of a host whose coverage rose.
 fn after_a_while(size: (u16, u16), colour: bool, last: &Sample) -> App {
     let mut first = last.clone();
     let mut app = app(size, colour, first.clone());
@@ -135,7 +135,7 @@ fn a_host_with_a_guard_moves_and_a_problem() {
     }
 }
 
-/// A page with all that pages have.
+/// Returns a page with all kinds of parts.
 fn why_page() -> Page {
     let mut page = Page::new("why", "mariadbd 1021 (mariadb.service)");
     page.add("4G resident: 1G on large pages, 3G could be promoted now");
@@ -243,7 +243,7 @@ fn a_small_terminal_says_so_down_to_nothing() {
     }
 }
 
-/// Before the view knows of it, the terminal may be smaller, or larger.
+/// The terminal may become smaller or larger before the view knows of it.
 #[test]
 fn a_terminal_of_another_size_than_is_known() {
     let app = app((120, 40), true, busy());
@@ -268,7 +268,7 @@ fn ten_thousand_programs() {
     assert_eq!(app.rows.len(), 1);
 }
 
-/// Names are anybody's: what a terminal would act on is written out, and what is wide moves nothing.
+/// Names are untrusted. Control characters are escaped, and wide characters must not shift columns.
 #[test]
 fn names_of_all_kinds() {
     let names = [
