@@ -950,7 +950,7 @@ impl<'a> Guard<'a> {
             ),
             None => None,
         };
-        // Whoever may connect may give orders: the owner, and the group of the rules. If the unit runs in that
+        // Users who may connect may give orders: the owner, and the group of the rules. If the unit runs in that
         // group, the socket already has it, and no right to change the group is needed.
         let has = std::fs::symlink_metadata(&path).map(|file| file.gid()).ok();
         if group.is_some() && group != has {

@@ -12,8 +12,7 @@ fn sum_of(outcome: &Outcome, of: impl Fn(&hugeleaf_change::ProcessOutcome) -> By
     outcome.processes.iter().map(of).sum()
 }
 
-/// What the kernel says that the processes hold together, each page once; of those that nobody else
-/// maps.
+/// Returns the memory of the processes by the kernel, each page once, if no other process maps it.
 fn pss(pids: &[Pid]) -> Bytes {
     let of = |pid: &Pid| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
@@ -23,7 +22,7 @@ fn pss(pids: &[Pid]) -> Bytes {
     pids.iter().map(of).sum()
 }
 
-/// All that a plan looked at, each page once.
+/// Returns all memory covered by a plan, each page once.
 fn looked_at(outcome: &Outcome) -> Bytes {
     let totals = &outcome.totals;
     totals.asked + totals.already + Part::total(&totals.left_out)
