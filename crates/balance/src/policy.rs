@@ -167,7 +167,7 @@ impl<'a> Round<'a> {
         self.serve();
         self.give();
         self.take_for_target(self.over());
-        // Memory above the target is being freed, or nobody can give it. In both cases there is none for others.
+        // Memory above the target is being freed, or no component can give it. Both leave none for others.
         if self.over().is_zero() {
             self.balance();
         }

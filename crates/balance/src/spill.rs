@@ -15,7 +15,7 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 pub struct Ran {
     /// Memory that would have avoided the spill.
     pub needed: Bytes,
-    /// Memory that it had.
+    /// Memory granted to it.
     pub granted: Bytes,
     /// Bytes that it wrote to disk and read again.
     pub spilled: Bytes,

@@ -13,7 +13,7 @@ use hugeleaf_units::{Bytes, PageSize};
 /// Bytes recovered at a time, which this process holds meanwhile. Blocks are reported again some seconds after they
 /// were freed (mm/page_reporting.c), so the amount must be used up by then.
 const BATCH: Bytes = Bytes::from_mib(16);
-/// Bytes moved between two checks for missing free memory.
+/// Bytes promoted between two checks for missing free memory.
 const LOOK_EVERY: Bytes = Bytes::from_mib(256);
 /// Lower bound, in bytes per second, of the rate at which any current machine zeroes present memory.
 const SLOW: f64 = (1_u64 << 30) as f64;

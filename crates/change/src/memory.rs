@@ -118,7 +118,7 @@ mod tests {
         };
         assert!(!who([0; 4]).has_addresses());
         assert!(who([0x40_0000, 0x40_1000, 1, 2]).has_addresses());
-        // The kernel shows this to users who may not see addresses.
+        // The kernel shows these values to users without access to addresses.
         assert!(who([1, 1, 0, 0]).has_addresses());
     }
 }

@@ -190,7 +190,7 @@ pub struct DoneBy {
     pub bytes: Bytes,
 }
 
-/// Requested and moved memory of one role of a process.
+/// Requested and completed memory of one role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleOutcome {
     pub role: Role,
@@ -233,11 +233,11 @@ pub struct ProcessOutcome {
     pub already: Bytes,
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
-    /// By method. Less than `done` if the kernel moved some of it without a call.
+    /// By method. Less than `done` if the kernel changed some of it without a call.
     pub done_by: Vec<DoneBy>,
     pub failed: Vec<Part>,
     pub left_out: Vec<Part>,
-    /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
+    /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
@@ -254,7 +254,7 @@ pub struct ProcessOutcome {
     pub no_zeros: Option<NoZeros>,
     /// Promoted memory that cannot be demoted, by reason.
     pub one_way: Vec<Part>,
-    /// Requested and moved memory by role.
+    /// Requested and completed memory by role.
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     /// The blocks that were promoted or demoted, sorted by address, neighbours merged.

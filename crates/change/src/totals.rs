@@ -27,7 +27,7 @@ pub struct Totals {
     /// Memory that was promoted or demoted in every process that maps it, as read back.
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
-    /// Requested memory that was not moved, or not mapped in every requested place.
+    /// Requested memory that failed, or is not mapped in every requested place.
     pub failed: Vec<Part>,
     /// Memory that was not requested, by reason. Memory shared with other processes counts by its proportional share.
     pub left_out: Vec<Part>,

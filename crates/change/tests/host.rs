@@ -115,7 +115,7 @@ fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostErr
     undo_in(root, kernel, Which::Newest, UndoOptions::default())
 }
 
-/// The state of a step.
+/// Returns the state of a step.
 #[track_caller]
 fn state(steps: &[StepOutcome], id: &str) -> State {
     let step = steps.iter().find(|step| step.id == id);

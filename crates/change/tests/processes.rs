@@ -79,12 +79,12 @@ impl Bench {
         })
     }
 
-    /// That many huge pages in bytes.
+    /// Returns the size of `n` huge pages in bytes.
     fn pages(&self, n: u64) -> Bytes {
         hugeleaf_units::Pages(n).of(self.huge)
     }
 
-    /// A process with that many huge pages' worth of private memory on base pages.
+    /// Starts a process with private memory of `n` huge pages on base pages.
     fn private_victim(&self, n: u64) -> (Victim, hugeleaf_units::Range) {
         let mut victim = Victim::start();
         let range = victim.map("a", "private", self.pages(n), self.huge);
@@ -92,7 +92,7 @@ impl Bench {
         (victim, range)
     }
 
-    /// A range of a process.
+    /// Returns a range of a process.
     fn memory(&self, pid: Pid, range: Range) -> Memory {
         Memory {
             who: Who::of(&self.root, pid).unwrap(),

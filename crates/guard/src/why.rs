@@ -33,7 +33,7 @@ pub enum WhyNot {
     Full,
     TestElsewhere,
     Paused,
-    /// Tests had the verdict `slower`, or not `faster`.
+    /// Tests gave the verdict `slower`, or not `faster`.
     Slower {
         verdict: Verdict,
         ratio: f64,

@@ -374,7 +374,7 @@ fn servers_are_balanced_by_their_counters() {
         "servers: equal split {fixed:.4}; by phase worst of the first 60 s, settled after so many more, worst after that {phases:.4?}, {} orders",
         world.orders
     );
-    // That is within 60 s, although a move takes two orders of 2 s, 4 s until its judgement, and the filling.
+    // They settle within 60 s, although a move takes two orders of 2 s, 4 s until its judgement, and the filling.
     assert!(
         phases
             .iter()

@@ -70,7 +70,7 @@ fn of_file() -> PageState {
     present().with(PageState::FILE)
 }
 
-/// Private anonymous memory with these pages.
+/// Returns private anonymous memory with these pages.
 fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
     let mut by_page_size = Vec::new();
     for (run, state) in runs.iter().filter(|(_, s)| is_resident(*s)) {

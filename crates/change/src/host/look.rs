@@ -266,8 +266,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
             there.display()
         )));
     }
-    // The mount is repeated at each boot, so whoever could replace the path by a link would choose its
-    // place.
+    // The mount is repeated at each boot, at a place that a replaced link would choose.
     let above = real.ancestors().skip(1).find(|at| at.exists());
     above.map_or(Ok(()), |folder| check_trusted(folder).map_err(others))?;
     let is_empty = std::fs::read_dir(&real).is_ok_and(|mut all| all.next().is_none());

@@ -1,4 +1,4 @@
-//! Applying and undoing on plain files.
+//! Tests apply and undo on plain files.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! Processes that end, become other programs, or change their memory midway; and Ctrl-C.
+//! Processes that end, execute other programs, or change their memory midway; and Ctrl-C.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use hugeleaf_verdict::eligible;
 use super::victim::Victim;
 use super::{Bench, bytes_of, fast, fast_demote};
 
-/// Promotes a victim of eight blocks, one a call, and does something after the first.
+/// Promotes a victim of eight blocks, one per call, and runs `act` after the first.
 fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
     let (mut victim, _) = bench.private_victim(8);
     let pid = victim.pid();

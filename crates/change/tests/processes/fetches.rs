@@ -87,7 +87,7 @@ fn what_is_taken_is_fetched_before_it_is_needed() {
     );
     let outcome = outcome.unwrap();
     assert!(outcome.is_complete(), "{outcome:#?}");
-    // All moved memory was fetched before, so the program did not wait for it.
+    // All promoted memory was fetched before, so the program did not wait for it.
     let mut there = 0;
     for made in slow.made.lock().unwrap().iter() {
         match made {

@@ -88,7 +88,7 @@ fn memory_that_one_process_maps_several_times_counts_once() {
     assert_eq!(there.processes[0].done, bench.pages(12));
 }
 
-/// One process, ten and a hundred that share all their memory copy-on-write.
+/// Trees of one, ten and a hundred processes that share all memory copy-on-write.
 #[test]
 fn forked_trees_come_to_what_the_kernel_says() {
     let Some(bench) = Bench::alone("forked_trees_come_to_what_the_kernel_says") else {
@@ -120,7 +120,7 @@ fn forked_trees_come_to_what_the_kernel_says() {
     }
 }
 
-/// Huge pages that a forked tree has copy-on-write could not come back: they stay, and count once.
+/// Copy-on-write huge pages of a forked tree could not be promoted again, so they stay, and count once.
 #[test]
 fn huge_pages_of_a_forked_tree_stay_and_count_once() {
     let Some(bench) = Bench::new("huge_pages_of_a_forked_tree_stay_and_count_once") else {

@@ -87,7 +87,7 @@ impl Victim {
         Range::new(start.parse().unwrap(), end.parse().unwrap()).unwrap()
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Kills it, and waits until it is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -254,17 +254,17 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
     Ok("done".to_owned())
 }
 
-/// Advice of any number.
+/// Gives any advice, by its number.
 fn advise(range: Range, advice: i32) -> Result<(), Failed> {
     let len = usize::try_from(range.len().get())?;
-    // SAFETY: the range is of a mapping of this process, whose contents nobody relies on.
+    // SAFETY: the range is of a mapping of this process, with contents that are not used.
     match unsafe { libc::madvise(range.start() as *mut _, len, advice) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().into()),
     }
 }
 
-/// A private mapping of `/dev/zero`, which the kernel makes anonymous memory.
+/// Maps `/dev/zero` privately, which the kernel treats as anonymous memory.
 fn map_zero_device(range: Range) -> Result<(), Failed> {
     let device = OpenOptions::new()
         .read(true)

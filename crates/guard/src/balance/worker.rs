@@ -57,8 +57,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread. For a server that is only watched it has an observer, so that nothing can
-    /// change the server.
+    /// Starts a thread. A watched server has only an observer, which cannot change it.
     pub fn start(
         member: &Member,
         root: &Root,
