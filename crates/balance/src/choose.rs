@@ -1,5 +1,5 @@
-//! Which component should give to which, and how much: from what a granule more or less brings each. It decides
-//! nothing: what of it is done is [`crate::policy`]'s business.
+//! Proposes moves between components and their sizes, from the benefit of a granule to each. [`crate::policy`] decides
+//! which of them are made.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::history::OperationKind;
 use crate::settings::Settings;
 use crate::state::{State, Stride, Track};
 
-/// A step the same way as the last one is so many times as long at most.
+/// Maximum growth of a step relative to the previous one in the same direction.
 const LONGER: u64 = 4;
-/// After a step that was too long others are so many times shorter for a while: whatever was in its way is near.
+/// Divisor for steps after one that was too long, for a while, because the limit is near.
 const SHORTER: u64 = 8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bid<'a> {
-    /// `None`: memory that nobody has.
+    /// The giver; `None` for free memory.
     pub from: Option<&'a Component>,
     pub to: &'a Component,
     pub taken: Bytes,
     pub given: Bytes,
-    /// At least, in seconds a second.
+    /// Lower bound of the gain, in seconds per second.
     pub gain: f64,
-    /// At most, in seconds a second.
+    /// Upper bound of the loss, in seconds per second.
     pub loss: f64,
 }
 
 impl Bid<'_> {
-    /// What it brings for each byte that is given.
+    /// Returns the net gain per byte given.
     pub fn score(&self) -> f64 {
         (self.gain - self.loss) / self.given.as_f64()
     }
@@ -47,7 +47,7 @@ impl Bid<'_> {
     }
 }
 
-/// All moves that look worth it, best first: of memory that nobody has before others.
+/// Returns all worthwhile moves, best first; those of free memory precede the others.
 pub(crate) fn bids<'a>(
     settings: &Settings,
     state: &State,
@@ -87,8 +87,8 @@ fn gain_of(component: &Component) -> f64 {
     more.as_ref().map_or(0.0, Estimate::low)
 }
 
-/// What so much more saves at least: never more than all that is lost, where that is known. A slope holds for the next
-/// granules; drawn on over many it promises misses that there are not.
+/// Returns a lower bound of the gain by growth, limited to the total loss if known. A slope holds for a few granules.
+/// Over many it predicts more saved misses than exist.
 fn gain_by(to: &Component, given: Bytes) -> f64 {
     let gain = gain_of(to) * to.granule.count(given);
     let pressure = to.benefit.pressure;
@@ -99,13 +99,13 @@ fn gain_by(to: &Component, given: Bytes) -> f64 {
     }
 }
 
-/// What losing so much costs at most; nothing where it is unknown (then only a granule is tried).
+/// Returns an upper bound of the loss; 0 if it is unknown (then only one granule is tried).
 pub(crate) fn loss_of(component: &Component, taken: Bytes) -> f64 {
     let less = component.benefit.less;
     less.as_ref().map_or(0.0, Estimate::high) * component.granule.count(taken)
 }
 
-/// Of memory that nobody has.
+/// Returns a move of free memory.
 fn of_free(to: &Component, most: Bytes) -> Option<Bid<'_>> {
     let given = to.granule.round_down(most.min(to.room()));
     (!given.is_zero()).then(|| Bid {
@@ -118,8 +118,8 @@ fn of_free(to: &Component, most: Bytes) -> Option<Bid<'_>> {
     })
 }
 
-/// From one to another. Where granules differ, so much is taken that a granule can be given, and all that was taken is
-/// given that the other one can have.
+/// Returns a move between two components. If granules differ, enough is taken for one granule of the receiver. Of the
+/// taken memory as much is given as the receiver may have.
 fn between<'a>(
     from: &'a Component,
     to: &'a Component,
@@ -142,8 +142,9 @@ fn between<'a>(
     })
 }
 
-/// A first step is one granule. Further ones the same way are longer and longer, because how far it is to the best size
-/// is unknown; one the other way is half as long as the last, because the best size is between.
+/// Returns the maximum growth. A first step is one granule. Steps in the same direction grow, because the distance to
+/// the best size is unknown. A step in the other direction is half as long as the last, because the best size lies
+/// between.
 fn most_given(settings: &Settings, state: &State, to: &Component, now: Duration) -> Option<Bytes> {
     let track = state.tracks.get(&to.name)?;
     let granule = to.granule.bytes();
@@ -155,8 +156,8 @@ fn most_given(settings: &Settings, state: &State, to: &Component, now: Duration)
     Some(most.max(granule).min(to.room())).filter(|most| !most.is_zero())
 }
 
-/// The most that may be taken at a time: a part of what it has, and half of what it just got. Where it is unknown
-/// what that costs, one granule, and that not often.
+/// Returns the maximum to take at once: a part of its size, and half of its last growth. If the cost is unknown, it is
+/// one granule, and only rarely.
 fn most_taken(
     settings: &Settings,
     track: &Track,
@@ -176,7 +177,7 @@ fn most_taken(
     Some(most.max(granule).min(from.surplus())).filter(|most| !most.is_zero())
 }
 
-/// The most that may be moved between two of which a move was wrong just now.
+/// Returns the maximum move between two components after a recent wrong move.
 fn after_failure(
     settings: &Settings,
     state: &State,
@@ -191,7 +192,7 @@ fn after_failure(
     pair.map_or(Bytes(u64::MAX), |pair| Bytes(pair.failed.get() / SHORTER))
 }
 
-/// The last step, as long as it says something of the next.
+/// Returns the last step, while it is relevant for the next.
 fn recent(settings: &Settings, track: &Track, now: Duration) -> Option<Stride> {
     let is_recent = |s: &Stride| now.saturating_sub(s.at) <= settings.reversal;
     track.stride.filter(is_recent)
@@ -202,8 +203,8 @@ mod tests {
     use super::*;
     use crate::component::{Benefit, Granule};
 
-    /// As two MariaDBs had it: the slope at 248M, drawn on over 360M, promised three times all its misses. Judged
-    /// by that, a move that was right was taken back.
+    /// Seen with two MariaDBs: the slope at 248M, extrapolated over 360M, predicted three times all its misses. Judged
+    /// by that, a correct move was reverted.
     #[test]
     fn no_more_is_promised_than_all_that_is_lost() {
         let granule = Granule::new(Bytes::from_mib(24)).unwrap();
@@ -236,7 +237,7 @@ mod tests {
             bid.gain
         };
         assert!((gain(0.65) - 0.65).abs() < 1e-9);
-        // A slope alone, of whoever counts nothing else.
+        // The slope alone, if the component reports no pressure.
         assert!((gain(0.0) - 1.5).abs() < 1e-9);
     }
 }

@@ -1,4 +1,4 @@
-//! What takes part: components, and what a granule more or less would bring each.
+//! Components, and the benefit of a granule more or less to each.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,13 +6,13 @@ use std::num::NonZeroU64;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What a component's size is a multiple of, and what it is resized by: a page of an elastic, a chunk of a buffer
-/// pool (`innodb_buffer_pool_chunk_size`). Never 0.
+/// Unit of a component's size and of its resizes: a page of an elastic, a chunk of a buffer pool
+/// (`innodb_buffer_pool_chunk_size`). Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Bytes", into = "Bytes")]
 pub struct Granule(NonZeroU64);
 
-/// A granule of 0 bytes, of which no component can have any number.
+/// Error for a granule of 0 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoGranule;
 
@@ -25,26 +25,26 @@ impl fmt::Display for NoGranule {
 impl std::error::Error for NoGranule {}
 
 impl Granule {
-    /// A granule of that many bytes.
+    /// Creates a granule of that many bytes.
     ///
     /// # Errors
-    /// [`NoGranule`] of 0 bytes.
+    /// [`NoGranule`] for 0 bytes.
     pub fn new(bytes: Bytes) -> Result<Granule, NoGranule> {
         NonZeroU64::new(bytes.0).map(Granule).ok_or(NoGranule)
     }
 
-    /// Its size.
+    /// Returns its size in bytes.
     pub const fn bytes(self) -> Bytes {
         Bytes(self.0.get())
     }
 
-    /// The largest multiple that is not above `bytes`.
+    /// Returns the largest multiple not above `bytes`.
     #[must_use]
     pub const fn round_down(self, bytes: Bytes) -> Bytes {
         Bytes(bytes.0 - bytes.0 % self.0.get())
     }
 
-    /// The smallest multiple that is not below `bytes`; the largest there is where that is past 2^64.
+    /// Returns the smallest multiple not below `bytes`; the largest possible one if that exceeds 2^64.
     #[must_use]
     pub fn round_up(self, bytes: Bytes) -> Bytes {
         let over = self.round_down(bytes);
@@ -54,7 +54,7 @@ impl Granule {
         }
     }
 
-    /// How many of them `bytes` are, with fractions.
+    /// Returns the number of granules in `bytes`, with fractions.
     pub fn count(self, bytes: Bytes) -> f64 {
         bytes.as_f64() / self.bytes().as_f64()
     }
@@ -73,25 +73,25 @@ impl From<Granule> for Bytes {
     }
 }
 
-/// Something measured, with how sure it is. What is no number counts as nothing gained and everything lost.
+/// A measured value with its uncertainty. NaN counts as no gain and as total loss.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Seconds a second per granule (or another cost, the same for all components). Not negative.
+    /// Seconds per second and granule (or another cost, the same for all components). Not negative.
     pub value: f64,
-    /// One standard error of it.
+    /// Standard error of the value.
     pub error: f64,
-    /// How many events it is from; older ones count less.
+    /// Number of events behind it; older ones count less.
     pub samples: f64,
 }
 
 impl Estimate {
-    /// What it is at least: one standard error less; never below 0.
+    /// Returns the lower bound: one standard error less, and never below 0.
     pub fn low(&self) -> f64 {
         let low = self.value - self.error.max(0.0);
         if low.is_finite() { low.max(0.0) } else { 0.0 }
     }
 
-    /// What it is at most: one standard error more; infinite where it is no number.
+    /// Returns the upper bound: one standard error more; infinite for NaN.
     pub fn high(&self) -> f64 {
         let high = self.value.max(0.0) + self.error.max(0.0);
         match self.value.is_nan() || self.error.is_nan() {
@@ -101,64 +101,63 @@ impl Estimate {
     }
 }
 
-/// What more or less memory would bring a component: smoothed over time by whoever measured it.
+/// Benefit of more or less memory to a component, smoothed over time by its measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Benefit {
-    /// What a granule more would save; `None` where nobody has measured it.
+    /// Saving by one granule more; `None` if not measured.
     pub more: Option<Estimate>,
-    /// What a granule less would cost, from what the last granules really did (hits in them), not from a forecast: it
-    /// is what a move is judged by afterwards. `None` where nobody has measured it.
+    /// Cost of one granule less, from the measured hits in the last granules and not from a forecast. A move is
+    /// judged by it afterwards. `None` if not measured.
     pub less: Option<Estimate>,
-    /// What it loses altogether, in seconds a second (misses × the cost of one). Not a benefit: it only says whether
-    /// it is worth a try where `more` is unknown. 0: none, or it is not to be tried.
+    /// Total loss, in seconds per second (misses × the cost of one). It is no benefit, and only tells if a try is
+    /// worthwhile while `more` is unknown. 0 means no loss, or no tries.
     pub pressure: f64,
 }
 
-/// A component as it is now.
+/// Current state of a component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Component {
-    /// Its name, which no other has.
+    /// Name, unique among components.
     pub name: String,
-    /// It is never made smaller than this.
+    /// Minimum size.
     #[serde(rename = "least_bytes")]
     pub least: Bytes,
-    /// It is never made larger than this.
+    /// Maximum size.
     #[serde(rename = "most_bytes")]
     pub most: Bytes,
-    /// The size that it is set to, as it says itself.
+    /// Configured size, as reported.
     #[serde(rename = "now_bytes")]
     pub now: Bytes,
-    /// What it was found to hold of the memory that `now` is about (granules of an elastic, resident memory less what
-    /// is there at any size, rounded to the granule); `None` where nobody looked. More than a granule above `now` is
-    /// a lie.
+    /// Measured memory within `now` (granules of an elastic, or resident memory without overhead, rounded to the
+    /// granule); `None` if not measured. More than a granule above `now` contradicts the reported size.
     #[serde(rename = "measured_bytes")]
     pub measured: Option<Bytes>,
-    /// What it is resized by.
+    /// Resize step.
     #[serde(rename = "granule_bytes")]
     pub granule: Granule,
-    /// Whether it may be resized now.
+    /// True if it may be resized now.
     pub resizable: bool,
-    /// What more or less would bring it.
+    /// Benefit of more or less memory.
     pub benefit: Benefit,
 }
 
 impl Component {
-    /// What it counts as: what it says or what was found, whichever is more.
+    /// Returns the memory that it counts as: the larger of reported and measured size.
     pub fn held(&self) -> Bytes {
         self.now.max(self.measured.unwrap_or(Bytes::ZERO))
     }
 
-    /// How much can be taken from it, in its granules.
+    /// Returns the memory that can be taken from it, in its granules.
     pub fn surplus(&self) -> Bytes {
         self.granule.round_down(self.now - self.least)
     }
 
-    /// How much can be given to it, in its granules.
+    /// Returns the memory that can be given to it, in its granules.
     pub fn room(&self) -> Bytes {
         self.granule.round_down(self.most - self.now)
     }
 
-    /// Whether more was found than it says, by more than a granule.
+    /// Returns true if its measured memory exceeds the reported size by more than a granule.
     pub fn lies(&self) -> bool {
         let found = self.measured.unwrap_or(Bytes::ZERO);
         found > self.now + self.granule.bytes()

@@ -1,6 +1,6 @@
-//! What memory is worth to a server of which only counters are known: operations and misses, at the one size that it
-//! has. The slope of misses over size is learned from the sizes that it had of late; where it had only one, nothing is
-//! known, and the policy may try another if the server loses much.
+//! Benefit of memory to a server with only counters: operations and misses at its current size. The slope of misses
+//! over size is learned from its recent sizes. With a single size it is unknown, and the policy may try another size
+//! if the server loses much.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use hugeleaf_units::Bytes;
 use crate::component::{Benefit, Estimate, Granule};
 use crate::rate::{Window, left};
 
-/// How long until what was seen at a size counts half.
+/// Half-life of observations at a size.
 const HALF_LIFE: Duration = Duration::from_secs(120);
 const SIZES: usize = 16;
-/// A size at which fewer operations were seen, older ones counting less, says nothing.
+/// Minimum number of operations, weighted by age, for a size to count.
 const ENOUGH: f64 = 100.0;
-/// Only sizes within this part of the present one count: the slope is a local one.
+/// Maximum relative distance of a size from the current one, because the slope is local.
 const NEAR_PART: f64 = 0.5;
-/// Loads change by themselves: of each share of misses this part is not known, however many operations it is from.
+/// Relative uncertainty of each miss ratio, for any number of operations, because loads vary.
 const DRIFT: f64 = 0.005;
 
 #[derive(Debug, Clone, Copy)]
@@ -27,16 +27,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// Misses an operation, and the variance of that.
+    /// Returns misses per operation, and their variance.
     fn ratio(&self) -> (f64, f64) {
         let ratio = self.misses / self.operations;
-        // Of n operations; a count of 0 is known to about 1.
+        // For n operations; a count of 0 has an error of about 1.
         let counted = (self.misses + 1.0) / (self.operations * self.operations);
         (ratio, counted + (ratio * DRIFT).powi(2))
     }
 }
 
-/// The counters of one server (`Innodb_buffer_pool_read_requests` and `Innodb_buffer_pool_reads`; `keyspace_hits` and
+/// Counters of one server (`Innodb_buffer_pool_read_requests` and `Innodb_buffer_pool_reads`; `keyspace_hits` and
 /// `keyspace_misses`).
 #[derive(Debug, Clone)]
 pub struct Counters {
@@ -44,17 +44,17 @@ pub struct Counters {
     seconds_per_miss: f64,
     half_life: Duration,
     seen: Vec<Seen>,
-    /// The newest size, and its operations and misses over the last looks.
+    /// The current size, with operations and misses over the last scans.
     size: Bytes,
     operations: f64,
     misses: f64,
     window: Window,
-    /// Operations a second since the last look.
+    /// Operations per second since the last scan.
     latest: f64,
 }
 
 impl Counters {
-    /// Of a server that is resized by `granule`, where a miss costs so many seconds more than a hit.
+    /// Creates counters for a server resized by `granule`. `seconds_per_miss` is the extra cost of a miss.
     pub fn new(granule: Granule, seconds_per_miss: f64) -> Counters {
         Counters {
             granule,
@@ -69,7 +69,7 @@ impl Counters {
         }
     }
 
-    /// The same, with another time until what was seen counts half.
+    /// Sets another half-life of observations.
     #[must_use]
     pub fn half_life(self, half_life: Duration) -> Counters {
         Counters {
@@ -79,11 +79,10 @@ impl Counters {
         }
     }
 
-    /// How much its counters grew in the time since the last look, during all of which it had that size. A look while
-    /// it is resized is better left out, by [`Counters::skip`], and for one while it fills there is
-    /// [`Counters::observe_unfilled`].
+    /// Records the growth of its counters since the last scan, during all of which it had that size. Use
+    /// [`Counters::skip`] during a resize, and [`Counters::observe_unfilled`] while it fills.
     pub fn observe(&mut self, size: Bytes, operations: u64, misses: u64, elapsed: Duration) {
-        // Counters are not read at one instant.
+        // The counters are not read at the same instant.
         let misses = misses.min(operations);
         let (operations, misses) = (operations as f64, misses as f64);
         self.size = size;
@@ -103,7 +102,7 @@ impl Counters {
         self.skip(elapsed);
     }
 
-    /// The same of a server that fills, or is not full: what it does and loses now, which says nothing of its size.
+    /// Records counters of a server that fills or is not full: its current rates, which do not depend on its size.
     pub fn observe_unfilled(&mut self, operations: u64, misses: u64, elapsed: Duration) {
         self.count(operations as f64, misses.min(operations) as f64, elapsed);
         self.skip(elapsed);
@@ -120,7 +119,7 @@ impl Counters {
         }
     }
 
-    /// Time has passed of which nothing is to be counted: what was seen gets older, and rates stay what they were.
+    /// Advances the time without counts: observations age, and rates stay.
     pub fn skip(&mut self, elapsed: Duration) {
         let left = left(elapsed, self.half_life);
         for seen in &mut self.seen {
@@ -139,8 +138,8 @@ impl Counters {
         self.seen.push(new);
     }
 
-    /// What a granule more or less is worth, as far as a straight line tells. Where the slope is unknown, only the
-    /// pressure is said. A load that has just gone gains nothing by more, and one that has just come loses by less.
+    /// Returns the benefit of a granule, by a linear model. If the slope is unknown, only the pressure is returned.
+    /// The gain uses the lower, and the loss the higher, of the recent and the smoothed rate of operations.
     pub fn benefit(&self) -> Benefit {
         let rate = |count: f64| self.window.rate(count).unwrap_or(0.0);
         let pressure = rate(self.misses) * self.seconds_per_miss;
@@ -163,8 +162,8 @@ impl Counters {
         }
     }
 
-    /// How the part of operations that miss changes by a byte more, with its standard error and the misses it is from:
-    /// a line through what was seen, weighted by how well each point is known. `None` of a single size.
+    /// Returns the change of the miss ratio per byte, its standard error, and the number of misses behind it. The line
+    /// is fitted to observations weighted by their precision. `None` for a single size.
     fn slope(&self) -> Option<(f64, f64, f64)> {
         let here = self.size.as_f64();
         let away = |seen: &Seen| (seen.size.as_f64() - here).abs();
@@ -172,7 +171,7 @@ impl Counters {
             .filter(|s| s.operations >= ENOUGH)
             .collect();
         known.sort_by(|a, b| away(a).total_cmp(&away(b)));
-        // The nearest other size counts however far it is.
+        // The nearest other size counts at any distance.
         let near = here * NEAR_PART;
         let count = known.iter().take_while(|seen| away(seen) <= near).count();
         known.truncate(count.max(2));
@@ -213,12 +212,12 @@ mod tests {
         }
         let one = counters.benefit();
         assert_eq!((one.more, one.less), (None, None));
-        // 2,000 misses a second of a millisecond each.
+        // 2,000 misses per second of a millisecond each.
         assert!((one.pressure - 2.0).abs() < 0.01, "{}", one.pressure);
         for _ in 0..60 {
             counters.observe(Bytes(1100), 10_000, 1_500, SECOND);
         }
-        // A tenth of 500 misses by each granule.
+        // Each granule saves a tenth of 500 misses.
         let more = counters.benefit().more.unwrap();
         assert!((more.value - 0.05).abs() < 0.002, "{more:?}");
         assert!(more.error < 0.005, "{more:?}");
@@ -254,7 +253,7 @@ mod tests {
             counters.observe_unfilled(10, 10, SECOND);
         }
         let idle = counters.benefit();
-        // The same slope, of next to no operations.
+        // The same slope, with almost no operations.
         assert!(idle.more.unwrap().value < busy.more.unwrap().value / 30.0);
         assert!(idle.pressure < busy.pressure / 30.0);
     }

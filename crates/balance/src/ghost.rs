@@ -1,13 +1,13 @@
-//! What a cache of another size would hit: a ghost list of keys, without what they stand for.
+//! Estimates the hits of a cache at other sizes by a ghost list: keys without their values.
 //!
-//! A touch of a key is a hit in every least-recently-used cache that is larger than the number of different keys
-//! touched since its last touch (its depth). So counting hits by depth gives the hits of all sizes at once, of this
-//! very stream of keys. Keys are sampled by their hash, as SHARDS does (Waldspurger, Park, Garthwaite, Ahmad:
-//! "Efficient MRC Construction with SHARDS", FAST 2015): a key is in the sample or it is not, for ever, so that depths
-//! among sampled keys are depths among all, scaled; and where the sample is full, the keys with the highest hashes
-//! leave it. As there, a rate that was lowered stays low.
+//! A touch of a key hits in every least-recently-used cache larger than its depth. The depth is the number of different
+//! keys touched since the key's last touch. So counting hits by depth gives the hits at all sizes at once, for this
+//! stream of keys. Keys are sampled by hash, as in SHARDS (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC
+//! Construction with SHARDS", FAST 2015). A key is always or never in the sample. So depths among sampled keys, scaled,
+//! are depths among all. When the sample is full, the keys with the highest hashes leave it. As in SHARDS, a lowered
+//! rate stays low.
 //!
-//! Keys that never repeat have no depth, and so earn nothing, however many they are.
+//! Keys that never repeat have no depth, and so never show a benefit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,60 +15,61 @@ use std::time::Duration;
 use crate::component::{Benefit, Estimate};
 use crate::rate::Window;
 
-/// So many times the cache's size are watched…
+/// Multiple of the cache's size that is watched.
 const WATCHED: u64 = 2;
-/// …and at least so many steps more than it has.
+/// Minimum number of steps watched beyond its size.
 const MORE_STEPS: u64 = 4;
-/// Depths are counted in at most so many bins, whatever a step is.
+/// Maximum number of depth bins, for any step.
 const MOST_BINS: u64 = 1 << 16;
-/// What a granule is worth is the mean over this part of the cache, at least over a step: fewer hits say little.
+/// Divisor of the cache size for the span over which a granule's benefit is averaged, at least a step: fewer hits are
+/// too noisy.
 const SPAN_PART: u64 = 16;
-/// How long until what was counted counts half.
+/// Half-life of the counts.
 const HALF_LIFE: Duration = Duration::from_secs(2);
-/// Before so many sampled touches nothing is known, unless they are few after a long time.
+/// Minimum number of sampled touches for an estimate, unless there are few after a long time.
 const ENOUGH: f64 = 16.0;
-/// The sampling rate is this part of `u64::MAX` at most: all keys.
+/// Maximum of the sampling threshold: all keys.
 const ALL: u64 = u64::MAX;
 
 /// The ghost list of one cache.
 ///
 /// # Costs
-/// A key that is not sampled costs a mix of its hash (two multiplications), a compare and an addition. One that is
-/// costs O(log n) of the n keys in the sample: a search in a tree and two walks over a Fenwick tree. Memory is at most
-/// 80 bytes for each of `max_samples`, and 8 for each step of depth: 4000 samples and 1000 steps are 328 KB.
+/// A key that is not sampled costs a mix of its hash (two multiplications), a compare and an addition. A sampled key
+/// costs O(log n) for n keys in the sample: a search in a tree and two walks over a Fenwick tree. Memory is at most 80
+/// bytes for each of `max_samples`, and 8 for each step of depth: 4000 samples and 1000 steps take 328 KB.
 ///
 /// # Errors of estimation
-/// With 2000 samples, one key in four: the hit ratio is off by 0.015 in the mean and 0.07 at worst, at a size that is
-/// itself uncertain by 7 % (`tests`). Where a load's hits lie at one depth (a loop), that depth is what is uncertain.
+/// With 2000 samples, one key in four, the mean error of the hit ratio is 0.015 and the largest 0.07, at a size that is
+/// itself uncertain by 7 % (`tests`). If a load's hits share one depth (a loop), that depth is uncertain.
 #[derive(Debug, Clone)]
 pub struct Ghost {
     capacity: u64,
     step: u64,
-    /// Items of a bin: a step, or more where there would be too many bins.
+    /// Items per bin: a step, or more to limit the number of bins.
     width: u64,
     max_samples: usize,
-    /// Keys whose mixed hash is not above this are sampled.
+    /// Keys with a mixed hash up to this value are sampled.
     threshold: u64,
     stack: Stack,
-    /// Hits by depth: sampled ones divided by the rate at which they were sampled.
+    /// Hits by depth: sampled hits divided by their sampling rate.
     bins: Vec<f64>,
     touches: f64,
     sampled: f64,
     window: Window,
 }
 
-/// Hits a second at depths from `from_items` on, for one step.
+/// Hits per second at depths from `from_items` on, for one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// The depth: a cache of that many items misses these, and one of a step more hits them.
+    /// The depth: a cache of that many items misses these hits, and one larger by a step has them.
     pub from_items: u64,
-    /// Hits a second, of all keys.
+    /// Hits per second, over all keys.
     pub hits: f64,
 }
 
 impl Ghost {
-    /// Of a cache that has `capacity_items` now and is resized by `step_items`, with at most `max_samples` keys. Zeroes
-    /// count as ones.
+    /// Creates the list of a cache with `capacity_items`, resized by `step_items`, with at most `max_samples` keys.
+    /// Zeroes count as ones.
     pub fn new(capacity_items: u64, step_items: u64, max_samples: usize) -> Ghost {
         let mut ghost = Ghost {
             capacity: 0,
@@ -86,29 +87,29 @@ impl Ghost {
         ghost
     }
 
-    /// The same, with another time until what was counted counts half: longer where touches are few.
+    /// Sets another half-life of the counts; longer for rare touches.
     #[must_use]
     pub fn half_life(self, half_life: Duration) -> Ghost {
         let window = Window::new(half_life);
         Ghost { window, ..self }
     }
 
-    /// The cache has another size. What was counted stays: depths do not depend on it.
+    /// Sets the cache's size. Counts stay, because depths do not depend on it.
     pub fn set_capacity(&mut self, capacity_items: u64) {
         self.capacity = capacity_items.max(1);
         let depth = self.depth();
         let needed = self.step.max(depth.div_ceil(MOST_BINS));
-        // What was counted by narrower bins is of no use in wider ones; that takes a cache that grew a thousandfold.
+        // Counts of narrower bins cannot be used in wider ones. This needs a cache that grew a thousandfold.
         if needed > self.width {
             self.width = needed;
             self.bins.clear();
         }
         let bins = usize::try_from(depth.div_ceil(self.width)).unwrap_or(usize::MAX);
         self.bins.resize(bins, 0.0);
-        // As many as fit if all that is watched were different keys.
+        // Fits even if all watched items are different keys.
         let part = self.max_samples as f64 / depth as f64;
         let threshold = match part < 1.0 {
-            // Saturates; the next representable number is near enough.
+            // Saturates; the next representable number is close enough.
             #[allow(clippy::cast_possible_truncation)]
             true => (ALL as f64 * part) as u64,
             false => ALL,
@@ -119,7 +120,7 @@ impl Ghost {
         }
     }
 
-    /// Depths up to this are watched.
+    /// Returns the maximum depth watched.
     fn depth(&self) -> u64 {
         let more = self.step.saturating_mul(MORE_STEPS);
         let watched = self.capacity.saturating_mul(WATCHED);
@@ -130,9 +131,9 @@ impl Ghost {
         ((self.threshold as f64 + 1.0) / ALL as f64).min(1.0)
     }
 
-    /// A key was asked for, found or not. `key_hash` is any number that is the key's own: it is mixed here. Returns
-    /// whether the key is in the sample: one that is not never will be, so a cache that remembers this with the item
-    /// need not report later touches of it ([`Ghost::hit_ratio`] then counts too few).
+    /// Records a request for a key, found or not. `key_hash` is any number unique to the key, and is mixed here.
+    /// Returns true if the key is in the sample. A key that is not never will be, so a cache may remember this and skip
+    /// later touches of it ([`Ghost::hit_ratio`] then counts too few).
     #[inline]
     pub fn touch(&mut self, key_hash: u64) -> bool {
         self.touches += 1.0;
@@ -149,7 +150,7 @@ impl Ghost {
         let rate = self.rate();
         let most = self.depth() as f64 * rate;
         if let Some(depth) = self.stack.touch(hash) {
-            // The middle of the keys that this sampled one stands for.
+            // The middle of the keys that this sampled key represents.
             let depth = (depth as f64 + 0.5) / rate;
             // Not negative, and below 2^53.
             #[allow(clippy::cast_possible_truncation)]
@@ -166,7 +167,7 @@ impl Ghost {
         }
     }
 
-    /// Time has passed: at each look, before [`Ghost::curve`] or [`Ghost::benefit`].
+    /// Advances the time; call it in each scan, before [`Ghost::curve`] or [`Ghost::benefit`].
     pub fn pass(&mut self, elapsed: Duration) {
         let left = self.window.pass(elapsed);
         self.touches *= left;
@@ -176,8 +177,8 @@ impl Ghost {
         }
     }
 
-    /// Hits a second for `steps` steps below the present size and `steps` above it, from the smallest depth on. Empty
-    /// before any time has passed.
+    /// Returns hits per second for `steps` steps below the current size and `steps` above it, smallest depth first.
+    /// Empty before any time has passed.
     pub fn curve(&self, steps: u64) -> Vec<Step> {
         let reach = self.step.saturating_mul(steps);
         let first = self.capacity.saturating_sub(reach);
@@ -196,17 +197,17 @@ impl Ghost {
         curve
     }
 
-    /// The part of all touches that a cache of so many items hits; `None` before any. Beyond what is watched it is
-    /// that of the deepest depth.
+    /// Returns the hit ratio of a cache with this number of items; `None` before any touch. Beyond the watched depth it
+    /// is the ratio at that depth.
     pub fn hit_ratio(&self, items: u64) -> Option<f64> {
-        // SHARDS-adj: what was sampled more or less often than its share is put right at depth 0, because it is a few
-        // very frequent keys, which are there or not.
+        // SHARDS-adj: a deviation of the sample from its share is corrected at depth 0. A few very frequent keys, which
+        // are in the sample or not, cause it.
         let correction = self.touches - self.sampled / self.rate();
         let hits = self.hits(0, items) + correction;
         (self.touches > 0.0).then(|| (hits / self.touches).clamp(0.0, 1.0))
     }
 
-    /// Hits at depths from `from` to `to`, parts of bins in proportion.
+    /// Returns hits at depths from `from` to `to`, with bins at the ends in proportion.
     fn hits(&self, from: u64, to: u64) -> f64 {
         let (from, to) = (
             from as f64 / self.width as f64,
@@ -225,8 +226,8 @@ impl Ghost {
         bins.skip(first).take(wanted).map(part).sum()
     }
 
-    /// What `granule_items` more or less are worth, where a miss costs so many seconds more than a hit. Nothing is
-    /// known before some touches have passed, or a time in which they would have; then no hits are a benefit of zero.
+    /// Returns the benefit of `granule_items` more or less, with the extra cost of a miss in seconds. It is unknown
+    /// until enough touches or enough time have passed. After that time no hits mean a benefit of zero.
     pub fn benefit(&self, granule_items: u64, seconds_per_miss: f64) -> Benefit {
         if self.sampled < ENOUGH && !self.window.is_long() {
             return Benefit::default();
@@ -239,7 +240,7 @@ impl Ghost {
             let cost = seconds_per_miss.max(0.0) / granules;
             let mut estimate = self.window.estimate(hits * cost, events)?;
             if events < 1.0 {
-                // None seen of one in so many: there may have been that many.
+                // No event in the sample still permits one per sampling interval.
                 estimate.error = self.window.rate(cost / self.rate())?;
             }
             Some(estimate)
@@ -253,31 +254,31 @@ impl Ghost {
         }
     }
 
-    /// Memory that it uses at most.
+    /// Returns the maximum memory of the list.
     pub fn bytes(&self) -> hugeleaf_units::Bytes {
         let bytes = self.max_samples * 80 + self.bins.len() * size_of::<f64>();
         hugeleaf_units::Bytes(bytes as u64)
     }
 }
 
-/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). Keys that are
-/// numbered one after the other would otherwise be sampled in stripes.
+/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). Without it,
+/// consecutively numbered keys would be sampled in stripes.
 const fn mixed(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
 }
 
-/// Sampled keys in the order of their last touch. Each touch takes the next slot; how many keys were touched since is
-/// the number of later slots in use, which a Fenwick tree counts. Where slots run out, all move together.
+/// Sampled keys in the order of their last touch. Each touch takes the next slot. The number of keys touched since is
+/// the number of later slots in use, counted by a Fenwick tree. When slots run out, all keys move together.
 #[derive(Debug, Clone)]
 struct Stack {
-    /// Key to slot, sorted: the highest hash leaves first.
+    /// Slot of each key, sorted: the highest hash leaves first.
     slots: BTreeMap<u64, usize>,
     keys: Vec<Option<u64>>,
     tree: Vec<u32>,
     next: usize,
-    /// No slot before this is in use.
+    /// No earlier slot is in use.
     oldest: usize,
 }
 
@@ -296,7 +297,7 @@ impl Stack {
         self.slots.len()
     }
 
-    /// How many different keys were touched since this one was; `None` of a new one.
+    /// Returns the number of different keys touched since this one; `None` for a new key.
     fn touch(&mut self, key: u64) -> Option<usize> {
         let depth = self.slots.get(&key).copied().map(|slot| {
             let depth = self.len() - self.up_to(slot);
@@ -324,7 +325,7 @@ impl Stack {
         }
     }
 
-    /// Returns the hash that is gone; the highest possible where there was none.
+    /// Returns the removed hash; the maximum if there was none.
     fn drop_highest(&mut self) -> u64 {
         let Some((key, slot)) = self.slots.pop_last() else {
             return ALL;
@@ -348,7 +349,7 @@ impl Stack {
         self.add(slot, u32::MAX);
     }
 
-    /// Adds to a slot's count; `u32::MAX` takes one away.
+    /// Adds to a slot's count; `u32::MAX` subtracts one.
     fn add(&mut self, slot: usize, by: u32) {
         let mut at = slot + 1;
         while at <= self.tree.len() {
@@ -357,7 +358,7 @@ impl Stack {
         }
     }
 
-    /// How many slots up to this one, it included, are in use.
+    /// Returns the number of slots in use up to and including this one.
     fn up_to(&self, slot: usize) -> usize {
         let (mut at, mut sum) = (slot + 1, 0usize);
         while at > 0 {
@@ -367,7 +368,7 @@ impl Stack {
         sum
     }
 
-    /// Moves all keys to the first slots, and has twice as many slots as keys.
+    /// Moves all keys to the first slots, and provides twice as many slots as keys.
     fn compact(&mut self) {
         let keys: Vec<u64> = self.keys.iter().copied().flatten().collect();
         let slots = (keys.len() * 2).max(64);
@@ -375,7 +376,7 @@ impl Stack {
         self.tree = vec![0; slots];
         (self.next, self.oldest) = (keys.len(), 0);
         for (slot, key) in keys.into_iter().enumerate() {
-            // A key that is being touched is not here.
+            // A key that is being touched is not in the list.
             self.keys[slot] = Some(key);
             self.slots.insert(key, slot);
             self.add(slot, 1);

@@ -1,4 +1,4 @@
-//! What was resized, with its numbers: `v$memory_resize_ops`.
+//! History of resizes with their numbers: `v$memory_resize_ops`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,81 +7,81 @@ use hugeleaf_units::{Bytes, named};
 use serde::{Deserialize, Serialize};
 
 named! {
-    /// Which way a component was resized: `OPER_TYPE`.
+    /// Direction of a resize: `OPER_TYPE`.
     #[derive(Deserialize)]
     pub enum OperationKind {
-        /// It got memory.
+        /// The component grew.
         Grow = "GROW",
-        /// Memory was taken from it.
+        /// The component shrank.
         Shrink = "SHRINK",
     }
 }
 
 named! {
-    /// Who resized it: `OPER_MODE`.
+    /// Origin of a resize: `OPER_MODE`.
     #[derive(Deserialize)]
     pub enum Mode {
-        /// Somebody else, by hand.
+        /// Set by hand, outside the policy.
         Manual = "MANUAL",
-        /// The policy, by what it would bring.
+        /// Ordered by the policy for its benefit.
         Deferred = "DEFERRED",
-        /// At once: the target had fallen, a component took what nobody had, or a new one needed room.
+        /// Immediate: the target fell, a component took free memory, or a new one needed room.
         Immediate = "IMMEDIATE",
     }
 }
 
 named! {
-    /// What came of it: `STATUS`.
+    /// Result of a resize: `STATUS`.
     #[derive(Deserialize)]
     pub enum Status {
         /// Not known yet.
         Pending = "PENDING",
-        /// All that was asked for.
+        /// Complete change.
         Complete = "COMPLETE",
-        /// A part of it.
+        /// Partial change.
         Partial = "PARTIAL",
-        /// It refused, or nothing changed.
+        /// Refused, or without any change.
         Error = "ERROR",
-        /// There was no answer in time; it may still come.
+        /// No answer in time; it may still come.
         Inactive = "INACTIVE",
     }
 }
 
-/// A resize of a component. Times are on the clock that [`crate::decide`] is given.
+/// A resize of a component. Times use the clock of [`crate::decide`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResizeOperation {
-    /// The order; 0 of what was done by hand.
+    /// The order's id; 0 for a resize by hand.
     #[serde(skip)]
     pub id: u64,
-    /// Which.
+    /// Name of the component.
     pub component: String,
-    /// Which way.
+    /// Direction of the resize.
     #[serde(rename = "oper_type")]
     pub kind: OperationKind,
-    /// By whom.
+    /// Origin of the resize.
     #[serde(rename = "oper_mode")]
     pub mode: Mode,
-    /// Its size before.
+    /// Size before the resize.
     #[serde(rename = "initial_size_bytes")]
     pub initial: Bytes,
-    /// The size that was asked for.
+    /// The ordered size.
     #[serde(rename = "target_size_bytes")]
     pub target: Bytes,
-    /// The size that came of it; missing as long as that is not known.
+    /// Size after the resize; missing until known.
     #[serde(
         rename = "final_size_bytes",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub end_size: Option<Bytes>,
-    /// What came of it.
+    /// Result of the resize.
     pub status: Status,
-    /// When it began.
+    /// Start of the resize.
     pub start_seconds: f64,
-    /// When it was over; missing as long as it is not.
+    /// End of the resize; missing until it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_seconds: Option<f64>,
-    /// Why, with the numbers.
+    /// Reason with its numbers.
     pub why: String,
 }
 
@@ -89,15 +89,15 @@ pub struct ResizeOperation {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     operations: VecDeque<ResizeOperation>,
-    /// How many there ever were.
+    /// Total number of resizes.
     pub total: u64,
 }
 
 impl History {
-    /// So many are kept: as many as Oracle's view shows.
+    /// Number of resizes kept, as in Oracle's view.
     pub const KEPT: usize = 800;
 
-    /// Those that are kept, oldest first.
+    /// Returns the kept resizes, oldest first.
     pub fn operations(&self) -> impl DoubleEndedIterator<Item = &ResizeOperation> {
         self.operations.iter()
     }
@@ -110,7 +110,7 @@ impl History {
         self.total = self.total.saturating_add(1);
     }
 
-    /// What came of an order; nothing where it is not kept any more.
+    /// Records the result of an order, unless it is no longer kept.
     pub(crate) fn end(&mut self, id: u64, size: Option<Bytes>, status: Status, now: Duration) {
         let mut newest_first = self.operations.iter_mut().rev();
         if let Some(operation) = newest_first.find(|o| o.id == id && id != 0) {

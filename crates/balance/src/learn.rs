@@ -1,4 +1,4 @@
-//! Takes over what came of orders.
+//! Applies the results of orders.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::settings::Settings;
 use crate::standing::Trouble;
 use crate::state::{BackOff, Cause, Check, Flight, Grant, State, Stride, Track};
 
-/// What came of an [`crate::Order`].
+/// Result of an [`crate::Order`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "came", rename_all = "snake_case")]
 pub enum Came {
-    /// The component has this size now, whether it is the one that was asked for or not.
+    /// The component has this size now, which may differ from the ordered one.
     Resized {
-        /// What it says.
+        /// Its reported size.
         now_bytes: Bytes,
-        /// What it was found to hold, as [`crate::Component::measured`].
+        /// Its measured memory, as [`crate::Component::measured`].
         measured_bytes: Option<Bytes>,
     },
     /// Nothing changed.
     Refused {
-        /// Why, in its own words.
+        /// The component's own reason.
         why: String,
     },
 }
 
-/// Takes over what came of an order. One that is not known, or was answered already, is ignored.
+/// Applies the result of an order. An unknown or already answered order is ignored.
 pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: Duration) {
     let is_of = |track: &Track| track.flight.as_ref().is_some_and(|flight| flight.id == id);
     let mut tracks = state.tracks.values_mut();
@@ -63,9 +63,8 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
     }
 }
 
-/// A component has another size now, because whoever carries orders out changed it at once: it took memory that nobody
-/// had, or made room for a new component. That is neither an order nor somebody's hand. One that is not known is
-/// ignored.
+/// Records an immediate change of size by the executor, which took free memory or made room for a new component. It
+/// counts neither as an order nor as a change by hand. An unknown component is ignored.
 pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, now: Duration) {
     let Some(track) = state.tracks.get_mut(component) else {
         return;
@@ -94,8 +93,7 @@ pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, 
     });
 }
 
-/// What a component changed by of what it was asked. The size that counts is the larger one of what it says and what
-/// was found.
+/// Returns the change in response to an order. The larger of the reported and the measured size counts.
 fn resized(
     settings: &Settings,
     track: &mut Track,
@@ -140,7 +138,7 @@ fn resized(
             track.back_off = BackOff::default();
             track.trouble = None;
         }
-        // One that was given memory has not given what it owes.
+        // A component that received memory may still owe memory.
         None => {}
     }
     let done = done.min(asked);
@@ -158,7 +156,7 @@ fn resized(
     done
 }
 
-/// What follows: what was freed is given, what was given is judged.
+/// Starts the follow-up: freed memory is given, and given memory is judged.
 fn follow(settings: &Settings, state: &mut State, flight: Flight, done: Bytes, now: Duration) {
     let Flight { plan, order, .. } = flight;
     if done.is_zero() || flight.abandoned {

@@ -1,16 +1,15 @@
-//! How memory is divided among components: buffer pools, sort areas and caches of one process, or whole servers. A
-//! target says how much they may hold together; granules move from the component that loses least by it to the one
-//! that gains most.
+//! Divides memory among components: buffer pools, sort areas and caches of one process, or whole servers. A target
+//! limits their total memory. Granules move from the component that loses least to the one that gains most.
 //!
-//! Benefit is measured, never guessed: [`Ghost`] of a cache that sees its own keys, [`Spills`] of sorts and hash
-//! joins, [`Counters`] of a server of which only counters are known. All say the same thing in one unit, a
-//! [`Benefit`]: seconds saved a second by a granule more, and lost by a granule less. What shows no benefit gets
-//! nothing, however many misses it has.
+//! Benefit is always measured: by [`Ghost`] for a cache that sees its own keys, by [`Spills`] for sorts and hash
+//! joins, by [`Counters`] for a server with only counters. All return a [`Benefit`] in the same unit: seconds saved
+//! per second by a granule more, and lost by a granule less. A component without a measured benefit gets nothing,
+//! regardless of its misses.
 //!
-//! Who uses it calls [`decide`] every look, carries the orders of its [`Move`]s out (or not), and hands what came of
-//! each to [`learn`].
+//! The caller runs [`decide`] in each scan, executes the orders of its [`Move`]s (or not), and passes each result to
+//! [`learn`].
 //!
-//! This crate must not read a clock, wait, start threads or do any input or output: time is a parameter, so that days
+//! This crate must not read a clock, wait, start threads or do any input or output. Time is a parameter, so that days
 //! are simulated in seconds (`tests/`).
 //!
 //! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`Came`], [`Standing`], [`View`].

@@ -1,5 +1,4 @@
-//! Takes over what is seen at a look: new components, those that ended, answers that are missing, sizes that somebody
-//! else set.
+//! Applies a scan: new and ended components, missing answers, and sizes set by hand.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +10,10 @@ use crate::settings::Settings;
 use crate::standing::Trouble;
 use crate::state::{BackOff, ByHand, State, Track};
 
-/// A component that loses so many times as much as when it was tried in vain is tried again.
+/// Growth of the loss since a failed try after which a component is tried again.
 const ANOTHER_LOAD: f64 = 2.0;
 
-/// Takes over what was seen: new components, those that ended, answers that are missing, sizes that somebody else set.
+/// Applies a scan: new and ended components, missing answers, and sizes set by hand.
 pub(crate) fn look(
     settings: &Settings,
     state: &mut State,
@@ -41,7 +40,7 @@ pub(crate) fn look(
         track.largest = track.largest.max(component.now);
         let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;
         if (track.tries.failures > 0 || track.tries.waits(now)) && is_other {
-            // What was in vain, or was taken from it, under another load says nothing now. The same load does not bring it here again.
+            // A failed try, or memory taken, under another load is no evidence now. The same load does not get here again.
             track.tries = BackOff::default();
         }
         unanswered(settings, state, component, now);
@@ -49,7 +48,7 @@ pub(crate) fn look(
     }
 }
 
-/// An order that takes too long. Whoever has the size that was asked for has answered.
+/// Handles an order without an answer in time. A component with the ordered size has answered.
 fn unanswered(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
     let Some(track) = state.tracks.get_mut(&component.name) else {
         return;
@@ -77,7 +76,7 @@ fn unanswered(settings: &Settings, state: &mut State, component: &Component, now
     }
 }
 
-/// A size that nobody here asked for was set by somebody else, who wins.
+/// Detects a size that was not ordered, and so was set by hand. It takes precedence.
 fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
     let Some(track) = state.tracks.get_mut(&component.name) else {
         return;
@@ -92,7 +91,7 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
     let is_known = track.by_hand.is_some_and(|hand| hand.to == size);
     if by < component.granule.bytes() || is_known {
         if track.flight.is_none() {
-            // Less than a granule is how a component rounds.
+            // A difference below a granule is due to the component's rounding.
             track.expected = size;
         }
         return;

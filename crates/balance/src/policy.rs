@@ -1,10 +1,9 @@
-//! What is to be moved, from what is known and what is seen. Pure: no clock, no input, no output.
+//! Decides moves from earlier knowledge and a scan. Pure: no clock, no input, no output.
 //!
-//! A move takes before it gives. [`decide`] orders one component to shrink; what it freed is heard by [`crate::learn`]; the
-//! next [`decide`] gives that, and no more. Then the move is judged by what it brought, which is measured on both
-//! sides at one time, so that a load that changes meanwhile does not count for it or against it. One that did not
-//! bring what was expected is taken back once, and that pair is left alone for a time that doubles: whoever moves
-//! the load against the policy makes it stand still.
+//! A move takes memory before it gives it. [`decide`] orders one component to shrink, and [`crate::learn`] receives the freed
+//! amount. The next [`decide`] gives that amount and no more. Then the move is judged by its gain, measured on both sides at
+//! the same time, so that a change of load does not distort the judgement. A move that missed its expected gain is reverted
+//! once, and its pair waits for a time that doubles. So a load that changes against the policy brings moves to a stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,16 +18,16 @@ use crate::settings::Settings;
 use crate::standing::{Problem, Standing, Trouble, seconds_until};
 use crate::state::{Cause, Check, Flight, Move, Order, Plan, State, Track};
 
-/// A try takes one part in so many of a component, at least a granule.
+/// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;
-/// Memory for a target that fell is taken in parts of what each can give, so that all give.
+/// Divisor of each component's surplus when the target falls, so that all give.
 const TARGET_PART: u64 = 4;
 
-/// What is to be done now. The caller carries the orders out, says to [`crate::learn`] what came of each, and may ask again at
-/// once: memory that was freed is given then.
+/// Decides the current moves. The caller executes the orders, passes each result to [`crate::learn`], and may call again at
+/// once to have freed memory given.
 ///
-/// `now` is a time on any clock that does not go backwards. A component that is missing from `components` has ended:
-/// what was under way with it is forgotten.
+/// `now` is a time on any clock that does not go backwards. A component that is missing from `components` has ended, and its
+/// moves are dropped.
 pub fn decide(
     settings: &Settings,
     state: &mut State,
@@ -48,7 +47,7 @@ pub fn decide(
         moves: Vec::new(),
     };
     match round.state.problem {
-        // Freed memory stays with nobody.
+        // Freed memory stays free.
         Some(Problem::SameName { .. }) => round.state.grants.clear(),
         _ => round.all(),
     }
@@ -57,7 +56,7 @@ pub fn decide(
     moves
 }
 
-/// Moves that may begin: so many a second, and none of them are saved up for longer than a second.
+/// Adds moves that may begin, by rate; at most one second's worth is saved up.
 fn refill(settings: &Settings, state: &mut State, now: Duration) {
     let rate = settings.moves_per_second.max(0.0);
     let most = rate.max(1.0);
@@ -103,7 +102,7 @@ fn stand(state: &mut State, components: &[Component], now: Duration) {
 }
 
 fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> Standing {
-    // Nothing is taken from whoever is let be; most of them may still be given some.
+    // Nothing is taken from a skipped component, but most of them may still receive memory.
     if let Some(standing) = let_be(track, component, OperationKind::Shrink, now) {
         return standing;
     }
@@ -116,8 +115,8 @@ fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -
     }
 }
 
-/// Why a component is not resized that way; `None` where it may be. One that did not give what it was asked for is asked
-/// for nothing for a while, and may still get some: what it needs does not wait for what it owes.
+/// Returns why a component must not be resized in that direction; `None` if it may. A component that did not give memory is
+/// skipped as a giver for a while. It may still receive memory, because its need does not wait for its debt.
 fn let_be(
     track: &Track,
     component: &Component,
@@ -168,7 +167,7 @@ impl<'a> Round<'a> {
         self.serve();
         self.give();
         self.take_for_target(self.over());
-        // Memory above the target is on its way, or nobody can give it: then nobody can give it to others either.
+        // Memory above the target is being freed, or no component can give it. Both leave none for others.
         if self.over().is_zero() {
             self.balance();
         }
@@ -185,7 +184,7 @@ impl<'a> Round<'a> {
         self.components.iter().find(|c| c.name == name)
     }
 
-    /// Whether an order can be given to a component now.
+    /// Returns true if a component can get an order now.
     fn is_able(&self, component: &Component, kind: OperationKind) -> bool {
         let track = self.state.tracks.get(&component.name);
         track.is_some_and(|track| {
@@ -201,7 +200,7 @@ impl<'a> Round<'a> {
         self.is_able(component, OperationKind::Grow)
     }
 
-    /// Whether it takes part in no move that goes on.
+    /// Returns true if it takes part in no running move.
     fn is_idle(&self, component: &Component) -> bool {
         let name = component.name.as_str();
         let checks = self.state.checks.iter().map(|c| &c.plan);
@@ -251,7 +250,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Gives what was freed to whom it was freed for. What that one cannot have any more stays with nobody.
+    /// Gives freed memory to its receiver. Memory that this one cannot use stays free.
     fn give(&mut self) {
         for grant in std::mem::take(&mut self.state.grants) {
             let Some(to) = self.component(grant.plan.to.as_deref()) else {
@@ -285,7 +284,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// A try waits for what it is made for: to know what it brought.
+    /// Returns true if a check is due. A try also waits until its gain is known.
     fn is_due(&self, check: &Check) -> bool {
         let is_late = self.now >= check.due.saturating_add(self.settings.patience);
         let to = self.component(check.plan.to.as_deref());
@@ -293,11 +292,11 @@ impl<'a> Round<'a> {
         self.now >= check.due && (is_late || is_known || check.plan.cause != Cause::Try)
     }
 
-    /// Takes back what did not bring what was expected, and leaves the pair alone for a while.
+    /// Reverts a move that missed its expected gain, and makes its pair wait.
     fn take_back(&mut self, check: &Check, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
-        // Smaller and smaller ones are one search for a size beyond which there is nothing more to gain.
+        // Successively smaller moves are one search for the size without further gain.
         match check.given < pair.failed {
             true => pair.back_off.again(now),
             false => pair.back_off.failed(now, self.settings.pair_retry),
@@ -332,13 +331,13 @@ impl<'a> Round<'a> {
         self.order(to, OperationKind::Shrink, taken, back);
     }
 
-    /// Those that have surplus and can give: first those that lose least by it, last those that were just given something
-    /// of which it is not known yet what it brings.
+    /// Returns components with surplus that can give, the one with the least loss first. Components that received memory with
+    /// a still unknown gain come last.
     fn givers(&self) -> Vec<&'a Component> {
         let mut givers: Vec<&Component> = (self.components.iter())
             .filter(|c| !c.surplus().is_zero() && self.can_give(c))
             .collect();
-        // Whoever is unknown comes last.
+        // Components with unknown loss come last.
         let cost = |c: &Component| match c.benefit.less {
             Some(less) => less.high() / c.granule.bytes().as_f64(),
             None => f64::INFINITY,
@@ -354,7 +353,7 @@ impl<'a> Round<'a> {
         givers
     }
 
-    /// Takes what is held above the target, in parts, so that all give.
+    /// Takes memory above the target in parts, so that all components give.
     fn take_for_target(&mut self, over: Bytes) {
         let mut left = over;
         for from in self.givers() {
@@ -371,8 +370,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Gives to those that have less than their least, below which requests of them fail: at once, what nobody has, and
-    /// what others can give. Neither the number of moves a second, nor a wait, nor what is held above the target holds it up.
+    /// Gives memory at once to components below their minimum, where requests fail: free memory, and memory of others. The
+    /// rate of moves, waits and memory above the target do not delay this.
     fn serve(&mut self) {
         for to in self.components {
             let lack = (to.least - to.now).min(to.room());
@@ -394,7 +393,7 @@ impl<'a> Round<'a> {
                 self.state.allowed -= 1.0;
                 self.order(to, OperationKind::Grow, bytes, plan);
             }
-            // Memory above the target is taken as well, or nothing of what is freed could be given.
+            // Memory above the target is taken too, or no freed memory could be given.
             let mut left = (lack + self.over()) - (bytes + self.on_its_way_to(to));
             for from in self.givers() {
                 if left.is_zero() {
@@ -419,7 +418,7 @@ impl<'a> Round<'a> {
             .sum()
     }
 
-    /// Orders a component to give, and drops the moves that it is part of.
+    /// Orders a component to give, and cancels the moves that it is part of.
     fn take(
         &mut self,
         from: &Component,
@@ -449,7 +448,7 @@ impl<'a> Round<'a> {
             if self.state.allowed < 1.0 {
                 return;
             }
-            // How much is free after that is seen at the next look.
+            // The remaining free memory is known in the next scan.
             let is_free = bid.from.is_none();
             if (is_free && has_taken_free) || !self.may_begin(&bid) {
                 continue;
@@ -460,7 +459,7 @@ impl<'a> Round<'a> {
         self.try_unknown();
     }
 
-    /// Since when each move looks worth it. Pairs of which nothing is to be remembered are forgotten.
+    /// Records since when each move looks worthwhile. Pairs without anything to remember are dropped.
     fn remember(&mut self, all: &[Bid<'_>]) {
         let now = self.now;
         let mut worth: BTreeSet<(Option<&str>, &str)> = BTreeSet::new();
@@ -494,7 +493,7 @@ impl<'a> Round<'a> {
         let from = bid.from.map(|from| from.name.as_str());
         self.state.pair(from, &bid.to.name).last = Some(now);
         if let Some(from) = bid.from {
-            // The last move the other way was wrong if it is so soon undone.
+            // The last move in the other direction was wrong if it is undone so soon.
             let back = self.state.pair(Some(&bid.to.name), &from.name);
             if (back.last).is_some_and(|last| now.saturating_sub(last) <= settings.reversal) {
                 back.last = None;
@@ -523,7 +522,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The next try of this component waits.
+    /// Delays the next try of this component.
     fn tried(&mut self, component: &Component) {
         let until = self.now.saturating_add(self.settings.probe_every);
         if let Some(track) = self.state.tracks.get_mut(&component.name) {
@@ -532,8 +531,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// One component that is under pressure, and of which it is unknown what more would bring, gets a little. One
-    /// such try at a time.
+    /// Gives a little memory to one component under pressure with an unknown gain. Only one such try runs at a time.
     fn try_unknown(&mut self) {
         let is_try = |plan: &Plan| plan.cause == Cause::Try;
         let flights = self.state.tracks.values();
@@ -562,12 +560,13 @@ impl<'a> Round<'a> {
         self.start(&bid, plan);
     }
 
-    /// The component that loses most, with memory of the one that loses least by giving it, if that is less.
+    /// Returns a try for the component with the highest loss. The memory comes from the component with the least loss, if that
+    /// is lower.
     fn a_try(&self) -> Option<Bid<'a>> {
         let unknown = self.components.iter().filter(|to| {
             let pressure = to.benefit.pressure;
             let waits = (self.state.tracks.get(&to.name)).is_none_or(|t| t.tries.waits(self.now));
-            // What is within its error is not known either.
+            // A gain within its error is unknown too.
             let is_unknown = to.benefit.more.is_none_or(|more| more.low() <= 0.0);
             is_unknown
                 && !waits
@@ -633,8 +632,8 @@ fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperat
     }
 }
 
-/// Why a move was wrong: the last granules of the one that got them do not do what was expected, or the one that gave
-/// them misses them more by far. Of a try: they do not do more than they did before.
+/// Returns why a move was wrong. The receiver's last granules miss the expected gain, or the giver loses far more by them.
+/// After a try the receiver gains no more than the giver loses.
 fn failed(
     settings: &Settings,
     check: &Check,
@@ -655,11 +654,11 @@ fn failed(
             format!("{name} got {given} as a try; it saves {least:.6} s/s, its giver misses {missed:.6} s/s")
         });
     }
-    // Nobody lost what nobody had; and of what is not known yet nothing is said.
+    // Free memory has no giver that loses, and an unknown gain gives no verdict.
     from?;
     let most = less?.high() * granules;
     let expected = plan.expected * given.as_f64();
-    // Half: what was given before its last granule was worth more than that.
+    // Half, because the receiver's earlier granules have a higher gain than its last one.
     (most < settings.kept * expected || most < missed / 2.0).then(|| {
         format!("{name} was to save {expected:.6} s/s by {given} more; it saves {most:.6} s/s, its giver misses {missed:.6} s/s")
     })

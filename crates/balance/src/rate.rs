@@ -1,10 +1,10 @@
-//! Rates in which the past counts less and less.
+//! Rates with exponential decay.
 
 use std::time::Duration;
 
 use crate::component::Estimate;
 
-/// What is left of a weight after some time: half of it after a half-life. Nothing where the half-life is 0.
+/// Returns the rest of a weight after some time: half after a half-life. 0 if the half-life is 0.
 pub(crate) fn left(elapsed: Duration, half_life: Duration) -> f64 {
     match half_life.is_zero() {
         true => 0.0,
@@ -12,7 +12,7 @@ pub(crate) fn left(elapsed: Duration, half_life: Duration) -> f64 {
     }
 }
 
-/// The time over which events were counted, older time counting less: what counts are divided by.
+/// Observation time with the decay of the counts, which are divided by it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     half_life: Duration,
@@ -29,8 +29,8 @@ impl Window {
         }
     }
 
-    /// Time passed; returns what counts up to now are to be multiplied by. That halves events of this very
-    /// time a bit as well, so the time itself is treated alike.
+    /// Advances the time; returns the factor for current counts. It slightly reduces events of this interval too,
+    /// so the interval is treated alike.
     pub(crate) fn pass(&mut self, elapsed: Duration) -> f64 {
         let left = left(elapsed, self.half_life);
         self.seconds = (self.seconds + elapsed.as_secs_f64()) * left;
@@ -38,18 +38,18 @@ impl Window {
         left
     }
 
-    /// Whether so much time has passed that few events mean that there are few.
+    /// Returns true after so much time that few events mean a low rate.
     pub(crate) fn is_long(&self) -> bool {
         const HALF_LIVES: u32 = 5;
         self.passed >= self.half_life.saturating_mul(HALF_LIVES)
     }
 
-    /// A count as events a second; `None` before any time has passed.
+    /// Returns a count as events per second; `None` before any time has passed.
     pub(crate) fn rate(&self, count: f64) -> Option<f64> {
         (self.seconds > 0.0).then(|| count / self.seconds)
     }
 
-    /// The sum of costs of `events` as a rate, its error that of counting them: a count of n is known to √(n + 1).
+    /// Returns the sum of the costs of `events` as a rate. A count of n has an error of √(n + 1).
     pub(crate) fn estimate(&self, costs: f64, events: f64) -> Option<Estimate> {
         let value = self.rate(costs)?;
         let each = costs / events.max(1.0);

@@ -1,43 +1,43 @@
-//! How fast and how carefully memory moves.
+//! Settings for the speed and caution of moves.
 
 use std::time::Duration;
 
-/// How fast and how carefully memory moves: [`Settings::in_process`] or [`Settings::servers`], then what is to differ.
+/// Speed and caution of moves: start with [`Settings::in_process`] or [`Settings::servers`], and change single fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// So many moves begin a second, in the long run; what takes memory for a target that fell counts too.
+    /// Moves per second in the long run; reductions for a lower target count too.
     pub moves_per_second: f64,
-    /// A move must look worth it for this long before it begins.
+    /// Time for which a move must look worthwhile before it begins.
     pub persist: Duration,
-    /// After this long a move is judged by what it brought: long enough for a new size to show.
+    /// Time after which a move is judged by its gain; long enough for a new size to show.
     pub check_after: Duration,
-    /// What is gained must be more than what is lost by this part of it.
+    /// Minimum relative excess of the gain over the loss.
     pub margin: f64,
-    /// A move that brought less than this part of what was expected is taken back.
+    /// Minimum part of the expected gain; a move with less is reverted.
     pub kept: f64,
-    /// A move that brings less than so many seconds a second in all is not made.
+    /// Minimum net gain of a move, in seconds per second.
     pub least_worth: f64,
-    /// No move takes more than one part in so many from a component; a granule is always possible.
+    /// Divisor of a component's size for the maximum taken by one move; a granule is always allowed.
     pub largest_part: u64,
-    /// How long an order may take before the component is let be.
+    /// Longest time of an order before its component is skipped.
     pub patience: Duration,
-    /// How long a size that somebody else set is respected.
+    /// Time for which a size set by hand is respected.
     pub by_hand: Duration,
-    /// A component that did not do what it was asked is let be for the first time, doubled each time up to the second.
+    /// First and longest wait after a component disobeyed an order; doubled each time.
     pub retry: (Duration, Duration),
-    /// The same of a pair of components, of which a move was wrong.
+    /// First and longest wait after a wrong move between a pair of components.
     pub pair_retry: (Duration, Duration),
-    /// A move the other way within this time means that the first was wrong.
+    /// Time within which a move in the other direction means that the first was wrong.
     pub reversal: Duration,
-    /// What is unknown of a component is tried once in this time (by a granule), and in twice that after each try
-    /// that brought nothing.
+    /// Interval between tries with unknown gain (by a granule); twice that after each try without gain.
     pub probe_every: Duration,
-    /// A component that loses less than so many seconds a second is not tried.
+    /// Minimum loss of a component for a try, in seconds per second.
     pub probe_pressure: f64,
 }
 
 impl Settings {
-    /// For components of one process: resizing takes milliseconds, and what it did shows within a second.
+    /// Returns settings for components of one process: a resize takes milliseconds, and its effect shows within a
+    /// second.
     pub fn in_process() -> Settings {
         Settings {
             moves_per_second: 4.0,
@@ -57,7 +57,8 @@ impl Settings {
         }
     }
 
-    /// For servers: resizing takes seconds, and a buffer pool fills for a while before its counters show it.
+    /// Returns settings for servers: a resize takes seconds, and a buffer pool fills for a while before its counters
+    /// show it.
     pub fn servers() -> Settings {
         Settings {
             moves_per_second: 0.5,

@@ -1,4 +1,4 @@
-//! What memory is worth to sorts and hash joins, from what they wrote to disk for the lack of it.
+//! Benefit of memory to sorts and hash joins, from the bytes they spilled to disk.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use hugeleaf_units::Bytes;
 use crate::component::{Benefit, Granule};
 use crate::rate::Window;
 
-/// How long until what was counted counts half.
+/// Half-life of the counts.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// One sort or hash join that has ended.
+/// One completed sort or hash join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ran {
-    /// The memory that would have kept all of it.
+    /// Memory that would have avoided the spill.
     pub needed: Bytes,
-    /// What it had.
+    /// Memory granted to it.
     pub granted: Bytes,
-    /// What it wrote to disk and read again.
+    /// Bytes that it wrote to disk and read again.
     pub spilled: Bytes,
 }
 
-/// What sorts and hash joins would have kept in memory with a granule more, and would have spilled with a granule less.
+/// Counts bytes that sorts and hash joins would keep in memory with one granule more, and spill with one granule less.
 ///
-/// Those that run share the component's memory, so a granule more is not one for each: each gets more in proportion to
-/// what it had of all. What kept spilling all (an external sort) is only counted as saved where all of it fits.
+/// Running operations share the component's memory. So each gets a part of a further granule, in proportion to its
+/// memory. An operation that spills all its data (an external sort) saves only if all of it fits.
 #[derive(Debug, Clone)]
 pub struct Spills {
     granule: Granule,
@@ -35,7 +35,7 @@ pub struct Spills {
     window: Window,
 }
 
-/// Bytes, and of how many operations.
+/// Bytes, and the number of operations.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     bytes: f64,
@@ -57,7 +57,8 @@ impl Count {
 }
 
 impl Spills {
-    /// Of a component of that size, where a byte that is spilled costs so many seconds (written and read again).
+    /// Creates the counts for a component of that size. `seconds_per_byte` is the cost of a spilled byte (written and
+    /// read again).
     pub fn new(granule: Granule, size: Bytes, seconds_per_byte: f64) -> Spills {
         Spills {
             granule,
@@ -69,18 +70,18 @@ impl Spills {
         }
     }
 
-    /// The component has another size.
+    /// Sets the component's size.
     pub fn set_size(&mut self, size: Bytes) {
         self.size = size;
     }
 
-    /// A sort or hash join has ended.
+    /// Records a completed sort or hash join.
     pub fn ran(&mut self, ran: Ran) {
         self.saved.add(self.kept_with_more(ran));
         self.lost.add(self.spilled_with_less(ran));
     }
 
-    /// Its part of a granule.
+    /// Returns its part of a granule.
     fn share(&self, ran: Ran) -> Bytes {
         let granule = self.granule.bytes();
         granule.scaled(ran.granted.min(self.size), self.size)
@@ -94,7 +95,7 @@ impl Spills {
         }
         match ran.spilled <= lacking {
             true => share.min(ran.spilled),
-            // It spills all as long as it does not fit.
+            // It spills all data unless it fits completely.
             false => Bytes::ZERO,
         }
     }
@@ -109,14 +110,14 @@ impl Spills {
         }
     }
 
-    /// Time has passed: at each look, before [`Spills::benefit`].
+    /// Advances the time; call it in each scan, before [`Spills::benefit`].
     pub fn pass(&mut self, elapsed: Duration) {
         let left = self.window.pass(elapsed);
         self.saved.pass(left);
         self.lost.pass(left);
     }
 
-    /// What a granule more or less is worth; nothing is known before any time has passed.
+    /// Returns the benefit of a granule; unknown before any time has passed.
     pub fn benefit(&self) -> Benefit {
         let estimate = |count: &Count| {
             let seconds = count.bytes * self.seconds_per_byte;
@@ -138,7 +139,7 @@ mod tests {
         Bytes::from_mib(n)
     }
 
-    /// After one operation in a second: what a granule of 2M more saves and less costs, in MiB/s.
+    /// Returns saving and cost of a granule of 2M after one operation per second, in MiB/s.
     fn of(needed: u64, granted: u64, spilled: u64) -> (f64, f64) {
         let granule = Granule::new(mib(2)).unwrap();
         let mut spills = Spills::new(granule, mib(64), 1.0 / mib(1).as_f64());
@@ -154,14 +155,14 @@ mod tests {
 
     #[test]
     fn a_granule_saves_what_it_would_have_kept() {
-        // A hash join over all of the memory, spilling what does not fit.
+        // A hash join over all of the memory spills the part that does not fit.
         assert_eq!(of(100, 64, 36), (2.0, 2.0));
-        // One of four: a quarter of a granule is its own.
+        // One of four operations: it gets a quarter of a granule.
         assert_eq!(of(100, 16, 84), (0.5, 0.5));
-        // An external sort spills all: a granule more saves nothing, until it fits.
+        // An external sort spills all data: a granule more saves nothing until it fits.
         assert_eq!(of(100, 64, 100), (0.0, 0.0));
         assert_eq!(of(65, 64, 65), (65.0, 0.0));
-        // One that fits barely, and one that fits easily.
+        // One that barely fits, and one that fits easily.
         assert_eq!(of(64, 64, 0), (0.0, 2.0));
         assert_eq!(of(10, 64, 0), (0.0, 0.0));
     }

@@ -1,4 +1,4 @@
-//! Where a component stands, and what is wrong with all of them, in words.
+//! States of a component, and problems of all components, with their texts.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-/// What a component did instead of what it was asked.
+/// Deviation of a component from its order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "trouble", rename_all = "snake_case")]
 pub enum Trouble {
-    /// It said no.
+    /// It refused.
     Refused {
-        /// In its own words.
+        /// Its own reason.
         why: String,
     },
-    /// It changed by less than asked.
+    /// It changed by less than ordered.
     Short {
-        /// What was asked.
+        /// Ordered change.
         asked_bytes: Bytes,
-        /// What it did.
+        /// Actual change.
         done_bytes: Bytes,
     },
-    /// It became larger than it was allowed.
+    /// It grew beyond its allowed size.
     TookMore {
-        /// The size it was allowed.
+        /// Allowed size.
         allowed_bytes: Bytes,
-        /// What it took.
+        /// Actual size.
         bytes: Bytes,
     },
     /// It did not answer in time.
     NoAnswer,
-    /// It says one size and holds another.
+    /// It reports one size and holds another.
     Lies {
-        /// The size that it says.
+        /// Reported size.
         said_bytes: Bytes,
-        /// What was found.
+        /// Measured memory.
         measured_bytes: Bytes,
     },
 }
@@ -61,45 +61,45 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Where a component stands, as of the last look.
+/// State of a component, as of the last scan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
 pub enum Standing {
-    /// It gives and takes.
+    /// It gives and receives memory.
     #[default]
     Ready,
     /// It is being resized.
     Resizing {
-        /// To this size.
+        /// Ordered size.
         goal_bytes: Bytes,
     },
-    /// It took part in a move that has not been judged yet.
+    /// It took part in a move that is not yet judged.
     Judged,
-    /// It may not be resized now.
+    /// It must not be resized now.
     Fixed,
-    /// Somebody else set its size, which is respected for a while.
+    /// Its size was set by hand, which is respected for a while.
     ByHand {
-        /// The size before.
+        /// Size before.
         from_bytes: Bytes,
-        /// The size since.
+        /// Size since then.
         to_bytes: Bytes,
-        /// For how long still.
+        /// Remaining time.
         left_seconds: f64,
     },
-    /// It did not do what it was asked, and is let be for a while.
+    /// It did not obey an order, and is skipped for a while.
     LetBe {
-        /// What it did.
+        /// Its deviation.
         #[serde(flatten)]
         trouble: Trouble,
-        /// How often in a row.
+        /// Number of consecutive failures.
         times: u32,
-        /// For how long still; 0 until it changes.
+        /// Remaining time; 0 until it changes.
         left_seconds: f64,
     },
 }
 
 impl Standing {
-    /// Whether it takes no part for a while, because of what it or somebody else did.
+    /// Returns true if it is excluded for a while, by its own behaviour or a change by hand.
     pub const fn is_apart(&self) -> bool {
         matches!(self, Standing::ByHand { .. } | Standing::LetBe { .. })
     }
@@ -139,25 +139,25 @@ impl fmt::Display for Standing {
     }
 }
 
-/// What is wrong with all of them together.
+/// Problem of all components together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum Problem {
-    /// The floors of all components are above the target, which is not reached.
+    /// The floors of all components exceed the target, which is not reached.
     FloorsAboveTarget {
-        /// The sum of what they have at least.
+        /// Sum of their minimums.
         least_bytes: Bytes,
         /// The target.
         target_bytes: Bytes,
     },
     /// They hold more than the target.
     AboveTarget {
-        /// What they hold.
+        /// Memory held.
         held_bytes: Bytes,
         /// The target.
         target_bytes: Bytes,
     },
-    /// Two have one name: nothing moves.
+    /// Two components have the same name: nothing moves.
     SameName {
         /// The name.
         name: String,
@@ -188,7 +188,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is left until a time, in seconds.
+/// Returns the seconds left until a time.
 pub(crate) fn seconds_until(until: Duration, now: Duration) -> f64 {
     until.saturating_sub(now).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! What is known from earlier looks, and what is under way. A value that [`crate::decide`] and [`crate::learn`] change.
+//! Knowledge from earlier scans, and running orders. A value that [`crate::decide`] and [`crate::learn`] change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,74 +10,74 @@ use crate::component::{Component, Granule};
 use crate::history::{History, OperationKind};
 use crate::standing::{Problem, Standing, Trouble};
 
-/// Memory on its way. It is two orders, one after the other, where one component gives and another gets: the second
-/// one is made only once [`crate::learn`] has heard how much the first one freed.
+/// A move of memory. Between two components it consists of two successive orders. The second follows only when
+/// [`crate::learn`] has received the amount that the first one freed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Move {
     /// The order's number, for [`crate::learn`].
     pub id: u64,
-    /// Who gives; `None`: memory that nobody has.
+    /// The giver; `None` for free memory.
     pub from: Option<String>,
-    /// Who gets; `None`: nobody, the target has fallen.
+    /// The receiver; `None` if the target has fallen.
     pub to: Option<String>,
-    /// What is to be done now.
+    /// The order to execute now.
     pub order: Order,
-    /// Why, with the numbers.
+    /// Reason with its numbers.
     pub why: String,
 }
 
-/// One component is to be resized.
+/// An order to resize one component.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Order {
-    /// Which.
+    /// Name of the component.
     pub component: String,
-    /// Which way.
+    /// Direction of the resize.
     pub kind: OperationKind,
-    /// From this size.
+    /// Size before the resize.
     #[serde(rename = "before_bytes")]
     pub before: Bytes,
-    /// To this one.
+    /// Size after the resize.
     #[serde(rename = "goal_bytes")]
     pub goal: Bytes,
 }
 
 impl Order {
-    /// By how much the component is to change.
+    /// Returns the amount of the change.
     pub fn by(&self) -> Bytes {
         let (smaller, larger) = self.bounds();
         larger - smaller
     }
 
-    /// The smaller and the larger of both sizes.
+    /// Returns the smaller and the larger of both sizes.
     pub(crate) fn bounds(&self) -> (Bytes, Bytes) {
         (self.before.min(self.goal), self.before.max(self.goal))
     }
 }
 
-/// What a move is made for.
+/// Reason of a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cause {
-    /// It brings more than it costs.
+    /// Its gain exceeds its loss.
     Benefit,
-    /// What it brings is unknown.
+    /// Its gain is unknown.
     Try,
-    /// It did not bring what was expected.
+    /// An earlier move missed its expected gain.
     TakenBack,
     /// The target has fallen.
     Target,
-    /// Somebody has less than its least.
+    /// A component has less than its minimum.
     Need,
 }
 
-/// A move from its first order until it is judged.
+/// A move from its first order until its judgement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
     pub from: Option<String>,
     pub to: Option<String>,
     pub cause: Cause,
-    /// What is taken.
+    /// Memory taken from the giver.
     pub taken: Bytes,
-    /// What it should bring, in seconds a second per byte that is given.
+    /// Expected gain, in seconds per second and byte given.
     pub expected: f64,
     pub why: String,
 }
@@ -91,21 +91,21 @@ impl Plan {
     }
 }
 
-/// An order that was not answered yet.
+/// An order without an answer so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Flight {
     pub id: u64,
     pub plan: Plan,
     pub order: Order,
-    /// What the component counted as before.
+    /// Memory that the component counted as before.
     pub held: Bytes,
     pub since: Duration,
-    /// There was no answer in time: nobody waits for it any more.
+    /// True after a missing answer, which nothing waits for any more.
     pub abandoned: bool,
 }
 
 impl Flight {
-    /// What the component has to be counted as until it answers: what it may hold at most.
+    /// Returns the maximum memory of the component, which it counts as until its answer.
     pub fn committed(&self, held: Bytes) -> Bytes {
         match (self.order.kind, self.abandoned) {
             (OperationKind::Grow, _) => held.max(self.held + self.order.by()),
@@ -114,7 +114,7 @@ impl Flight {
         }
     }
 
-    /// What it will be if it does as it is asked.
+    /// Returns its memory if it obeys the order.
     pub fn planned(&self, held: Bytes) -> Bytes {
         match (self.order.kind, self.abandoned) {
             (OperationKind::Shrink, false) => self.held - self.order.by(),
@@ -123,14 +123,14 @@ impl Flight {
     }
 }
 
-/// Memory that was freed for somebody.
+/// Freed memory, reserved for a receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grant {
     pub plan: Plan,
     pub bytes: Bytes,
 }
 
-/// A move that is to be judged.
+/// A move to be judged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Check {
     pub plan: Plan,
@@ -138,7 +138,7 @@ pub(crate) struct Check {
     pub due: Duration,
 }
 
-/// Waits longer after each failure; failures are forgotten when there was none for a long while.
+/// A wait that grows with each failure; failures are gradually forgotten after a long time without one.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct BackOff {
     pub failures: u32,
@@ -147,8 +147,8 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// After so many waits, and so many of the first wait, without a failure half of them are forgotten: whoever makes
-    /// moves fail on purpose would otherwise do so again and again after a short wait.
+    /// Multiples of the current and of the first wait without a failure after which half of the failures are forgotten.
+    /// A complete reset would let a load provoke failures at short intervals.
     const FORGIVEN: (u32, u32) = (4, 32);
 
     pub fn failed(&mut self, now: Duration, (first, longest): (Duration, Duration)) {
@@ -163,7 +163,7 @@ impl BackOff {
         self.until = now.saturating_add(self.wait);
     }
 
-    /// Waits as long as the last time.
+    /// Repeats the last wait.
     pub fn again(&mut self, now: Duration) {
         self.until = now.saturating_add(self.wait);
     }
@@ -173,7 +173,7 @@ impl BackOff {
     }
 }
 
-/// A size that somebody else set.
+/// A size set by hand, outside the policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ByHand {
     pub from: Bytes,
@@ -181,7 +181,7 @@ pub(crate) struct ByHand {
     pub until: Duration,
 }
 
-/// The last resize that a component got for its benefit.
+/// The last resize of a component for its benefit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stride {
     pub kind: OperationKind,
@@ -192,23 +192,23 @@ pub(crate) struct Stride {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Track {
     pub granule: Granule,
-    /// What it counts as.
+    /// Memory that it counts as.
     pub held: Bytes,
-    /// The size that it should have; another one was set by somebody else.
+    /// The size by its last order; another size was set by hand.
     pub expected: Bytes,
     pub flight: Option<Flight>,
     pub by_hand: Option<ByHand>,
     pub trouble: Option<Trouble>,
-    /// It was asked to grow when that came; else to shrink, and it may still grow.
+    /// True if the trouble came from growth. Otherwise it came from shrinking, and the component may still grow.
     pub failed_to_grow: bool,
     pub back_off: BackOff,
-    /// Of tries of what is unknown of it.
+    /// Wait between tries with unknown gain.
     pub tries: BackOff,
-    /// What it lost altogether when it was tried last.
+    /// Its total loss at the last try.
     pub tried_at: f64,
     pub stride: Option<Stride>,
     pub standing: Standing,
-    /// The smallest and the largest size that was seen.
+    /// The smallest and the largest size seen.
     pub smallest: Bytes,
     pub largest: Bytes,
     pub operations: u64,
@@ -248,20 +248,20 @@ impl Track {
 
 pub(crate) type PairName = (Option<String>, String);
 
-/// What is known of moves from one component to another.
+/// History of moves from one component to another.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Pair {
-    /// Since when a move looks worth it.
+    /// Time since when a move looks worthwhile.
     pub since: Option<Duration>,
-    /// After moves that were wrong.
+    /// Wait after wrong moves.
     pub back_off: BackOff,
-    /// When the last one began.
+    /// Start of the last move.
     pub last: Option<Duration>,
-    /// What the last one gave that was taken back; twice as much after each one that was right.
+    /// Size of the last reverted move; doubled after each correct one.
     pub failed: Bytes,
 }
 
-/// What is known from earlier looks: [`State::default`], then the same one for each look.
+/// Knowledge from earlier scans. Start with [`State::default`], and pass the same value in each scan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(crate) tracks: BTreeMap<String, Track>,
@@ -278,28 +278,28 @@ pub struct State {
 }
 
 impl State {
-    /// What was resized.
+    /// Returns the history of resizes.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// What is wrong with all components together, as of the last look.
+    /// Returns the problem of all components together, as of the last scan.
     pub fn problem(&self) -> Option<&Problem> {
         self.problem.as_ref()
     }
 
-    /// Where each component stands, as of the last look.
+    /// Returns the state of each component, as of the last scan.
     pub fn standings(&self) -> impl Iterator<Item = (&str, &Standing)> {
         let tracks = self.tracks.iter();
         tracks.map(|(name, track)| (name.as_str(), &track.standing))
     }
 
-    /// How many moves were taken back so far.
+    /// Returns the number of reverted moves.
     pub fn taken_back(&self) -> u64 {
         self.taken_back
     }
 
-    /// What nobody has: also what was freed for somebody, until the next look gives it.
+    /// Returns free memory, including freed memory that the next scan will give.
     pub fn free(&self) -> Bytes {
         let committed: Bytes = self.tracks.values().map(Track::committed).sum();
         self.target - committed
@@ -310,7 +310,7 @@ impl State {
         self.pairs.entry(name).or_default()
     }
 
-    /// Nothing is to follow from moves of this component.
+    /// Cancels follow-up work of this component's moves.
     pub(crate) fn drop_moves_of(&mut self, name: &str) {
         self.grants.retain(|grant| !grant.plan.concerns(name));
         self.checks.retain(|check| !check.plan.concerns(name));

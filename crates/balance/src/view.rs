@@ -1,4 +1,4 @@
-//! Who has how much and what was resized, as Oracle's views show it: `v$sgainfo`, `v$memory_dynamic_components` and
+//! Sizes and resizes in the form of Oracle's views: `v$sgainfo`, `v$memory_dynamic_components` and
 //! `v$memory_resize_ops`.
 
 use hugeleaf_units::Bytes;
@@ -8,20 +8,20 @@ use crate::component::Component;
 use crate::history::{Mode, OperationKind, ResizeOperation};
 use crate::state::State;
 
-/// All of it.
+/// The three views together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct View {
-    /// `v$sgainfo`.
+    /// Lines of `v$sgainfo`.
     pub info: Vec<SgaInfo>,
-    /// `v$memory_dynamic_components`.
+    /// Lines of `v$memory_dynamic_components`.
     pub components: Vec<DynamicComponent>,
-    /// `v$memory_resize_ops`: the newest, oldest first.
+    /// The newest lines of `v$memory_resize_ops`, oldest first.
     pub operations: Vec<ResizeOperation>,
-    /// How many of those there ever were.
+    /// Total number of resizes.
     pub operations_total: u64,
-    /// Moves that did not bring what was expected, and were taken back.
+    /// Number of moves that missed their expected gain and were reverted.
     pub taken_back: u64,
-    /// What is wrong with all of them together, in words; missing where nothing is.
+    /// Problem of all components together, as text; missing without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -31,51 +31,51 @@ pub struct View {
 pub struct SgaInfo {
     /// A component, or `Free Memory Available`, or `Maximum Size` (the target).
     pub name: String,
-    /// How much it counts as.
+    /// Memory that it counts as.
     pub bytes: Bytes,
-    /// Whether it is resized.
+    /// True if it is resized.
     pub resizable: bool,
 }
 
 /// A line of `v$memory_dynamic_components`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DynamicComponent {
-    /// Which.
+    /// Name of the component.
     pub component: String,
-    /// Its size now.
+    /// Current size.
     pub current_size_bytes: Bytes,
-    /// The smallest it was since this began.
+    /// Smallest size since the start.
     pub min_size_bytes: Bytes,
-    /// The largest.
+    /// Largest size since the start.
     pub max_size_bytes: Bytes,
-    /// What its user set: the least that it may have.
+    /// Minimum size, set by the user.
     pub user_specified_size_bytes: Bytes,
-    /// The most that it may have.
+    /// Maximum size.
     pub most_bytes: Bytes,
-    /// What it is resized by.
+    /// Resize step.
     pub granule_bytes: Bytes,
-    /// How often it was resized.
+    /// Number of resizes.
     pub oper_count: u64,
-    /// The last time: which way; missing before the first.
+    /// Direction of the last resize; missing before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_type: Option<OperationKind>,
-    /// By whom.
+    /// Origin of the last resize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_mode: Option<Mode>,
-    /// When it began.
+    /// Start of the last resize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_seconds: Option<f64>,
-    /// What a granule more would save, in seconds a second; missing where it is unknown.
+    /// Saving by one granule more, in seconds per second; missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_seconds_per_second: Option<f64>,
-    /// What a granule less would cost; missing where it is unknown.
+    /// Cost of one granule less, in seconds per second; missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
-    /// Where it stands, in words.
+    /// State of the component, as text.
     pub standing: String,
 }
 
-/// What the components, as [`crate::decide`] saw them last, look like.
+/// Returns the view of the components as last seen by [`crate::decide`].
 pub fn view(state: &State, components: &[Component]) -> View {
     let row = |name: &str, bytes, resizable| SgaInfo {
         name: name.to_owned(),

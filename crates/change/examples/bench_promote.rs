@@ -1,14 +1,13 @@
-//! How fast `promote --budget 100%` is compared with a bare loop over the system call, on the same warm
-//! memory of another process, arm after arm in random order.
+//! Compares the speed of `promote --budget 100%` with a bare loop over the system call, on the same warm memory of another process,
+//! with arms in random order.
 //!
 //! ```text
 //! cargo run --release -p hugeleaf-change --example bench_promote -- --out FILE \
 //!     [--size 1G] [--pairs 12]
 //! ```
 //!
-//! Prints one line a sample and the median of the ratios within pairs, with its interval; writes the raw samples with host, kernel,
-//! settings and command to FILE. Needs root (CAP_SYS_NICE). `--size 16M --pairs 1` is the smoke
-//! mode that the tests run.
+//! Prints one line per sample, and the median of the ratios within pairs with its interval. Writes the raw samples with host,
+//! kernel, settings and command to FILE. Needs root (CAP_SYS_NICE). `--size 16M --pairs 1` is the smoke mode that the tests run.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,14 +29,14 @@ struct Settings {
     pairs: u32,
 }
 
-/// What is compared.
+/// The compared arms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// `promote --budget 100%` as a whole: planning, moving, reading back.
+    /// `promote --budget 100%` as a whole: planning, promoting, reading back.
     Promote,
-    /// One call a huge page.
+    /// One call per huge page.
     LoopByPage,
-    /// One call for every 64 MiB.
+    /// One call per 64 MiB.
     LoopBy64M,
 }
 
@@ -94,13 +93,13 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The median of the ratios within pairs, between the ends of its 95 % interval: order statistics
-/// that leave out at most 2.5 % at each end, whatever the noise is (the sign test).
+/// Returns the median of the ratios within pairs, between the ends of its 95 % interval. The interval uses order statistics that
+/// leave out at most 2.5 % at each end, for any noise distribution (the sign test).
 fn paired(ours: &[f64], theirs: &[f64]) -> [f64; 3] {
     let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
     ratios.sort_by(f64::total_cmp);
     let n = ratios.len();
-    // P(X = k) of n fair coins, from k = 0 up.
+    // P(X = k) for n fair coins, from k = 0 up.
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let (mut below, mut rank) = (probability, 0);
     while below <= 0.025 && rank < n / 2 {
@@ -133,7 +132,7 @@ fn parse(arguments: &[String]) -> Result<Settings, Failed> {
     Ok(settings)
 }
 
-/// The process whose memory is moved: touches it, says where it is, and waits.
+/// Runs the process whose memory is promoted: touches it, prints its address, and waits.
 fn victim(size: Bytes) -> Result<(), Failed> {
     let mapping = Mapping::anonymous(size, Sharing::Private)?;
     mapping.touch(Kernel::new().base_page().bytes())?;
@@ -148,7 +147,7 @@ struct Bench {
     root: Root,
     host: Host,
     huge: PageSize,
-    /// Its wholly covered blocks.
+    /// The range's fully covered blocks.
     memory: Range,
     child: Child,
 }
@@ -161,7 +160,7 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// Starts the victim and warms its memory: both kinds of pages once.
+    /// Starts the victim and warms its memory with both kinds of pages once.
     fn start(settings: &Settings) -> Result<Bench, Failed> {
         let (kernel, root) = (Kernel::new(), Root::live());
         let host = hugeleaf_host::read_host(&root, &kernel)?;
@@ -200,7 +199,7 @@ impl Bench {
         Pid(self.child.id())
     }
 
-    /// Moves the memory one way, and back outside the measured time.
+    /// Promotes or demotes the memory, and reverts that outside the measured time.
     fn sample(&self, arm: Arm) -> Result<(Bytes, f64), Failed> {
         let before = self.kernel.now();
         let bytes = match arm {
@@ -257,8 +256,7 @@ impl Bench {
         Ok(outcome.done())
     }
 
-    /// The loop that anybody would write: no plan, no check, no reading back. What failed once is
-    /// tried again, at most five times.
+    /// Runs a naive loop: no plan, no check, no reading back. Each failed call is retried at most five times.
     fn bare(&self, step: PageSize) -> Result<Bytes, Failed> {
         let process = self.kernel.pidfd_open(self.pid())?;
         let mut moved = Bytes::ZERO;

@@ -1,12 +1,11 @@
-//! Which blocks of a process are moved, and why the others are not. Pure: from what was read to a
-//! plan. What the kernel will and will not put on a huge page is known in `hugeleaf-verdict`
-//! ([`hugeleaf_verdict::eligible`]); what is special here is several processes at once.
+//! Selects the blocks of processes to promote or demote, and names the reason for each other block. Pure: turns
+//! facts into a plan. [`hugeleaf_verdict::eligible`] knows what the kernel puts on huge pages. This module adds the
+//! view over several processes.
 //!
-//! A block is as long as a huge page, and aligned to it. Promotion must not grow anybody, so by
-//! default a block is taken only where all of it is in memory, and where that memory is the
-//! process's own alone or shared memory proper. Shared memory is looked at through all processes
-//! of the plan together: what one of them has not touched, another may have, and the block is
-//! moved once and then only mapped into the others.
+//! A block has the length and alignment of a huge page. Promotion must not grow a process. By default it takes a
+//! block only if all of it is resident and either private to the process or shared memory proper. Shared memory is
+//! judged over all processes of the plan: one of them may have touched pages that another has not. Such a block is
+//! promoted once and then only mapped into the other processes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,34 +26,34 @@ pub use hugeleaf_verdict::eligible::Kind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     pub pid: Pid,
-    /// Where; as long as a huge page, and aligned to it.
+    /// The block's range; length and alignment of a huge page.
     pub range: Range,
     pub role: Role,
     pub kind: Kind,
-    /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
+    /// The object that backs it; (0, 0, 0, false) for private anonymous memory.
     pub object: ObjectId,
-    /// Where it is in that, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
-    /// Whether another process of the plan moves it, so that it only has to be mapped here.
+    /// True if another process of the plan promotes it; here it only has to be mapped.
     pub attach: bool,
-    /// How much of it is not in memory and would be filled up.
+    /// Memory that is not resident and that promotion would fill up.
     pub missing: Bytes,
-    /// How much of it are pages of zeros that an earlier split returned to the kernel: it was a huge page once, and
-    /// filling these up makes the process no larger than it was.
+    /// Zero pages that an earlier split returned to the kernel. The block was a huge page then, so filling them
+    /// makes the process no larger than before.
     pub restores: Bytes,
     pub locked: bool,
-    /// Whether no other process maps any of it, as far as the page map shows.
+    /// True if no other process maps any of it, according to the page map.
     pub exclusive: bool,
-    /// Its proportional share, where others have it copy-on-write; else all of it.
+    /// Proportional share if other processes map it copy-on-write; otherwise all of it.
     pub share: Bytes,
 }
 
-/// What distinguishes a block of shared memory or a file wherever it is mapped.
+/// Identifies a block of shared memory or a file in every process.
 pub type BlockKey = (ObjectId, u64);
 
 impl Block {
-    /// What distinguishes it in every process, and at every address of one that maps it several times; `None`
-    /// of private memory.
+    /// Returns the key that is the same in every process and at every address that maps the block; `None` for
+    /// private memory.
     pub fn key(&self) -> Option<BlockKey> {
         (self.kind != Kind::Private).then_some((self.object, self.offset))
     }
@@ -66,10 +65,10 @@ impl Block {
         }
     }
 
-    /// Why it cannot be put back on base pages from outside once it is on a huge page; `no_split`: why the host does
-    /// not let memory be split that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
-    /// mm/internal.h) and passes over what several map (`madvise_cold_or_pageout_pte_range`,
-    /// mm/madvise.c); what it does to a file is to unmap it.
+    /// Returns why the block cannot be demoted from outside once it is on a huge page. `no_split`: why this host
+    /// cannot split memory that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
+    /// mm/internal.h) and skips memory that several processes map (`madvise_cold_or_pageout_pte_range`,
+    /// mm/madvise.c). A file is only unmapped by it.
     pub fn one_way(&self, no_split: Option<NoSplit>) -> Option<Reason> {
         match self.kind {
             Kind::File => Some(eligible::Reason::FileStays.into()),
@@ -84,25 +83,24 @@ impl Block {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// In order of address.
+    /// Sorted by address.
     pub blocks: Vec<Block>,
     pub already: Bytes,
     pub already_own: Bytes,
     pub already_shared: Vec<(BlockKey, Bytes)>,
     pub left_out: Vec<Part>,
-    /// The same by its proportional share: over all processes that map it, each page once.
+    /// The same by proportional share, so that each page counts once over all processes that map it.
     pub left_out_share: Vec<Part>,
-    /// Hugetlb pages that others may map too: of which object, and where in it.
+    /// Hugetlb pages that other processes may map too: the object and the range in it.
     pub pool_shared: Vec<(ObjectId, Range)>,
-    /// The blocks that are left out because parts of them are not in memory.
+    /// Blocks that are left out because parts of them are not resident.
     pub holes: BTreeMap<eligible::Reason, Holes>,
-    /// Blocks of which every page is the process's own or the zero page: a huge page that was split
-    /// looks like that. Neither taken nor left out before [`Plan::settle`] is called.
+    /// Blocks of which every page is private to the process or the zero page, as after a split of a huge page. They
+    /// are neither selected nor left out before [`Plan::settle`] is called.
     pub torn: Vec<Torn>,
-    /// Whether the page map could not tell which blocks are huge (Linux before 6.7).
+    /// True if the page map does not report which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,
-    /// How much of `blocks` is where it should be already, by smaps; not 0 only where
-    /// `huge_unknown`.
+    /// Memory of `blocks` that is already on the target page size, by smaps; nonzero only with `huge_unknown`.
     pub overlap: Bytes,
 }
 
@@ -112,7 +110,7 @@ impl Plan {
         blocks - self.overlap
     }
 
-    /// Takes those of the torn blocks that were huge pages once, and leaves the others out.
+    /// Selects the torn blocks that were huge pages before, and leaves out the others.
     pub fn settle(&mut self, huge: PageSize, was_huge: impl Fn(&Torn) -> bool) {
         for torn in std::mem::take(&mut self.torn) {
             let block = torn.block;
@@ -144,22 +142,22 @@ impl Plan {
     }
 }
 
-/// A block that may have been a huge page; `missing` of the block is what is the zero page.
+/// A block that may have been a huge page; `missing` of the block counts its zero pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
     pub block: Block,
     pub own: u64,
-    /// Why it is left out where it was none.
+    /// The reason for leaving it out if it was not a huge page.
     pub reason: eligible::Reason,
 }
 
-/// The fewest pages that can tell what a block was: by chance one page is where a huge page would
-/// have it, once in as many times as a huge page has pages.
+/// Minimum number of pages in place to recognise a split huge page. A page has the expected place by chance once in
+/// as many cases as a huge page has base pages.
 const WITNESSES: u64 = 8;
 
 impl Torn {
-    /// Whether it was one huge page, by the frames of its base pages: splitting moves nothing, so those
-    /// that are left are where they were, and all the others are the one zero page.
+    /// Returns true if the block was one huge page, by the frames of its base pages. A split moves no data:
+    /// remaining pages keep their frames, and all others are the one zero page.
     pub fn was_one_page(&self, frames: &[Option<u64>]) -> bool {
         let pages = frames.len() as u64;
         let place = |(n, frame): (u64, &Option<u64>)| {
@@ -183,12 +181,12 @@ impl Torn {
     }
 }
 
-/// How pages of a segment count where several processes map them: each page of `n` processes as the
-/// `n`th part of one in each, which is the kernel's proportional share (PSS).
+/// Weight of a segment's pages that several processes map. With `n` processes each counts a page as 1/`n`, the
+/// kernel's proportional share (PSS).
 struct Share {
-    /// The part of a page that others map too; 0.0 to 1.0.
+    /// Weight of a page that other processes map too; 0.0 to 1.0.
     others: f64,
-    /// The part of any page; 0.0 to 1.0.
+    /// Weight of any page; 0.0 to 1.0.
     any: f64,
 }
 
@@ -236,14 +234,14 @@ pub struct Rules<'a> {
     pub huge: PageSize,
     pub base: PageSize,
     pub min_resident: Percent,
-    /// Memory that blocks held when they were split, in place of `min_resident`; `None` where that is unknown.
+    /// Memory that blocks held when they were split, used instead of `min_resident`; `None` if unknown.
     pub held: Option<&'a Footprint>,
-    /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
+    /// Ranges to restrict the plan to, one list per process in their order; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
 }
 
 impl Rules<'_> {
-    /// A block that held what is missing once does not grow by it.
+    /// Counts missing memory as restored, because a block that held it before does not grow by it.
     fn counted(&self, block: Block) -> Block {
         match self.held {
             Some(_) => Block {
@@ -262,7 +260,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the memory that a block must have resident.
+    /// Returns how much of a block must be resident.
     fn needs(&self, block: &Block) -> Bytes {
         if let Some(held) = self.held {
             return held.of(block.spot()).unwrap_or(self.huge.bytes());
@@ -272,7 +270,7 @@ impl Rules<'_> {
     }
 }
 
-/// What to move of each of the processes, in their order.
+/// Plans the blocks of each process, in the order of the processes.
 pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<Plan> {
     let shared = SharedBlocks::of(processes, rules);
     let each = processes.iter().enumerate();
@@ -283,7 +281,7 @@ pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<Plan> {
 fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &SharedBlocks) -> Plan {
     let mut plan = Plan::default();
     for segment in &process.segments {
-        // No part of the program's memory, and on large pages already.
+        // Not the program's memory, or already on huge pages.
         if segment.role == Role::Vdso || eligible::is_on_pool(segment) {
             continue;
         }
@@ -380,7 +378,7 @@ fn plan_slot(
     }
 }
 
-/// Whether every page of a block of private memory is its own or the zero page.
+/// Returns true if every page of a block of private memory is its own or the zero page.
 fn is_torn(block: &Block, tally: &Tally) -> bool {
     let whole = tally.present + tally.zero == block.range.len() && !tally.present.is_zero();
     block.kind == Kind::Private && block.exclusive && !tally.zero.is_zero() && whole
@@ -428,7 +426,7 @@ fn judge(
         eligible::block(block.kind, len, tally, rules.needs(&block))?;
         return Ok(rules.counted(block));
     };
-    // Memory that has a huge page in another process needs no copy: it is only mapped here.
+    // Memory that is huge in another process needs no copy. It is only mapped here.
     let attach = union.huge || union.first != (process, block.range.start());
     let missing = match union.huge {
         true => Bytes::ZERO,
@@ -448,12 +446,11 @@ fn judge(
     }))
 }
 
-/// Looks again at a block of private memory with a fresh page map of it, right before the call:
-/// since the plan was made the process may have forked, or have given memory back, and either
-/// would make the call a growth.
+/// Judges a block of private memory again with a fresh page map, right before the call. Since the plan was made, the
+/// process may have forked or freed memory. The call would then grow it.
 ///
 /// # Errors
-/// Why it may not be taken any more; `None`: it is on a huge page by now.
+/// The reason to leave the block out; `None` if it is already on a huge page.
 pub fn judge_again(
     block: &Block,
     runs: &[PageRun],
@@ -533,8 +530,8 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     plan
 }
 
-/// Hugetlb pages of a segment. The kernel has no proportional share of those; whose they are is reported by
-/// the object behind them, which private memory of forked processes has in common as well.
+/// Leaves out the hugetlb pages of a segment. The kernel has no proportional share of those. Their backing object
+/// tells who shares them, even for private memory of forked processes.
 fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
     if pool.is_zero() {
         return;
@@ -558,8 +555,8 @@ fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
     }
 }
 
-/// How many of `todo` (indices into `blocks`, ascending) one call can take: neighbours of the same
-/// kind and object, at most `most` bytes; at least one of a list that is not empty.
+/// Returns how many of `todo` (indices into `blocks`, ascending) one call can take. These are neighbours of the same
+/// kind and object, at most `most` bytes, and at least one if `todo` is not empty.
 pub fn chunk_len(blocks: &[Block], todo: &[usize], most: Bytes) -> usize {
     let Some(first) = todo.first().map(|i| &blocks[*i]) else {
         return 0;
@@ -601,15 +598,15 @@ pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
     held_on(segment, PageKind::Thp)
 }
 
-/// A block of shared memory as all processes of the plan together have it.
+/// A block of shared memory, combined over all processes of the plan.
 #[derive(Debug, Default)]
 struct Union {
-    /// The first process that has any of it, and where: that one moves it. A process can have it at
+    /// The first process that maps some of it, and the address. This one promotes it. A process can map it at
     /// several addresses.
     first: (usize, u64),
     huge: bool,
     full: bool,
-    /// One bit a base page; not kept up once `full`.
+    /// One bit per base page; not updated once `full`.
     pages: Vec<u64>,
 }
 

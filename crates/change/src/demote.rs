@@ -1,5 +1,5 @@
-//! Moves memory back to base pages: `MADV_COLD` over one base page inside a huge page splits it,
-//! and debugfs what several processes map. No data moves and nothing is written out.
+//! Demotes memory to base pages. `MADV_COLD` over one base page of a huge page splits it; debugfs
+//! splits memory that several processes map. No data moves and nothing is written out.
 
 use std::sync::atomic::AtomicBool;
 
@@ -17,21 +17,20 @@ use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, State, Work};
 use crate::{pacer, privilege, readback, work, zeros};
 
-/// How often a huge page is tried that stayed whole though the kernel reported success: somebody
-/// held a reference to it for a moment.
+/// Number of attempts on a huge page that stays whole although the kernel reported success. Another
+/// task held a reference to it at that moment.
 const PASSES: u32 = 3;
 
-/// Splits huge pages of running processes into base pages, and reads back what came of it. Returns
-/// early, with what was done so far, once `stop` is set; `progress` is called between calls.
+/// Splits huge pages of running processes into base pages, and reads back the result. Returns early
+/// with a partial result once `stop` is set; `progress` is called between calls.
 ///
-/// Base pages that hold nothing but zeros come back as the shared zero page where the kernel does
-/// that (Linux 6.12, tried). They are brought back at once, so that the process is neither smaller nor
-/// larger than before and a promotion finds its blocks whole; where that cannot be done, the outcome
-/// says how much was returned.
+/// The kernel may replace base pages that contain only zeros by the shared zero page (Linux 6.12,
+/// tested). They are restored at once: the process keeps its size, and a later promotion finds its
+/// blocks whole. If restoring fails, the outcome reports how much memory was returned.
 ///
-/// What several processes map cannot be split this way (the kernel skips it and reports success).
-/// Where the host offers it, that is split by `split_huge_pages` of debugfs, in all processes that
-/// map it. What is locked in memory, program text and hugetlb stay as they are.
+/// MADV_COLD cannot split memory that several processes map (the kernel skips it and reports success).
+/// If the host offers `split_huge_pages` of debugfs, it is split there, in all processes that map it.
+/// Locked memory, program text and hugetlb pages stay as they are.
 ///
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
@@ -51,7 +50,7 @@ pub fn demote(
         host,
         stop,
     };
-    // Splitting needs next to no memory, so there is no floor to keep.
+    // A split needs almost no memory, so there is no floor to keep.
     let mut job = Job::new(context, progress, options.pace, Bytes::ZERO);
     job.held = options.notes_held.then(Footprint::default);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
@@ -93,7 +92,7 @@ fn plan_all(
     Ok((each.collect(), skipped))
 }
 
-/// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
+/// Splits by MADV_COLD. With `but_shared`, memory that several processes map is left to debugfs.
 fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
     let base = job.context.kernel.base_page();
     let mut todo: Vec<usize> = (0..work.states.len())
@@ -112,7 +111,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
         if job.stopped_by.is_some() || work.lost.is_some() {
             return;
         }
-        // What several processes map stays whole for as long as they do: no use in asking again.
+        // MADV_COLD never splits memory while several processes map it, so a retry is useless.
         let Some(now) = readback::look(&job.context, work) else {
             return;
         };
@@ -127,8 +126,8 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
     }
 }
 
-/// One base page of each block of `todo`, `most` to a call. A call stops at the first range that
-/// fails and says how far it got.
+/// Applies MADV_COLD to one base page of each block of `todo`, `most` blocks per call. A call stops at
+/// the first range that fails and returns its progress.
 #[expect(clippy::disallowed_methods, reason = "part of the mover")]
 fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, base: PageSize) {
     let mut at = 0;
@@ -161,14 +160,14 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
         at += through;
         len = most;
         match answer {
-            // The first of a list failed: it alone says why.
+            // The first block of a list failed. Retry it alone to get its error.
             _ if through == 0 && chunk.len() > 1 => len = 1,
             Err(e) => {
                 let state = refused(job, work, chunk[0], &e);
                 note(job, work, chunk[0], state);
                 at += 1;
             }
-            // Nothing done and no error: never loop on a kernel that says nothing.
+            // No progress and no error: skip the block, so that the loop ends.
             Ok(_) if through == 0 => at += 1,
             Ok(_) => {}
         }
@@ -184,7 +183,7 @@ fn note(job: &mut Job<'_>, work: &mut Work, block: usize, state: State) {
     work.methods[block] = Some(Method::Cold);
 }
 
-/// What an error on one block means (mm/madvise.c).
+/// Maps an error on one block to a state (mm/madvise.c).
 fn refused(job: &Job<'_>, work: &mut Work, block: usize, error: &SysError) -> State {
     match error.errno {
         Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),

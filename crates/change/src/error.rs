@@ -1,9 +1,9 @@
-//! Why a change could not begin.
+//! Reasons why a change could not begin.
 
 use hugeleaf_host::{ProcessError, ReadError};
 use hugeleaf_sys::{Pid, SysError};
 
-/// A precondition of a change that is missing. Nothing was changed.
+/// A missing precondition of a change. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     #[error("no process to work on")]
@@ -26,18 +26,18 @@ pub enum ChangeError {
         uid: u32,
         own_uid: u32,
         error: SysError,
-        /// Capabilities, as setcap(8) names them, that would allow it; those held are left out.
+        /// Missing capabilities that would allow it, by their setcap(8) names.
         missing: Vec<&'static str>,
     },
-    /// The process filters its system calls (seccomp(2)): one that it does not make itself could end
-    /// it.
+    /// The process filters its system calls (seccomp(2)). A call that it does not make itself could
+    /// kill it.
     #[error(
         "process {pid} filters its system calls (seccomp mode {mode}), and the call that switches THP \
          on could end it: it was not made"
     )]
     Filtered {
         pid: Pid,
-        /// `Seccomp` of its status: 1 is strict, 2 a filter.
+        /// `Seccomp` of its status: 1 is strict mode, 2 a filter.
         mode: u32,
     },
     #[error("{0}")]
@@ -45,7 +45,7 @@ pub enum ChangeError {
 }
 
 impl ChangeError {
-    /// Whether the process had ended: there is nothing to do on it any more.
+    /// True if the process had ended, so that nothing is left to do on it.
     pub const fn is_end(&self) -> bool {
         use ProcessError::{Gone, Zombie};
         matches!(self, ChangeError::Process(Gone { .. } | Zombie { .. }))

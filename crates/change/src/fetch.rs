@@ -1,35 +1,35 @@
-//! Free memory that a hypervisor took away is brought back before a program has to wait for it. Pure.
+//! Recovers free memory that a hypervisor reclaimed, before a program has to wait for it. Pure.
 //!
 //! A guest may tell its hypervisor which blocks are free (virtio-balloon's free page reporting). The first touch of
-//! such a block waits until it is back: some ten times as long as moving a huge page takes otherwise, in the middle
-//! of a call for which the program waits too. The kernel hands out first what was freed last; so this process takes
-//! as many huge pages before such calls, touches and frees them. Where free memory is there, as on most hosts, that
-//! costs nothing: one page in some hundred megabytes tells.
+//! such a block waits for the hypervisor, about ten times as long as moving a huge page. It would fall into a call,
+//! which holds up the program. The kernel hands out recently freed memory first. So this process allocates, touches
+//! and frees as many huge pages before the calls. If free memory is present, as on most hosts, this costs almost
+//! nothing, because one test page per few hundred megabytes shows that.
 
 use std::time::Duration;
 
 use hugeleaf_units::{Bytes, PageSize};
 
-/// So much is brought back at a time: what this process has resident meanwhile. Blocks are reported again some
-/// seconds after they were freed (mm/page_reporting.c), so it must be little enough to be used by then.
+/// Bytes recovered at a time, which this process holds meanwhile. Blocks are reported again some seconds after they
+/// were freed (mm/page_reporting.c), so the amount must be used up by then.
 const BATCH: Bytes = Bytes::from_mib(16);
-/// So much is moved between two looks whether free memory is there.
+/// Bytes promoted between two checks for missing free memory.
 const LOOK_EVERY: Bytes = Bytes::from_mib(256);
-/// Memory that is there is filled with zeroes faster than this, in bytes a second, by any machine of today.
+/// Lower bound, in bytes per second, of the rate at which any current machine zeroes present memory.
 const SLOW: f64 = (1_u64 << 30) as f64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fetch {
-    /// So many huge pages can be taken before the next look.
+    /// Number of huge pages that can be taken before the next check.
     good: u64,
     slow: bool,
 }
 
 impl Fetch {
-    /// Number of huge pages to touch before a call that takes `pages`; mostly 0, and `most` bytes at most.
+    /// Returns how many huge pages to touch before a call that takes `pages`; mostly 0, and at most `most` bytes.
     pub fn before(&mut self, pages: u64, huge: PageSize, most: Bytes) -> u64 {
         let batch = BATCH.min(most).get() / huge.bytes().get();
-        // Larger ones would be most of what this process may take.
+        // A larger page would be most of what this process may hold.
         if batch == 0 {
             return 0;
         }
@@ -43,12 +43,12 @@ impl Fetch {
         }
     }
 
-    /// Takes over how long it took to touch so many, before a call that takes `pages`.
+    /// Records the time to touch `fetched` pages before a call that takes `pages`.
     pub fn learn(&mut self, fetched: u64, pages: u64, took: Duration, huge: PageSize) {
         let bytes = huge.bytes().as_f64() * Bytes(fetched).as_f64();
         self.slow = took.as_secs_f64() * SLOW > bytes;
         self.good = match self.slow {
-            // The call that it was for takes its pages of them.
+            // The following call takes its pages from these.
             true => fetched.saturating_sub(pages),
             false => LOOK_EVERY.get() / huge.bytes().get(),
         };
@@ -63,7 +63,7 @@ mod tests {
         PageSize::new(Bytes::from_mib(mib)).unwrap()
     }
 
-    /// Pages that are fetched for so many calls of one page, where each takes so long.
+    /// Returns how many pages are fetched for `calls` calls of one page, each fetch taking `each`.
     fn fetched(calls: u64, each: Duration, huge: PageSize) -> u64 {
         let mut fetch = Fetch::default();
         let mut all = 0;
@@ -94,7 +94,7 @@ mod tests {
         let mut fetch = Fetch::default();
         assert_eq!(fetch.before(1, huge(2), BATCH), 1);
         fetch.learn(1, 1, Duration::from_millis(11), huge(2));
-        // That one is used by the call it was for.
+        // The following call uses this page.
         assert_eq!(fetch.before(1, huge(2), BATCH), 8);
         fetch.learn(8, 1, Duration::from_millis(2), huge(2));
         assert_eq!(fetch.before(100, huge(2), BATCH), 0);
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(fetch.before(8, huge(2), BATCH), 1);
         fetch.learn(1, 8, Duration::from_millis(11), huge(2));
         for pages in [8, 4, 1] {
-            // Of what was fetched before, the call before took all.
+            // The previous call has used all pages fetched before.
             assert_eq!(fetch.before(pages, huge(2), BATCH), 8);
             fetch.learn(8, 8, slow, huge(2));
         }

@@ -1,12 +1,11 @@
-//! Everything that changes the host rather than a process: `apply`, `undo`, and the journal
-//! between them.
+//! Changes the host rather than a process: `apply`, `undo`, and the journal between them.
 //!
-//! [`look`] reads what each step of a plan would change and says what stands in the way: nothing is
-//! touched. [`apply`] makes the steps, one by one: each is written into the journal, with what was
-//! there before, and on disk before the change is made. [`undo`] goes the other way by what the
-//! journal says alone. [`applied`] hands the journal on as facts.
+//! [`look`] reads the current state that each step of a plan would change, and reports obstacles;
+//! it changes nothing. [`apply`] executes the steps in order. Each step and the state before it are
+//! written to the journal and synced to disk before the change. [`undo`] reverts the steps from the
+//! journal alone. [`applied`] returns the journal as facts.
 //!
-//! All changes go through [`Kernel::change`]. Nothing here knows plans, and nothing prints.
+//! All changes go through [`Kernel::change`]. This module knows no plans, and prints nothing.
 
 mod advice;
 mod apply;
@@ -45,13 +44,13 @@ use hugeleaf_sys::Kernel;
 pub struct ChangeContext<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
-    /// Becomes true when the person wants it to end: it ends between two steps.
+    /// Set to true to stop; the work then ends between two steps.
     pub stop: &'a AtomicBool,
     pub progress: &'a mut dyn FnMut(&str),
 }
 
-/// The first line of every file that hugeleaf writes begins with this, and of every block the line
-/// that opens it.
+/// Marker at the start of the first line of every file that hugeleaf writes, and of the first line
+/// of every block.
 pub const OWNED: &str = "# written by hugeleaf";
 
 fn time() -> String {

@@ -1,9 +1,9 @@
-//! Whether a process is still the one that was planned for.
+//! Checks that a process is still the one of the plan.
 //!
-//! A pidfd never comes to mean another process, but it outlives execve(2), which replaces the
-//! memory behind the same id. An open page map does not: it holds the old address space, and reads
-//! as empty once that is gone (see kernel-notes.md). Where a vfork child keeps the old address
-//! space alive, the start time and the place of the program's code, stack and arguments tell.
+//! A pidfd never refers to another process, but it survives execve(2), which replaces the memory behind the same id.
+//! An open page map does not: it refers to the old address space, and reads as empty once that is gone (see
+//! kernel-notes.md). If a vfork child keeps the old address space alive, the start time and the addresses of the
+//! program's code, stack and arguments reveal the change.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 use crate::memory::Who;
 use crate::outcome::Ended;
 
-/// One process, distinguished from every other for good.
+/// One process, permanently distinguished from every other.
 pub(crate) struct Identity {
     pub(crate) fd: PidFd,
     pub(crate) pagemap: File,
@@ -28,7 +28,8 @@ pub(crate) enum Lost {
 }
 
 impl Identity {
-    /// The process behind `fd`, as it was read after `fd` and then `pagemap` were opened.
+    /// Creates the identity of the process behind `fd`. `process` was read after `fd` and then `pagemap` were
+    /// opened.
     pub(crate) fn new(fd: PidFd, pagemap: File, process: &Process) -> Identity {
         Identity {
             fd,
@@ -65,7 +66,7 @@ impl Identity {
         }
     }
 
-    /// Its address space is gone: it exited, or it is there and runs another program.
+    /// Returns why the address space is gone: the process exited, or it runs another program.
     fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> Ended {
         match (kernel.has_exited(&self.fd), Who::of(root, self.pid())) {
             (Ok(false), Ok(now)) => ended_by(&now),
@@ -74,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Tells how a process ended by the addresses that it shows now: a process that is being killed has given its memory
-/// up before it has exited, and shows no address (`do_task_stat`, fs/proc/array.c).
+/// Determines how a process ended from the addresses that it shows now. A process that is being killed gives up its
+/// memory before it exits, and shows no address (`do_task_stat`, fs/proc/array.c).
 const fn ended_by(now: &Who) -> Ended {
     match now.has_addresses() {
         false => Ended::Exited,

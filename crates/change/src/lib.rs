@@ -1,16 +1,15 @@
-//! The only writer: moves memory of running processes onto larger pages and back, and makes the
-//! steps of a plan on the host ([`host`]). [`standing`] says how it stands by them, and [`start`] starts
-//! programs on larger pages.
+//! Promotes memory of running processes to huge pages, demotes it, and applies the steps of a plan to
+//! the host ([`host`]). No other crate writes. [`standing`] compares the host with what was applied, and
+//! [`start`] starts programs on huge pages.
 //!
-//! Moving goes in three steps, each in a module of its own. [`blocks`] looks at what was read
-//! of the processes and says which blocks may be moved and why the others may not: pure. [`pacer`]
-//! says how long to pause after a call of known length: pure. The mover makes the calls, all of them
-//! in one place (`work`), and reads back what came of them: a return value of the kernel is never
-//! believed.
+//! Promotion and demotion have three stages, each in a module of its own. [`blocks`] selects the blocks
+//! that may be promoted and names the reason for each other block (pure). [`pacer`] computes the pause
+//! after a call from its length (pure). The mover makes all calls in one place (`work`) and reads back
+//! their effect, because the kernel's return values are not reliable.
 //!
-//! This crate must not judge why memory is where it is (`hugeleaf-verdict` does) and must not print.
-//! It touches a process only while a pidfd, the start time and the program's image say that it is
-//! still the one that was planned for.
+//! This crate must not judge why memory is on its pages (`hugeleaf-verdict` does) and must not print. It
+//! acts on a process only while the pidfd, the start time and the program's image identify the process
+//! of the plan.
 //!
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
 //! [`ChangeError`].

@@ -1,4 +1,4 @@
-//! Memory of processes, as it is remembered: whose it is, where, and how much of it was held.
+//! Identity of processes, their ranges, and the memory that split blocks held.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
-/// Identity of a process: its id can be reused, but not together with the moment at which it started and the
-/// places of its program's code, stack and arguments (proc(5)). Holds for one boot, PID namespace and time namespace.
+/// Identity of a process: id, start time, and addresses of code, stack and arguments (proc(5)). An id can be reused, but
+/// not with the same start time and addresses. Valid for one boot, PID namespace and time namespace.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -20,7 +20,7 @@ pub struct Who {
 
 impl Who {
     /// # Errors
-    /// [`ProcessError::Gone`] where it is not there any more.
+    /// [`ProcessError::Gone`] if the process no longer exists.
     pub fn of(root: &Root, pid: Pid) -> Result<Who, ProcessError> {
         let (start_ticks, image) = hugeleaf_host::process::identity(root, pid)?;
         Ok(Who {
@@ -30,17 +30,17 @@ impl Who {
         })
     }
 
-    /// Returns true while it runs, and runs this program.
+    /// Returns true while the process runs this program.
     pub fn is_there(&self, root: &Root) -> bool {
         Who::of(root, self.pid).is_ok_and(|now| now == *self)
     }
 
-    /// Returns true where its program's addresses are shown: one that is being killed has none any more.
+    /// Returns true if the process shows its program's addresses. A process that is being killed shows none.
     pub(crate) const fn has_addresses(&self) -> bool {
         self.image[0] != 0
     }
 
-    /// Tells whether it is the same process, which may have become another program.
+    /// Returns true for the same process, even if it executes another program now.
     pub(crate) fn is_same_process(&self, other: &Who) -> bool {
         (self.pid, self.start_ticks) == (other.pid, other.start_ticks)
     }
@@ -56,45 +56,45 @@ impl From<&Process> for Who {
     }
 }
 
-/// Ranges of a process's memory, which mean nothing without the process.
+/// Ranges of a process's memory, valid only together with the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     pub who: Who,
-    /// In order of address.
+    /// Sorted by address.
     pub ranges: Vec<Range>,
 }
 
-/// Device and inode, with whether it is a SysV segment: those number their inodes by themselves,
-/// on the same device as other shared memory.
+/// Device (major, minor), inode, and a flag for SysV segments. Those number their inodes separately, on the same device
+/// as other shared memory.
 pub type ObjectId = (u32, u32, u64, bool);
 
-/// A block: the process (0 of memory that several map), the address or the offset, and the object.
+/// Location of a block: process (0 for memory that several map), address or offset, and object.
 pub(crate) type Spot = (Pid, u64, ObjectId);
 
-/// Memory that blocks held when they were split. A block may become huge again while it holds as much: then it gets back
-/// its size. Memory that its process freed since would be filled up again for good.
+/// Memory that each block held when it was split. A block may become huge again while it holds as much, because it then
+/// regains its former size. Otherwise promotion would permanently refill memory that its process freed since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint(HashMap<Spot, Bytes>);
 
 impl Footprint {
-    /// `None` of a block that was not split.
+    /// Returns `None` for a block that was not split.
     pub fn of(&self, block: Spot) -> Option<Bytes> {
         self.0.get(&block).copied()
     }
 
-    /// Keeps the largest amount where several processes map the block.
+    /// Keeps the largest amount if several processes map the block.
     pub(crate) fn add(&mut self, block: Spot, held: Bytes) {
         let known = self.0.entry(block).or_default();
         *known = held.max(*known);
     }
 
-    /// Takes over blocks that were split later.
+    /// Adds blocks that were split later.
     pub fn renew(&mut self, later: &Footprint) {
         self.0.extend(&later.0);
     }
 }
 
-/// Adds a range behind the others; one that begins where the last ends becomes a part of that.
+/// Appends a range. A range that begins at the end of the last one is merged into it.
 pub(crate) fn push_joined(ranges: &mut Vec<Range>, next: Range) {
     if let Some(last) = ranges.last_mut()
         && last.end() == next.start()
@@ -118,7 +118,7 @@ mod tests {
         };
         assert!(!who([0; 4]).has_addresses());
         assert!(who([0x40_0000, 0x40_1000, 1, 2]).has_addresses());
-        // The kernel shows this to users who may not see addresses.
+        // The kernel shows these values to users without access to addresses.
         assert!(who([1, 1, 0, 0]).has_addresses());
     }
 }

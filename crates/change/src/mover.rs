@@ -1,4 +1,4 @@
-//! Moves memory onto huge pages: the loop over chunks, its passes, and what each error means.
+//! Promotes memory to huge pages: the loop over chunks, its passes, and the meaning of each error.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -20,16 +20,15 @@ use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
 
-/// How long to wait before the second pass; doubled for each further one.
+/// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(20);
-/// Making a larger page of our own before each call would cost more than it saves.
+/// Above this size, allocating a huge page of our own before each call costs more than it saves.
 const MOST_TO_DRAIN: Bytes = Bytes::from_mib(64);
-/// How many calls in a row may find no contiguous memory before that is taken for an answer.
+/// Number of consecutive calls without contiguous memory before giving up.
 const OUT_OF_MEMORY_CALLS: u32 = 3;
 
-/// Moves memory of running processes onto huge pages (`MADV_COLLAPSE`), and reads back what came
-/// of it. Returns early, with what was done so far, once `stop` is set; `progress` is called
-/// between calls.
+/// Promotes memory of running processes to huge pages (`MADV_COLLAPSE`), and reads back the result.
+/// Returns early with a partial result once `stop` is set; `progress` is called between calls.
 ///
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
@@ -107,11 +106,12 @@ fn plan_all(
     Ok((works.collect(), skipped))
 }
 
-/// Takes back that processes have switched THP off for themselves; a dry run plans as if it had.
-/// Returns for which of them it did; those that it could not do it for are skipped.
+/// Switches THP on again for processes that have disabled it for themselves; a dry run plans as if
+/// this were done. Returns the processes for which it was switched on; processes for which this
+/// failed are skipped.
 ///
 /// # Errors
-/// The first one's, where none is left.
+/// The first process's error, if none is left.
 #[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
@@ -150,8 +150,8 @@ fn switch_on(
     }
 }
 
-/// Refuses a process that filters its system calls: what its filter does at a call that the program
-/// never makes, nobody can tell before. Killing it is what most do.
+/// Refuses a process that filters its system calls. The reaction of a filter to an unexpected call
+/// is unknown; most filters kill the process.
 fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
     let status = root.parse(format!("proc/{pid}/status"), parse_status);
     match status {
@@ -186,11 +186,11 @@ struct Mover<'c, 'a> {
     rules: Rules<'a>,
     fetch: Fetch,
     out_of_memory: u32,
-    /// The pages of the chunk that comes next, where they were looked at during the last call.
+    /// Pages of the next chunk, if they were read during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,
 }
 
-/// From the first to the last block of a chunk of private memory; `None` of any other.
+/// Returns the range of a chunk of private memory; `None` for other memory.
 fn private_range(blocks: &[Block], chunk: &[usize]) -> Option<Range> {
     let (first, last) = (&blocks[*chunk.first()?], &blocks[*chunk.last()?]);
     let range = Range::new(first.range.start(), last.range.end()).ok()?;
@@ -198,8 +198,8 @@ fn private_range(blocks: &[Block], chunk: &[usize]) -> Option<Range> {
 }
 
 impl Mover<'_, '_> {
-    /// All processes, pass by pass: first what has to be copied, then what only has to be mapped
-    /// where another process shares it, then again what was busy.
+    /// Processes all processes pass by pass. Blocks to copy come first, then blocks that are only
+    /// mapped because another process shares them. The last passes retry busy blocks.
     fn all(&mut self, works: &mut [Work], options: &PromoteOptions) {
         let most = pacer::bytes_a_call(options.pace, self.rules.huge);
         for attach in [false, true] {
@@ -231,7 +231,7 @@ impl Mover<'_, '_> {
         if again.is_empty() {
             return;
         }
-        // A call over many blocks says little about each: ask the page map first.
+        // The result of a call over many blocks says little about each, so read the page map first.
         if let Some(now) = readback::look(&self.job.context, work) {
             for i in &again {
                 if now[*i] == readback::Now::Huge {
@@ -249,7 +249,7 @@ impl Mover<'_, '_> {
         self.pass(work, &again, self.rules.huge.bytes());
     }
 
-    /// Goes through the blocks of `todo` in calls of at most `most` bytes.
+    /// Processes the blocks of `todo` in calls of at most `most` bytes.
     fn pass(&mut self, work: &mut Work, todo: &[usize], most: Bytes) {
         let mut at = 0;
         while at < todo.len() {
@@ -261,7 +261,7 @@ impl Mover<'_, '_> {
                 let blocks = chunk.iter().map(|i| work.plan.blocks[*i].range.len());
                 self.job.done += blocks.sum();
             }
-            // Before the last look at the process, because it may take a while.
+            // Fetching may take a while, so it comes before the last check of the process.
             if !work.plan.blocks[chunk[0]].attach {
                 self.fetch(chunk.len());
             }
@@ -288,9 +288,9 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// The same, while another thread looks at the pages of the next chunk: without a budget to
-    /// keep, that look would be a twentieth of the time. It is no older than one call then, and
-    /// what a process does during a call nobody sees anyhow.
+    /// Does the same while another thread reads the page map of the next chunk. Without a budget
+    /// this read would take a twentieth of the time. It is then at most one call old, and changes
+    /// during a call cannot be seen anyway.
     fn looking_ahead(&mut self, work: &mut Work, parts: &[&[usize]], next: &[usize]) {
         let kernel = self.job.context.kernel;
         let range = private_range(&work.plan.blocks, next);
@@ -305,7 +305,7 @@ impl Mover<'_, '_> {
         });
     }
 
-    /// The parts of a chunk that may be taken as things are now.
+    /// Returns the parts of a chunk that are eligible now.
     fn still_eligible<'t>(&mut self, work: &mut Work, chunk: &'t [usize]) -> Vec<&'t [usize]> {
         let Some(range) = private_range(&work.plan.blocks, chunk) else {
             return vec![chunk];
@@ -330,7 +330,7 @@ impl Mover<'_, '_> {
             match blocks::judge_again(&block, &map.runs, &self.rules) {
                 Ok(fresh) => work.plan.blocks[*i] = fresh,
                 Err(None) => work.states[*i] = State::Called,
-                // On its way elsewhere in memory, most likely: it will be back.
+                // Most likely under migration to another frame, so it returns soon.
                 Err(Some(reason @ Reason::Not(eligible::Reason::Swapped))) => {
                     work.states[*i] = State::Again(reason);
                     held.insert(*i);
@@ -368,7 +368,7 @@ impl Mover<'_, '_> {
                 mark(work, through, State::Called);
                 mark(work, rest, State::Unknown);
             }
-            // Which of the blocks it was is not said: the next pass asks for each.
+            // The error does not name the block, so the next pass tries each block alone.
             Err(e) if chunk.len() > 1 && !ends_process(&e) => {
                 mark(work, chunk, State::Unknown);
             }
@@ -376,26 +376,26 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Does all that can be done before a call, and that then takes none of the process's time.
+    /// Does all work that can precede the call, so that it costs the process no time.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
         let most = self.job.most_to_touch();
         if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN.min(most) {
-            // If the kernel refuses it, the call waits longer.
+            // If the kernel refuses this, the call only takes longer.
             let _ = kernel.drain(huge);
         }
         let pages = blocks as u64;
         let fetched = self.fetch.before(pages, huge, most);
         if fetched > 0 {
             let before = kernel.now();
-            // Without memory for it, the call itself will say so.
+            // If memory is short, the call itself reports it.
             let _ = kernel.fetch(huge, fetched);
             let took = kernel.now().saturating_sub(before);
             self.fetch.learn(fetched, pages, took, huge);
         }
     }
 
-    /// What an error on one block means (mm/khugepaged.c, madvise_collapse_errno).
+    /// Maps an error on one block to a state (mm/khugepaged.c, madvise_collapse_errno).
     fn refused(&mut self, work: &mut Work, chunk: &[usize], range: Range, error: &SysError) {
         if error.errno != Errno::NOMEM {
             self.out_of_memory = 0;
@@ -410,8 +410,8 @@ impl Mover<'_, '_> {
                 State::Failed(Reason::ProcessEnded)
             }
             errno if privilege::is_denied(errno) => {
-                // The right was there when the work began, so the program changed: an execve of
-                // a set-user-id file. Its memory is not ours to touch any more.
+                // The right was there at the start, so the process has executed a set-user-id
+                // program. Its memory must not be touched any more.
                 let rest = indices(work, |i, w| w.states[i] == State::Todo);
                 mark(work, &rest, State::Failed(Reason::Denied));
                 self.job.is_same(work);
@@ -422,7 +422,7 @@ impl Mover<'_, '_> {
         mark(work, chunk, state);
     }
 
-    /// ENOMEM stands for two things: nothing mapped there, and no contiguous memory.
+    /// Distinguishes the two meanings of ENOMEM: an unmapped range, and no contiguous memory.
     fn no_memory(&mut self, work: &Work, range: Range) -> State {
         if !is_mapped(self.job.context.root, work.identity.pid(), range) {
             return State::Failed(Reason::Unmapped);
@@ -449,7 +449,7 @@ const fn is_open(state: State) -> bool {
     matches!(state, State::Again(_) | State::Unknown)
 }
 
-/// Errors that are about the process, not about a block.
+/// Returns true for errors that concern the process and not a block.
 fn ends_process(error: &SysError) -> bool {
     error.errno == Errno::SRCH || privilege::is_denied(error.errno)
 }
@@ -466,7 +466,7 @@ fn mark(work: &mut Work, which: &[usize], state: State) {
     }
 }
 
-/// Whether all of a range is mapped now; true where that cannot be read.
+/// Returns true if the whole range is mapped now, or if that cannot be read.
 fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
     let Fact::Known(maps) = root.parse_lines(format!("proc/{pid}/maps"), read_maps) else {
         return true;

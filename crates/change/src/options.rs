@@ -1,4 +1,4 @@
-//! What a caller may ask for.
+//! Options of promotion and demotion.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,18 +50,18 @@ impl FromStr for Percent {
     }
 }
 
-/// Limits on the time that a process is held up: by all calls together, and by each.
+/// Limits on stalls: by all calls together, and by each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// The share of the time that calls may take, waiting included: 100% never pauses.
+    /// Share of the time that calls may take, waiting included; 100% never pauses.
     pub budget: Percent,
-    /// Longest time that one call should take; `None`: as long as is quickest. It is held by moving fewer huge pages
-    /// in a call. A call for one huge page cannot be divided: [`crate::Stalls`] counts those that took longer.
+    /// Longest time that one call should take; `None` for the fastest promotion. It is met by fewer huge pages per call. A
+    /// call for one huge page cannot be divided: [`crate::Stalls`] counts those that took longer.
     pub longest_stall: Option<Duration>,
 }
 
 impl Default for Pace {
-    /// A tenth of the process's time.
+    /// Limits calls to a tenth of the process's time.
     fn default() -> Pace {
         Percent(10).into()
     }
@@ -79,27 +79,26 @@ impl From<Percent> for Pace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromoteOptions {
     pub pace: Pace,
-    /// How much of a huge page's block must be resident for it to be taken. Below 100% the block is
-    /// filled up, which is memory growth: [`crate::ProcessOutcome::grown`] says how much.
+    /// Part of a block that must be resident for promotion. Below 100% promotion fills the block, which grows the process:
+    /// [`crate::ProcessOutcome::grown`] counts the growth.
     pub min_resident: Percent,
-    /// How often a block that the kernel called busy is tried, the first time included; at least 1.
+    /// Number of attempts on a block that the kernel reports as busy, including the first; at least 1.
     pub passes: u32,
-    /// Stop when the host's available memory would fall below this; `None` for a floor derived from
-    /// the host ([`crate::pressure::floor_of`]).
+    /// Stops when the host's available memory would fall below this; `None` for a floor derived from the host
+    /// ([`crate::pressure::floor_of`]).
     pub keep_available: Option<Bytes>,
-    /// Only blocks that are inside these ranges; `None` for all that is eligible.
+    /// Only blocks inside these ranges; `None` for all eligible blocks.
     pub only: Option<Vec<Memory>>,
-    /// Memory that blocks held when they were split: each is taken while it holds that still, whatever `min_resident` says,
-    /// so that it comes back to what it was and does not grow beyond.
+    /// Memory that blocks held when they were split. A block is promoted while it still holds as much, regardless of
+    /// `min_resident`, so that it regains its former size and does not grow beyond.
     pub held: Option<Footprint>,
-    /// Where a process has switched THP off for itself, take that back first
-    /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
+    /// Switches THP on first for a process that has disabled it for itself ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
     pub dry_run: bool,
 }
 
 impl Default for PromoteOptions {
-    /// A tenth of the victim's time, wholly resident blocks, five passes.
+    /// A tenth of the process's time, fully resident blocks, five passes.
     fn default() -> PromoteOptions {
         PromoteOptions {
             pace: Pace::default(),
@@ -117,16 +116,16 @@ impl Default for PromoteOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoteOptions {
     pub pace: Pace,
-    /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
-    /// promotion that is to be taken back; `None` for all of them.
+    /// Only huge pages inside these ranges, e.g. [`crate::ProcessOutcome::moved`] of a promotion to be reverted; `None` for
+    /// all huge pages.
     pub only: Option<Vec<Memory>>,
-    /// Note the memory that blocks hold when they are split ([`PromoteOptions::held`]).
+    /// Records the memory that blocks hold when they are split ([`PromoteOptions::held`]).
     pub notes_held: bool,
     pub dry_run: bool,
 }
 
 impl Default for DemoteOptions {
-    /// A tenth of the victim's time, all huge pages.
+    /// A tenth of the process's time, all huge pages.
     fn default() -> DemoteOptions {
         DemoteOptions {
             pace: Pace::default(),
@@ -137,8 +136,8 @@ impl Default for DemoteOptions {
     }
 }
 
-/// The ranges named for a process: `None` where no restriction was given, an empty list where
-/// there is one and it does not name this process.
+/// Returns the ranges given for a process. `None` means no restriction; an empty list means that the restriction does not
+/// name this process.
 pub(crate) fn ranges_of(only: Option<&[Memory]>, who: Who) -> Option<Vec<Range>> {
     only.map(|list| {
         let named = list.iter().filter(|memory| memory.who == who);

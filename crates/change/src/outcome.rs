@@ -1,4 +1,4 @@
-//! What came of a change. Everything in here was read back from the page map or smaps.
+//! Outcome of a promotion or demotion. All values were read back from the page map or smaps.
 
 use std::time::Duration;
 
@@ -19,48 +19,48 @@ pub enum Reason {
     #[error("{}", .0.says())]
     Not(eligible::Reason),
     // Refused by the kernel.
-    /// EAGAIN in every pass: pages are held elsewhere.
+    /// EAGAIN in every pass: other tasks hold the pages.
     #[error("busy in every pass (EAGAIN): pinned for I/O, or held elsewhere")]
     Busy,
     /// EBUSY: the cgroup's memory limit has no room for the new page.
     #[error("no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)")]
     CgroupLimit,
-    /// ENOMEM on mapped memory: no contiguous block available.
+    /// ENOMEM on mapped memory: no contiguous block is available.
     #[error("no contiguous memory available (ENOMEM)")]
     NoContiguousMemory,
-    /// ENOMEM on memory that is not mapped any more.
+    /// ENOMEM on memory that is no longer mapped.
     #[error("unmapped or freed by the program meanwhile")]
     Unmapped,
-    /// EINVAL.
+    /// EINVAL from the call.
     #[error("refused by the kernel (EINVAL)")]
     Refused,
-    /// EPERM or EACCES after the first calls went through.
+    /// EPERM or EACCES after the first calls succeeded.
     #[error("not permitted any more: the process changed its rights")]
     Denied,
     #[error("refused by the kernel: {0}")]
     Other(Errno),
-    /// The kernel reported success, and the page map says otherwise.
+    /// The kernel reported success, but the page map shows otherwise.
     #[error(
         "the kernel reported success, and the page map says otherwise: the program or \
          khugepaged changed it again"
     )]
     NotSeen,
     // Demotion.
-    /// Several processes map it: MADV_COLD passes over it and reports success. Why the kernel's
-    /// file for such pages was of no use either, where it was tried.
+    /// Several processes map it: MADV_COLD skips it and reports success. Holds why debugfs could not split it
+    /// either, if that was tried.
     #[error("mapped by several processes{}", and_why(*.0))]
     SharedByOthers(Option<NoSplit>),
-    /// Locked in memory (mlock): MADV_COLD is refused.
+    /// Locked in memory (mlock): the kernel refuses MADV_COLD.
     #[error("locked in memory (mlock): the kernel refuses to split it")]
     Locked,
     // Ended early.
-    /// Not reached: Ctrl-C.
+    /// Not reached because of Ctrl-C.
     #[error("not reached: interrupted")]
     Interrupted,
-    /// Not reached: the host was short of memory.
+    /// Not reached because the host was short of memory.
     #[error("not reached: the host stayed short of memory")]
     Pressure,
-    /// Not reached: the process exited or became another program.
+    /// Not reached because the process exited or executed another program.
     #[error("the process ended or became another program")]
     ProcessEnded,
 }
@@ -73,7 +73,7 @@ fn and_why(why: Option<NoSplit>) -> String {
 }
 
 impl Reason {
-    /// A stable name for JSON and scripts.
+    /// Returns a stable name for JSON and scripts.
     pub const fn id(self) -> &'static str {
         match self {
             Reason::Not(reason) => reason.name(),
@@ -117,7 +117,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Adds to a table that has each reason once, in the order in which they came up.
+    /// Adds to a table that lists each reason once, in the order of first occurrence.
     pub fn add(table: &mut Vec<Part>, reason: Reason, bytes: Bytes) {
         if bytes.is_zero() {
             return;
@@ -128,7 +128,7 @@ impl Part {
         }
     }
 
-    /// Says of memory that no demotion takes back what becomes of it.
+    /// Describes the future of memory that cannot be demoted.
     pub fn one_way_in_words(self) -> String {
         let Part { bytes, reason } = self;
         format!(
@@ -143,15 +143,15 @@ impl Part {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Nothing was tried (a dry run).
+    /// Nothing was tried (dry run).
     Planned,
     Done,
     Failed(Reason),
 }
 
 impl Fate {
-    /// Of one block in two places: what was not got in one of them was not got. A process that has
-    /// ended takes nothing from what the others got.
+    /// Combines the results of one block mapped in two places: a failure in either place counts. A process that has
+    /// ended does not reduce the result of the others.
     pub(crate) fn worse(self, other: Fate) -> Fate {
         let rank = |fate: Fate| match fate {
             Fate::Planned => 0,
@@ -169,9 +169,9 @@ impl Fate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// It exited, or its id now belongs to another process.
+    /// The process exited, or its id now belongs to another process.
     Exited,
-    /// It became another program (execve): its memory was replaced.
+    /// The process executed another program (execve), which replaced its memory.
     Replaced,
 }
 
@@ -190,11 +190,11 @@ pub struct DoneBy {
     pub bytes: Bytes,
 }
 
-/// What was asked and got for one role of a process's memory.
+/// Requested and completed memory of one role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleOutcome {
     pub role: Role,
-    /// Asked of the kernel (or, in a dry run, what would be).
+    /// Requested from the kernel, or planned in a dry run.
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     #[serde(rename = "done_bytes")]
@@ -202,7 +202,7 @@ pub struct RoleOutcome {
 }
 
 impl RoleOutcome {
-    /// The line of a role in a table that has each once; a new one where it has none.
+    /// Returns the role's entry in a table that has each role once; adds it if missing.
     pub(crate) fn of(table: &mut Vec<RoleOutcome>, role: Role) -> &mut RoleOutcome {
         let at = table.iter().position(|r| r.role == role);
         let at = at.unwrap_or_else(|| {
@@ -217,8 +217,8 @@ impl RoleOutcome {
     }
 }
 
-/// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
-/// address ([`crate::Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
+/// Outcome of one process, by its mappings. Shared memory counts in each process and at each address that maps it
+/// ([`crate::Outcome::totals`] counts it once). `asked` = `done` + all of `failed`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProcessOutcome {
     pub pid: Pid,
@@ -228,64 +228,63 @@ pub struct ProcessOutcome {
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
-    /// What was where it should be before (on huge pages; for a demotion on base pages).
+    /// Memory that was already on the target page size before.
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
-    /// By what it was moved. Less than `done` where it went there by itself.
+    /// By method. Less than `done` if the kernel changed some of it without a call.
     pub done_by: Vec<DoneBy>,
     pub failed: Vec<Part>,
     pub left_out: Vec<Part>,
-    /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
+    /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Base pages that hold only zeros, which splitting returned to the kernel and which were brought
-    /// back: at once, or by a promotion of what was split before.
+    /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
+    /// blocks split earlier.
     #[serde(rename = "zeros_brought_back_bytes")]
     pub zeros_brought_back: Bytes,
-    /// The same where they are not brought back: the process is so much smaller than before.
+    /// The same if they are not restored; the process is smaller by this amount.
     #[serde(rename = "zeros_given_back_bytes")]
     pub zeros_given_back: Bytes,
-    /// Shared memory that splitting unmapped: the process maps it again as it touches it.
+    /// Shared memory that splitting unmapped. The process maps it again on touch.
     #[serde(rename = "unmapped_bytes")]
     pub unmapped: Bytes,
     #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
-    /// Promoted memory that no demotion can split again, and why.
+    /// Promoted memory that cannot be demoted, by reason.
     pub one_way: Vec<Part>,
-    /// The same by role.
+    /// Requested and completed memory by role.
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
-    /// The blocks that were moved, in order of address, neighbours joined.
+    /// The blocks that were promoted or demoted, sorted by address, neighbours merged.
     #[serde(skip)]
     pub moved: Vec<Range>,
     /// Time spent on this process, pauses included.
     pub seconds: f64,
-    /// The part of resident memory on pages larger than the base page, before.
+    /// Coverage before: the part of resident memory on pages larger than the base page.
     pub coverage_before: Option<f64>,
-    /// The same after; `None` where the process is gone.
+    /// Coverage after; `None` if the process is gone.
     pub coverage_after: Option<f64>,
     #[serde(rename = "page_tables_before_bytes")]
     pub page_tables_before: Bytes,
-    /// Its page tables after; `None` where the process is gone.
+    /// Page tables after; `None` if the process is gone.
     #[serde(rename = "page_tables_after_bytes")]
     pub page_tables_after: Option<Bytes>,
     /// Resident size before, hugetlb included.
     #[serde(rename = "resident_before_bytes")]
     pub resident_before: Bytes,
-    /// Resident size after; `None` where the process is gone.
+    /// Resident size after; `None` if the process is gone.
     #[serde(rename = "resident_after_bytes")]
     pub resident_after: Option<Bytes>,
-    /// Whether THP, which it had switched off for itself, was switched on again; in a dry run,
-    /// whether it would be.
+    /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
     #[serde(rename = "thp_switched_on")]
     pub switched_on: bool,
     pub ended: Option<Ended>,
 }
 
 impl ProcessOutcome {
-    /// Returns the memory that was moved, with its process.
+    /// Returns the promoted or demoted memory, with its process.
     pub fn memory(&self) -> Memory {
         Memory {
             who: self.who,
@@ -297,7 +296,7 @@ impl ProcessOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
-    /// The stop flag (Ctrl-C).
+    /// The stop flag was set (Ctrl-C).
     Signal,
     #[serde(rename = "memory-pressure")]
     Pressure,
@@ -328,18 +327,18 @@ hugeleaf_units::named! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     pub stage: Stage,
-    /// The process in hand; `None` before the first.
+    /// The process being worked on; `None` before the first.
     pub pid: Option<Pid>,
-    /// Once, before the first call: the memory that is about to be moved. A caller that must know after a crash what
-    /// was moved writes it down before it returns. Empty otherwise.
+    /// Memory about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
+    /// must know this after a crash has to record it before it returns.
     pub planned: &'a [Memory],
-    /// Gone through so far, over all processes; by the kernel's word, not read back yet.
+    /// Bytes processed so far over all processes, as reported by the kernel and not yet read back.
     pub done: Bytes,
     pub total: Bytes,
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
-    /// Of that, time in calls that move memory: what the budget bounds.
+    /// Time of it in promotion and demotion calls, which the budget bounds.
     pub stalls: Stalls,
-    /// Memory that no demotion can take back, known before the first call; of several reasons that of most bytes.
+    /// Memory that cannot be demoted, known before the first call; the reason with most bytes.
     pub one_way: Option<Part>,
 }

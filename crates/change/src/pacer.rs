@@ -1,13 +1,11 @@
-//! The stall budget as a duty cycle: how much to do in one call, and how long to pause after it.
-//! Pure.
+//! Implements the stall budget as a duty cycle: the amount of work per call, and the pause after it. Pure.
 //!
-//! While a call moves a page, a thread that touches this page waits for it. While a call lasts, whoever changes the
-//! process's memory map (`mmap`, `munmap`) waits, also where the call itself waits for others. So the whole call
-//! counts as a stall: a pause of nine times its length keeps calls within a tenth of the process's time, whatever the
-//! machine's speed.
+//! While a call moves a page, a thread that touches this page waits for it. During a call, any task that changes the
+//! process's memory map (`mmap`, `munmap`) waits, even if the call itself waits for others. So the whole call counts as
+//! a stall. A pause of nine times its length limits calls to a tenth of the process's time, at any machine speed.
 //!
-//! A call has all processors empty their lists of new pages before it copies anything, which takes long where many tasks
-//! wait for processors. `Mover::fetch` has that done before the call, so one huge page a call is enough.
+//! A call first drains the lists of new pages on all processors, which takes long if many tasks wait for processors.
+//! `Mover::fetch` drains them before the call, so one huge page per call is enough.
 
 use std::time::Duration;
 
@@ -17,27 +15,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::{Pace, Percent};
 
-/// What one processor copies onto huge pages in a second, for an estimate before the first call.
-/// A 2-core virtual machine does 1.1 to 2 GiB once the memory is warm.
+/// Copy rate of one processor onto huge pages per second, for an estimate before the first call. A 2-core virtual
+/// machine reaches 1.1 to 2 GiB once the memory is warm.
 pub const ASSUMED_BYTES_A_SECOND: Bytes = Bytes(1 << 30);
 
-/// Time to split a huge page, with a margin: 0.13 ms on a 2-core virtual machine.
+/// Time to split a huge page, with a margin; 0.13 ms on a 2-core virtual machine.
 const ASSUMED_SPLIT: Duration = Duration::from_micros(500);
 
-/// The most that one call moves where there is no budget to keep: long enough that what a call
-/// costs in addition to the copying does not count, short enough that Ctrl-C is answered at once.
+/// Maximum bytes per call without a budget. Large enough to make the fixed cost of a call negligible, small enough to
+/// react to Ctrl-C at once.
 const LARGEST_CALL: Bytes = Bytes(64 << 20);
 
-/// Huge pages that one call maps into a further process that shares them. Nothing is copied there.
+/// Number of huge pages that one call maps into another process that shares them. Nothing is copied.
 const ATTACHED_A_CALL: u64 = 16;
 
-/// Returns the pause after a call of this length, so that calls take `budget` of the time.
+/// Returns the pause after a call of length `took`, so that calls use `budget` of the time.
 pub fn pause_after(took: Duration, budget: Percent) -> Duration {
     let budget = u32::from(budget.get());
     took.saturating_mul(100 - budget) / budget
 }
 
-/// The stalls of one piece of work: its calls, each of which holds up the process for as long as it takes at most.
+/// Stall statistics of one piece of work. A call holds up the process for at most its own length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stalls {
     #[serde(rename = "calls")]
@@ -46,10 +44,10 @@ pub struct Stalls {
     pub total: Duration,
     #[serde(rename = "longest_stall_seconds", with = "seconds")]
     pub longest: Duration,
-    /// Calls that took longer than [`Pace::longest_stall`]; 0 without that bound.
+    /// Calls longer than [`Pace::longest_stall`]; 0 without that bound.
     #[serde(rename = "calls_over_bound")]
     pub over: u64,
-    /// Calls that took longer than twice that.
+    /// Calls longer than twice that bound.
     #[serde(rename = "calls_over_twice_bound")]
     pub over_twice: u64,
 }
@@ -77,7 +75,7 @@ impl Stalls {
     }
 }
 
-/// Returns how much memory one call may move: one huge page where stalls are bounded, by a budget or each.
+/// Returns how much memory one call may move: one huge page if a budget or a longest stall is set.
 pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
     match (pace.budget, pace.longest_stall) {
         (Percent::ALL, None) => Bytes(huge.round_down(LARGEST_CALL.get())).max(huge.bytes()),
@@ -85,7 +83,7 @@ pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
     }
 }
 
-/// How much memory one call may map into a process that shares huge pages with another.
+/// Returns how much memory one call may map into a process that shares huge pages with another.
 pub fn attached_a_call(pace: Pace, huge: PageSize) -> Bytes {
     let pages = if pace.longest_stall.is_some() {
         1
@@ -97,20 +95,19 @@ pub fn attached_a_call(pace: Pace, huge: PageSize) -> Bytes {
         .max(huge.bytes())
 }
 
-/// Returns how many huge pages one call splits. A call
-/// takes 1024, but what a split takes away is restored after each call, and the process should not be
-/// without it for long, nor for good where this program is killed in between.
+/// Returns how many huge pages one call splits. A call could take 1024. But memory that a split removes is restored
+/// after each call, and must not be missing for long, or permanently if this program is killed meanwhile.
 pub fn splits_a_call(pace: Pace) -> usize {
     within(pace, 4)
 }
 
-/// How many huge pages one write to the kernel's file for splitting covers. The process's memory
-/// map is locked for reading as long as that lasts, and Ctrl-C waits for it.
+/// Returns how many huge pages one write to `split_huge_pages` covers. The process's memory map is locked for reading
+/// during the write, and Ctrl-C waits for it.
 pub fn splits_a_write(pace: Pace) -> usize {
     within(pace, if pace.budget == Percent::ALL { 32 } else { 4 })
 }
 
-/// As many splits as fit into the longest stall, at most `most`.
+/// Returns how many splits fit into the longest stall, at most `most`.
 fn within(pace: Pace, most: usize) -> usize {
     let Some(longest) = pace.longest_stall else {
         return most;
@@ -119,7 +116,7 @@ fn within(pace: Pace, most: usize) -> usize {
     usize::try_from(fit).map_or(most, |fit| fit.clamp(1, most))
 }
 
-/// An estimate of the time to move `bytes`, in seconds.
+/// Estimates the time to move `bytes`, in seconds.
 pub fn estimate_seconds(bytes: Bytes, budget: Percent) -> f64 {
     bytes.as_f64() / ASSUMED_BYTES_A_SECOND.as_f64() * 100.0 / f64::from(budget.get())
 }

@@ -1,4 +1,4 @@
-//! Whether the host is short of memory, so that the work holds back: read below [`Root`], judged
+//! Detects memory shortage of the host, for which the work waits. Reads below [`Root`] and judges
 //! by pure functions.
 
 use std::time::Duration;
@@ -8,18 +8,18 @@ use hugeleaf_host::system::counters::{Resource, read_stalled, read_vmstat};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::{Bytes, PageSize};
 
-/// The part of a time span that tasks of others may stall for memory before the work holds back.
+/// Share of the time in which other tasks may stall for memory before the work waits.
 const STALL_SHARE: f64 = 0.1;
 
-/// What was read at one time. `None`: this host does not report it.
+/// Values read at one time; `None` if this host does not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Duration,
-    /// Time this program had spent in calls that move memory by then.
+    /// Time that this program had spent in promotion and demotion calls by then.
     pub own: Duration,
     /// Time since boot in which some task stalled for memory (`/proc/pressure/memory`).
     pub stalled: Option<Duration>,
-    /// `MemAvailable`.
+    /// Available memory (`MemAvailable`).
     pub available: Option<Bytes>,
     /// Direct compactions since boot (`compact_stall` in `/proc/vmstat`).
     pub compactions: Option<u64>,
@@ -28,11 +28,11 @@ pub struct Sample {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
     None,
-    /// The kernel had to compact memory to find huge pages: go slower.
+    /// The kernel had to compact memory to find huge pages: slow down.
     Compacting,
     /// Other tasks stall for memory: wait.
     Stalling,
-    /// Less memory is available than is to be left: wait.
+    /// Less memory is available than must remain: wait.
     Low,
 }
 
@@ -46,13 +46,13 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
     }
 }
 
-/// Judges what happened between two samples, where `floor` is to stay available.
+/// Judges the time between two samples; `floor` is the memory that must stay available.
 pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Pressure {
     if now.available.is_some_and(|available| available < floor) {
         return Pressure::Low;
     }
-    // Time that this program spent in its own calls counts as stalled where they compact: what is
-    // more than that is others'.
+    // This program's own calls count as stalled if they compact. Only the remainder belongs to
+    // other tasks.
     let span = now.at.saturating_sub(before.at);
     let own = now.own.saturating_sub(before.own);
     if let (Some(was), Some(is)) = (before.stalled, now.stalled) {
@@ -67,9 +67,9 @@ pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Pressure {
     }
 }
 
-/// How much memory stays available where nobody says: a fiftieth of the host's, at least twice
-/// what the kernel keeps for itself (`min_free_kbytes`), at least four huge pages; never more than
-/// an eighth of the host's.
+/// Returns the default for memory that stays available: a fiftieth of the host's memory. At least
+/// twice the kernel's own reserve (`min_free_kbytes`) and four huge pages; at most an eighth of the
+/// host's memory.
 pub fn floor_of(host: &Host, huge: PageSize) -> Bytes {
     let total = host.memory.total.get().unwrap_or_default().get();
     let kept = host.limits.min_free.get().unwrap_or_default().get();
@@ -119,7 +119,7 @@ mod tests {
         let others = Sample { stalled, ..at(1) };
         assert_eq!(judge(&before, &own, Bytes(0)), Pressure::None);
         assert_eq!(judge(&before, &others, Bytes(0)), Pressure::Stalling);
-        // The same instant twice, and a counter that went back, say nothing.
+        // Two equal samples, and a counter that went back, prove nothing.
         assert_eq!(judge(&before, &before, Bytes(0)), Pressure::None);
         assert_eq!(
             judge(

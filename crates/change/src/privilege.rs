@@ -1,4 +1,4 @@
-//! Which capability a refusal asks for.
+//! Determines the capabilities that a refused call needs.
 
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{ProcessError, Root};
@@ -6,16 +6,16 @@ use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
 use crate::error::ChangeError;
 
-/// A capability by its name for setcap(8) and its bit in `CapEff` (linux/capability.h).
+/// A capability: its setcap(8) name and its bit in `CapEff` (linux/capability.h).
 type Capability = (&'static str, u32);
 
 const DAC_READ_SEARCH: Capability = ("cap_dac_read_search", 2);
 const SYS_PTRACE: Capability = ("cap_sys_ptrace", 19);
 const SYS_NICE: Capability = ("cap_sys_nice", 23);
 
-/// What acting on a process takes. Tried, not read: of the same user CAP_SYS_NICE alone; of another
-/// user also CAP_SYS_PTRACE for its memory and CAP_DAC_READ_SEARCH for `/proc/PID/pagemap`, which
-/// only its owner may open.
+/// Returns the capabilities for acting on a process. Found by tests: for the same user only
+/// CAP_SYS_NICE. For another user also CAP_SYS_PTRACE for its memory, and CAP_DAC_READ_SEARCH for
+/// `/proc/PID/pagemap`, which only its owner may open.
 const fn needed(same_user: bool) -> &'static [Capability] {
     match same_user {
         true => &[SYS_NICE],
@@ -23,7 +23,7 @@ const fn needed(same_user: bool) -> &'static [Capability] {
     }
 }
 
-/// Asks the kernel whether it would let this program act, with a call on no memory at all.
+/// Asks the kernel for permission, with a call on an empty range.
 #[expect(
     clippy::disallowed_methods,
     reason = "advice on no range, to learn whether it is permitted"
@@ -38,7 +38,7 @@ pub(crate) fn probe(
     match kernel.process_madvise(process, &[], advice) {
         Err(error) if is_denied(error.errno) => Err(denied(root, process.pid(), uid, error)),
         Err(error) if error.errno == Errno::NOSYS => Err(ChangeError::NoProcessMadvise),
-        // Anything else is about memory, and the calls that name some will tell.
+        // Other errors concern memory, and the real calls will report them.
         _ => Ok(()),
     }
 }
@@ -49,10 +49,10 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
 
 pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
     let own_uid = hugeleaf_sys::effective_uid();
-    // Where that cannot be read, all that are needed are named.
+    // If they cannot be read, all needed capabilities are named.
     let held = own_capabilities(root).unwrap_or(0);
-    // The kernel says which of the two it was: EACCES is the right to read by ptrace. Attaching
-    // takes that right of the same user too, where Yama says so.
+    // The error tells the two apart: EACCES is the right to read by ptrace. Attaching needs that
+    // right even for the same user, if Yama requires it.
     let ptrace = error.errno == Errno::ACCESS || error.call == "ptrace";
     let same_user = own_uid == uid && !ptrace;
     let missing = needed(same_user)
@@ -79,7 +79,7 @@ pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
     }
 }
 
-/// `CapEff` of this program; `None` where it cannot be read.
+/// Returns `CapEff` of this program; `None` if it cannot be read.
 pub(crate) fn own_capabilities(root: &Root) -> Option<u64> {
     let status = root.parse("proc/self/status", parse_status);
     status.known().map(|status| status.capabilities)

@@ -1,5 +1,5 @@
-//! What really became of a process: read back from the page map and smaps, because the return
-//! values of the calls are no word on it.
+//! Reads back the result from the page map and smaps, because the return values of the calls are
+//! not reliable.
 
 use std::fs::File;
 
@@ -18,12 +18,13 @@ use crate::zeros;
 pub(crate) enum Now {
     Huge,
     Base,
-    /// Not in memory: unmapped, returned, or (shared memory) not mapped since it was split.
+    /// Not resident: unmapped, returned to the kernel, or (shared memory) not mapped since the
+    /// split.
     Nothing,
 }
 
-/// What the blocks of a process are now, in their order; `None` where the page map cannot tell
-/// (Linux before 6.7) or cannot be read.
+/// Returns the current state of a process's blocks, in their order; `None` if the page map does not
+/// report huge pages (Linux before 6.7) or cannot be read.
 pub(crate) fn look(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
     let blocks = &work.plan.blocks;
     let mut now = Vec::with_capacity(blocks.len());
@@ -39,7 +40,7 @@ pub(crate) fn look(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
     Some(now)
 }
 
-/// Runs of like pages; `None` where HUGE cannot be determined.
+/// Returns runs of pages with equal state; `None` if HUGE cannot be determined.
 fn huge_runs(
     context: &Context<'_>,
     pagemap: &File,
@@ -49,7 +50,7 @@ fn huge_runs(
     Ok(map.huge_known.then_some(map.runs))
 }
 
-/// How many blocks from the first on are one after the other without a gap.
+/// Counts the leading blocks that follow each other without a gap.
 fn neighbours(blocks: &[Block]) -> usize {
     let pairs = blocks.windows(2);
     1 + pairs
@@ -83,8 +84,8 @@ pub(crate) fn planned(work: &Work) -> ProcessOutcome {
     empty_outcome(work, Some(&work.before))
 }
 
-/// What came of one process, promoted (`to_huge`) or demoted. `unreached` is the reason for blocks
-/// that were not tried.
+/// Returns the outcome of one promoted (`to_huge`) or demoted process. `unreached` is the reason
+/// for blocks that were not tried.
 pub(crate) fn outcome(
     context: &Context<'_>,
     work: &mut Work,
@@ -99,7 +100,7 @@ pub(crate) fn outcome(
         None => (look(context, work), read_after(context, work)),
         Some(_) => (None, None),
     };
-    // Read, and then checked again: what was read is known to be of the same program.
+    // The check comes after the read, so that the data is known to be of this program.
     if work.lost.is_none() {
         work.lost = work.identity.check(context.kernel, context.root).err();
     }
@@ -128,7 +129,7 @@ pub(crate) fn outcome(
 }
 
 fn read_after(context: &Context<'_>, work: &Work) -> Option<Process> {
-    // Segments are needed only where the page map cannot tell huge pages from others.
+    // Segments are needed only if the page map does not distinguish huge pages.
     let looking = match work.plan.huge_unknown {
         true => Looking::Segments,
         false => Looking::Summary,
@@ -211,8 +212,8 @@ fn tell_blocks(
     fates
 }
 
-/// Counts by smaps where the page map cannot tell: the totals of each role are right, which blocks
-/// they were is not known.
+/// Counts by smaps if the page map does not report huge pages. The totals per role are correct, but
+/// the individual blocks are unknown.
 fn tell_totals(
     outcome: &mut ProcessOutcome,
     work: &Work,
@@ -224,7 +225,7 @@ fn tell_totals(
     for role in &mut outcome.by_role {
         let was = thp_of(&work.before, role.role);
         let is = after.map_or(was, |process| thp_of(process, role.role));
-        // What is there already is among the blocks, since nothing tells it from the others.
+        // Memory that is already huge is among the blocks, because nothing distinguishes it.
         role.asked = match to_huge {
             true => role.asked - was,
             false => role.asked.min(was),
@@ -273,7 +274,7 @@ fn tell_totals(
     }
 }
 
-/// Why a block is not where it should be; `None` where the kernel said that it is.
+/// Returns why a block is not on the target page size; `None` if the kernel reported success.
 fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> Option<Reason> {
     match state {
         State::Todo | State::Unknown => Some(unreached),
@@ -282,8 +283,8 @@ fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> O
     }
 }
 
-/// Whether MADV_COLD passed over a block because several processes map it, and nothing else was
-/// tried.
+/// Returns true if MADV_COLD skipped a block because several processes map it, and no other method
+/// was tried.
 fn is_passed_over(block: &Block, method: Option<Method>) -> bool {
     !block.exclusive && method != Some(Method::SplitFile)
 }
@@ -296,7 +297,7 @@ fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
     }
 }
 
-/// What a process has on transparent huge pages in segments of a role, by smaps.
+/// Returns a process's memory on transparent huge pages in segments of a role, by smaps.
 fn thp_of(process: &Process, role: Role) -> Bytes {
     let segments = process.segments.iter().filter(|s| s.role == role);
     segments.map(blocks::thp_bytes).sum()

@@ -1,4 +1,4 @@
-//! Why huge pages that several processes map cannot be split here, and why pages of zeros are not brought back.
+//! Reasons why shared huge pages cannot be split, and why zero pages are not restored.
 
 use hugeleaf_sys::{Errno, SysError};
 
@@ -13,14 +13,14 @@ pub enum NoSplit {
          a container"
     )]
     Refused,
-    /// The kernel has no debugfs, or was told to offer none (`debugfs=off`).
+    /// The kernel has no debugfs, or runs with `debugfs=off`.
     #[error("debugfs split_huge_pages: this kernel offers no debugfs")]
     NoDebugfs,
-    /// There is a debugfs, and the file is not in it.
+    /// Debugfs exists, but not the file in it.
     #[error("debugfs split_huge_pages: this kernel has no such file")]
     NoFile,
-    /// `/proc` numbers processes otherwise than the kernel would for this program: another PID
-    /// namespace.
+    /// `/proc` and the kernel's file number processes differently for this program, because the PID namespaces
+    /// differ.
     #[error(
         "debugfs split_huge_pages: processes have other numbers in /proc than in this program's PID \
          namespace"
@@ -59,7 +59,7 @@ impl NoSplit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoZeros {
-    /// The right to attach to the process by ptrace is missing.
+    /// No permission to attach to the process by ptrace.
     Denied,
     Pressure,
     Failed(Errno),

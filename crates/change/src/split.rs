@@ -1,5 +1,5 @@
-//! Splitting what several processes map, by the kernel's own file for it: `split_huge_pages` of
-//! debugfs. Whether this host offers it, and the stage of a demotion that uses it.
+//! Splits huge pages that several processes map, by `split_huge_pages` of debugfs. Checks whether
+//! this host offers the file, and implements the stage of a demotion that uses it.
 
 #![expect(clippy::disallowed_methods, reason = "part of the mover")]
 
@@ -18,22 +18,22 @@ use crate::refusals::NoSplit;
 use crate::work::{Job, State, Work};
 use crate::{pacer, readback, zeros};
 
-/// How often a huge page is tried that stayed whole. The split unmaps it first; a process that
-/// touches it at that moment holds a reference to it, and the split is given up (tried: of 131 huge
-/// pages of a busy PostgreSQL one stayed whole in each of three passes).
+/// Number of attempts on a huge page that stays whole. The split unmaps the page first. A process
+/// that touches it at that moment holds a reference, and the split fails. Measured: of 131 huge
+/// pages of a busy PostgreSQL one stayed whole in each of three passes.
 const PASSES: u32 = 8;
-/// How long to wait before a further pass; doubled each time.
+/// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(2);
 const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
-/// Whether huge pages of these processes that others map too can be split on this host: opens the
-/// file and has the kernel split a range in which no memory is. Changes nothing.
+/// Checks whether this host can split huge pages that these processes share with others. Opens the
+/// file and has the kernel split a range without memory. Changes nothing.
 pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
     let file = open(kernel, root)?;
     for pid in pids {
         match kernel.pidfd_open(*pid) {
             Ok(process) => probe(kernel, root, &file, &process)?,
-            // It has ended: no hindrance to the others.
+            // This process has ended, which does not prevent the others.
             Err(e) if e.errno == Errno::SRCH => {}
             Err(e) => return Err(NoSplit::Failed(e.errno)),
         }
@@ -49,13 +49,13 @@ fn open(kernel: &Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
     opened.map_err(|e| NoSplit::of(e.errno))
 }
 
-/// Whether the kernel would take this process's number for this process, and a line about it. The
-/// line names a range without memory: the first page of an address space.
+/// Checks that the kernel accepts a split request for this process id and means this process. The
+/// request names a range without memory: the first page of an address space.
 fn probe(kernel: &Kernel, root: &Root, file: &SplitFile, process: &PidFd) -> Result<(), NoSplit> {
     let facts = root.read(format!("proc/self/fdinfo/{}", process.number()));
     match facts.known().and_then(|text| number_in_proc(text)) {
         Some(number) if number == i64::from(process.pid().0) => {}
-        // The kernel writes -1 for one that has ended.
+        // The kernel reports -1 for a process that has ended.
         Some(-1) => return Ok(()),
         _ => return Err(NoSplit::OtherNamespace),
     }
@@ -64,30 +64,30 @@ fn probe(kernel: &Kernel, root: &Root, file: &SplitFile, process: &PidFd) -> Res
     };
     match kernel.split(file, process, nothing) {
         Ok(()) => Ok(()),
-        // It ended, or is about to; or the writes that name memory will say the same again.
+        // The process ended or is about to end. Otherwise the later writes report the error again.
         Err(e) if is_of_the_process(e.errno) || is_passing(e.errno) => Ok(()),
         Err(e) => Err(NoSplit::of(e.errno)),
     }
 }
 
-/// The number of the process behind a pidfd as the reader's `/proc` counts, from its fdinfo.
+/// Returns the process id behind a pidfd in the reader's `/proc`, from its fdinfo.
 fn number_in_proc(fdinfo: &str) -> Option<i64> {
     let line = fdinfo.lines().find_map(|l| l.strip_prefix("Pid:"))?;
     line.trim().parse().ok()
 }
 
-/// The file, once it was asked for, and what was split by it.
+/// The file once it was opened, and the blocks that were split with it.
 #[derive(Default)]
 pub(crate) struct Splitter {
     file: Option<Result<SplitFile, NoSplit>>,
-    /// Blocks of shared memory that one process was split through: the others that map them have
-    /// them split with it.
+    /// Blocks of shared memory that were split through one process. This also split them in all
+    /// others that map them.
     done: HashSet<(ObjectId, u64)>,
 }
 
 impl Splitter {
-    /// Whether what several processes map of a process is to be split by the file: there is such
-    /// memory, and the file can be used. Notes in `work` where it cannot, and why.
+    /// Returns true if the file is to split this process's shared memory: there is some, and the
+    /// file can be used. Otherwise records the reason in `work`.
     pub(crate) fn takes(&mut self, job: &mut Job<'_>, work: &mut Work) -> bool {
         let any = work.plan.blocks.iter().any(is_shared);
         any && job.may_go_on(work) && self.is_open_for(job, work)
@@ -104,8 +104,8 @@ impl Splitter {
         work.no_split.is_none()
     }
 
-    /// Splits what several processes map, and what the kernel passed over because they do by now.
-    /// `is_open` is the answer of [`Splitter::takes`].
+    /// Splits memory that several processes map, and blocks that MADV_COLD skipped because they have
+    /// become shared. `is_open` is the answer of [`Splitter::takes`].
     pub(crate) fn split_shared(
         &mut self,
         job: &mut Job<'_>,
@@ -141,8 +141,8 @@ impl Splitter {
         }
     }
 
-    /// The blocks that several processes map and that are huge still. Those that were split through
-    /// another process are noted as done.
+    /// Returns the blocks that several processes map and that are still huge. Blocks that were split
+    /// through another process are recorded as done.
     fn still_whole(&self, job: &Job<'_>, work: &mut Work) -> Vec<usize> {
         let now = readback::look(&job.context, work);
         let mut whole = Vec::new();
@@ -165,7 +165,7 @@ impl Splitter {
                     }
                 }
                 Some(_) => {}
-                // Nothing tells: what is shared is asked for, once.
+                // The page map does not tell, so each shared block is tried once.
                 None if is_shared(block) && work.methods[i] != Some(Method::SplitFile) => {
                     whole.push(i);
                 }
@@ -175,7 +175,7 @@ impl Splitter {
         whole
     }
 
-    /// One slice after the other: neighbours, at most `most` of them.
+    /// Splits one slice of at most `most` neighbouring blocks after the other.
     fn pass(&mut self, job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize) {
         let mut at = 0;
         while at < todo.len() {
@@ -201,14 +201,14 @@ impl Splitter {
         let through_another = keys
             .iter()
             .all(|k| k.is_some_and(|k| self.done.contains(&k)));
-        // A second try is made all the same: those were seen to be whole still.
+        // A retry is made anyway, because the page map showed these blocks as still whole.
         let again = work.methods[first] == Some(Method::SplitFile);
         let answer = match through_another && !again {
             true => Ok(()),
             false => job.call(work, |kernel, process| {
                 kernel.split(file, process, range)?;
-                // It maps them again at once, as it had them before; the others that have them do so
-                // as they touch them. Where it cannot be done, so does this one.
+                // The process maps the pages again at once, as before. Other processes do so on
+                // their next touch, as does this one if the call fails.
                 let _ = kernel.map_in(process, range);
                 Ok(())
             }),
@@ -235,7 +235,7 @@ impl Splitter {
     }
 }
 
-/// What distinguishes a block of shared memory in all processes; `None` of private memory.
+/// Returns the key of a block of shared memory in all processes; `None` for private memory.
 fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
     let block = &work.plan.blocks[block];
     (block.kind == Kind::Shared).then_some((block.object, block.offset))
@@ -253,7 +253,7 @@ pub(crate) fn is_shared(block: &Block) -> bool {
     !block.exclusive && !block.locked
 }
 
-/// No process of that number, or one without memory.
+/// True if no process has this id, or it has no memory.
 fn is_of_the_process(errno: Errno) -> bool {
     errno == Errno::SRCH || errno == Errno::INVAL
 }
@@ -262,7 +262,7 @@ fn is_passing(errno: Errno) -> bool {
     errno == Errno::INTR || errno == Errno::AGAIN || errno == Errno::BUSY
 }
 
-/// What an error of the write means (mm/huge_memory.c, split_huge_pages_write).
+/// Maps an error of the write to a state (mm/huge_memory.c, split_huge_pages_write).
 fn refused(job: &Job<'_>, work: &mut Work, error: &SysError) -> State {
     match error.errno {
         errno if is_passing(errno) => State::Again(Reason::Busy),

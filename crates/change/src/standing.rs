@@ -1,4 +1,4 @@
-//! What was applied and is not undone: the plans, as the journal keeps them, and how the host stands by them now.
+//! Applied plans that are not undone, as kept in the journal, and the current state of the host compared with them.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use hugeleaf_verdict::verify::{self, Did, Facts, GivenBack, Report, Stands};
 
 use crate::host::{Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, look};
 
-/// The plan of an apply, or why its copy next to the journal cannot be read.
+/// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
 fn plan_of(one: &Applied) -> Result<Plan, String> {
     if one.is_newer {
         return Err("a newer program applied it".to_owned());
@@ -25,8 +25,7 @@ fn plan_of(one: &Applied) -> Result<Plan, String> {
     }
 }
 
-/// All that is in force, the newest first. A journal that cannot be read counts as one apply of
-/// which nothing is known.
+/// Returns all applies in force, newest first. An unreadable journal counts as one apply with unknown content.
 pub fn in_force(root: &Root) -> Vec<InForce> {
     match applied(root) {
         Fact::Known(all) => {
@@ -46,7 +45,7 @@ pub fn in_force(root: &Root) -> Vec<InForce> {
     }
 }
 
-/// All that is in force, the newest first, each step compared with the host as it is now.
+/// Returns all applies in force, newest first, with each step compared with the current host.
 pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
     applied(root).map(|all| {
         let in_force = all.iter().filter(|one| !one.undone);
@@ -54,9 +53,9 @@ pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
     })
 }
 
-/// Gathers what services have, what was applied and what files say, and has all of it judged. Lines of the kernel's
-/// log from before `log_since` (seconds since 1970) are left out; without it those from before the newest apply.
-/// `given` is what the guard gave back of pools.
+/// Gathers the huge pages of services, the applied plans and the configuration files, and judges them. Kernel log
+/// lines before `log_since` (seconds since 1970) are ignored; by default those before the newest apply. `given`
+/// lists pool pages that the guard returned.
 pub fn verify(
     root: &Root,
     kernel: &Kernel,
@@ -94,7 +93,7 @@ pub fn verify(
     })
 }
 
-/// The programs that run here of which it is known what they want of a host.
+/// Returns the running programs with known requirements on the host.
 pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
     let known = programs();
     let running = read_running(root, |name, path| packages(&known, name, path));
@@ -168,7 +167,7 @@ fn stands(looked: &Looked) -> Stands {
     }
 }
 
-/// A place in a word; of files, which have many, nothing.
+/// Formats a place as one word; `None` for files, which have many.
 fn words(place: &Place) -> Option<String> {
     match place {
         Place::Value { value } => Some(value.clone()),

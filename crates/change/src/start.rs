@@ -1,5 +1,5 @@
-//! Starts programs on the pages they should have: the library that is loaded into them and the variables that they get,
-//! and the look at a program and all that it starts.
+//! Starts programs on the configured page sizes: the library to load, the variables to set, and the watch over a
+//! program's process tree.
 
 mod environment;
 mod library;
@@ -19,50 +19,49 @@ pub use environment::{SqliteCache, variables};
 pub use library::Library;
 pub use watch::{Watch, Watcher};
 
-/// A process, as it was when it held most.
+/// A process as observed when it held the most memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
     pub pid: Pid,
     pub name: String,
-    /// When it was looked at, since the program's start.
+    /// Time of the observation, since the program's start.
     #[serde(rename = "seen_at_seconds")]
     pub seconds: f64,
     #[serde(rename = "seen_resident_bytes")]
     pub resident: Bytes,
-    /// The most that was ever resident, as the kernel has it; at least `resident`.
+    /// Peak resident memory as the kernel reports it; at least `resident`.
     #[serde(rename = "peak_resident_bytes")]
     pub peak: Bytes,
-    /// Whether that was the look at its end, for which the library makes it wait.
+    /// True for the observation at exit, for which the library delays the process.
     pub at_exit: bool,
     pub roles: Vec<RoleState>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Found {
-    /// The processes, those that held most first.
+    /// The processes, largest first.
     pub processes: Vec<Seen>,
-    /// Processes that are not listed: they held less than all that are.
+    /// Number of processes not listed, each smaller than all listed ones.
     #[serde(rename = "processes_left_out")]
     pub left_out: usize,
-    /// Resident in all processes together when that was most, as their sizes add up.
+    /// Peak of the summed resident memory of all processes.
     #[serde(rename = "peak_resident_bytes")]
     pub peak: Bytes,
-    /// The roles of all processes that lived then, shared memory counted once.
+    /// Roles of all processes at that moment, shared memory counted once.
     pub roles: Vec<RoleState>,
 }
 
-/// Why the library cannot be loaded into the program, where the policy is for it.
+/// Returns the obstacle that prevents loading the library into the program, if the policy selects the program.
 pub fn stands_in_the_way(policy: &Policy, program: &Program) -> Option<Obstacle> {
     let name = program.path.file_name()?.to_string_lossy();
     let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
     obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)
 }
 
-/// The file of the library, where it is to be named to the program's loader; it is written if need be, unless this
-/// is a dry run.
+/// Returns the library file to name to the program's loader. Writes the file if needed, except in a dry run.
 ///
 /// # Errors
-/// Where there is no place for it that only this user, or root, can change.
+/// No folder is writable only by this user or root.
 pub fn library_for(
     obstacle: Option<&Obstacle>,
     library: &Library,
@@ -74,7 +73,7 @@ pub fn library_for(
     }
 }
 
-/// The file of a library that is loaded whatever the program is, as [`library_for`].
+/// Returns the file of a library that is loaded into any program, as [`library_for`].
 pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     match is_dry {
         true => library::where_it_would_be(library),
@@ -82,7 +81,7 @@ pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Sets the memory policy of this process, which the program that it becomes, or starts, keeps.
+/// Sets this process's memory policy, which programs that it executes or starts inherit.
 pub fn set_numa(policy: &Policy) -> Result<(), Failure> {
     let Some(numa) = &policy.numa else {
         return Ok(());

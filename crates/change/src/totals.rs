@@ -1,5 +1,5 @@
-//! What the processes come to together. Memory that several of them map, or that one maps several
-//! times (as a Java heap under ZGC does), is one memory: it counts once. Pure.
+//! Sums over processes. Memory that several processes map, or that one maps several times (as a Java heap under ZGC does), counts
+//! once. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,24 +17,23 @@ use crate::refusals::NoSplit;
 use crate::split::can_split_shared;
 use crate::work::{Context, Work};
 
-/// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
+/// Sums over processes, each page once. `asked` = `done` + all of `failed`, except in a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
-    /// What was moved, as read back: in every process that maps it.
+    /// Memory that was promoted or demoted in every process that maps it, as read back.
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
-    /// What was asked and not moved, or not mapped where it was asked for.
+    /// Requested memory that failed, or is not mapped in every requested place.
     pub failed: Vec<Part>,
-    /// What was not asked for, and why. Of memory that processes share with others, their
-    /// proportional share.
+    /// Memory that was not requested, by reason. Memory shared with other processes counts by its proportional share.
     pub left_out: Vec<Part>,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Memory that was promoted (in a dry run: would be) and that no demotion can split again, and why.
+    /// Memory that was promoted (or would be in a dry run) and cannot be demoted, by reason.
     pub one_way: Vec<Part>,
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
@@ -42,8 +41,8 @@ pub struct Totals {
     pub holes: BTreeMap<eligible::Reason, Holes>,
 }
 
-/// Returns the part of a planned promotion that no demotion can take back, of several reasons that of most bytes. Checks whether the
-/// host lets memory be split that several processes map, where there is some.
+/// Returns the part of a planned promotion that cannot be demoted, for the reason with most bytes. If some of it is shared, checks
+/// whether this host can split shared memory.
 pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part> {
     let asks = |block: &Block| {
         block.one_way(None).is_none() && block.one_way(Some(NoSplit::NoFile)).is_some()
@@ -66,7 +65,7 @@ struct Entry {
     one_way: Option<Reason>,
 }
 
-/// What `works` come to, `processes` being their outcomes in the same order.
+/// Returns the totals of `works`; `processes` are their outcomes in the same order.
 pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     let mut totals = Totals::default();
     let mut entries: Vec<Entry> = Vec::new();
@@ -106,7 +105,7 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
         eligible::Reason::Hugetlb.into(),
         pools,
     );
-    // What one process has on a huge page and another is to map there counts as asked.
+    // Memory that is huge in one process and to be mapped in another counts as requested.
     let mut there: HashSet<BlockKey> = seen.into_keys().collect();
     for plan in works.iter().map(|work| &work.plan) {
         totals.already += plan.already_own;
@@ -147,8 +146,8 @@ impl Totals {
         }
     }
 
-    /// Where the page map does not report which blocks are huge (Linux before 6.7), a process has sums
-    /// by role, and of each the part counts that no process before it maps.
+    /// Adds a process for which the page map does not report huge blocks (Linux before 6.7). It has only sums by role, of which the
+    /// part counts that no earlier process maps.
     fn add_unknown(
         &mut self,
         work: &Work,
@@ -196,7 +195,7 @@ impl Totals {
     }
 }
 
-/// The length of ranges of objects, what is in several of them once.
+/// Returns the total length of ranges of objects, overlaps counted once.
 fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
     ranges.sort_unstable_by_key(|(object, _)| *object);
     let each = ranges.chunk_by(|a, b| a.0 == b.0);

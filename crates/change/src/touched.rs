@@ -1,12 +1,12 @@
-//! How much of its memory a process touches: the accessed bits of its page tables are cleared, and counted a while
-//! later.
+//! Measures how much of its memory a process touches. Clears the accessed bits of its page tables, and counts them some
+//! time later.
 //!
-//! The kernel offers this of a whole process only (`clear_refs`, proc(5); `Referenced` of `smaps_rollup`): two walks of
-//! its page tables, about 20 ms a gigabyte on base pages, and the process cannot map memory meanwhile. Idle page tracking
-//! could take a part, but is in few kernels, and PAGEMAP_SCAN does not report accessed pages. So the walk is estimated
-//! first ([`walk_time`]), and not made where it would hold the process up for longer than is allowed ([`MOST_HELD`] unless
-//! somebody says otherwise). What it costs the process besides is a TLB flush and the bits being set again, which a machine
-//! without nested paging notices (kernel-notes.md). So it is for rare questions: which of several programs to move first.
+//! The kernel offers this only for a whole process (`clear_refs`, proc(5); `Referenced` of `smaps_rollup`). It takes two
+//! walks of the page tables, about 20 ms per gigabyte on base pages, and the process cannot map memory meanwhile. Idle page
+//! tracking could cover a part, but few kernels have it, and PAGEMAP_SCAN does not report accessed pages. So the time of
+//! the walk is estimated first ([`walk_time`]). The walk is skipped if it would exceed the allowed lock time ([`MOST_HELD`]
+//! by default). The process also pays a TLB flush and setting the bits again, which is measurable without nested paging
+//! (kernel-notes.md). So use it rarely, e.g. to decide which of several processes to promote first.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,28 +19,28 @@ use hugeleaf_sys::{Kernel, Pid, ScanDetail, write_value};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::predict::Seen as Touches;
 
-/// What `clear_refs` takes for all pages.
+/// Value for `clear_refs` that covers all pages.
 const ALL: &str = "1";
 
-/// No reading holds the lock on a process's address space longer than this, unless somebody allows it.
+/// Longest time that a read may hold the lock on a process's address space by default.
 pub const MOST_HELD: Duration = Duration::from_millis(5);
-/// A walk takes at most so long for a base page: 70 to 100 ns were measured (kernel-notes.md).
+/// Upper bound of a walk's time per base page: 70 to 100 ns were measured (kernel-notes.md).
 const A_PAGE: Duration = Duration::from_nanos(100);
 
 /// Settings for watching a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'a> {
     pub time: Duration,
-    /// For so long a look may keep a process from mapping memory.
+    /// Longest time that the walk may keep the process from mapping memory.
     pub held: Duration,
     pub stop: &'a AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touched {
-    /// Bytes a second, each page once.
+    /// Bytes touched per second, each page once.
     pub bytes_per_second: f64,
-    /// Time in the two walks: what it took of a processor at most.
+    /// Time of the two walks, an upper bound of the CPU time used.
     pub cost: Duration,
 }
 
@@ -50,10 +50,10 @@ pub struct Look {
     pub cost: Duration,
 }
 
-/// Watches what a process touches.
+/// Measures how many bytes a process touches.
 ///
 /// # Errors
-/// Why its bits could not be cleared or read; that it ended meanwhile.
+/// The process ended meanwhile, or its bits could not be cleared or read.
 pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Watch<'_>) -> Result<Touched, String> {
     watch(kernel, root, pid, time, "smaps_rollup").map(|seen| Touched {
         bytes_per_second: seen.rate(),
@@ -61,9 +61,9 @@ pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Watch<'_>) -> Resul
     })
 }
 
-/// Watches which base pages of some ranges a process touches for a time, and for as long as a walk over them takes. The
-/// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
-/// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done where a walk would take longer than is allowed.
+/// Measures which base pages of some ranges a process touches during a time plus the time of a walk over them. During the
+/// first of the two walks the process waits if it maps memory or faults, because the kernel holds its lock
+/// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done if a walk would exceed the limit.
 pub fn look(
     kernel: &Kernel,
     root: &Root,
@@ -78,7 +78,7 @@ pub fn look(
             .any(|r| r.intersect(entry.map.range).is_some())
     };
     let mut all = Touches {
-        // Both walks go from low to high addresses: a page's own time ends as much later as it began.
+        // Both walks go from low to high addresses, so each page's interval is shifted at both ends alike.
         time: seen.between + seen.cost / 2,
         resident: Bytes::ZERO,
         touched: Bytes::ZERO,
@@ -103,7 +103,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Bytes a second, each page once.
+    /// Returns bytes touched per second, each page once.
     fn rate(&self) -> f64 {
         let referenced: Bytes = self.entries.iter().map(|e| e.counts.referenced).sum();
         referenced.as_f64() / self.between.as_secs_f64()
@@ -140,7 +140,7 @@ fn watch(
     }
 }
 
-/// Returns true where a walk over all page tables of a process takes no longer than `held`.
+/// Checks that a walk over all page tables of a process takes no longer than `held`.
 ///
 /// # Errors
 /// The walk would take longer; those of [`walk_time`].
@@ -155,8 +155,8 @@ pub fn may_walk(kernel: &Kernel, root: &Root, pid: Pid, held: Duration) -> Resul
     ))
 }
 
-/// Returns the longest time of a walk over all page tables of a process, by its base pages. They are counted in parts that
-/// hold its lock for a short time each.
+/// Returns the longest time of a walk over all page tables of a process, by its number of base pages. They are counted in
+/// parts that each hold the process's lock for a short time.
 ///
 /// # Errors
 /// The process ended, or may not be read.
@@ -172,7 +172,7 @@ pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, Str
             continue;
         };
         if !map.huge_known {
-            // Before Linux 6.7: no more than all that it has resident.
+            // Before Linux 6.7: at most the resident size.
             let status = root.parse(format!("proc/{pid}/status"), parse_status);
             small = status
                 .known()
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use hugeleaf_sys::{Kernel, effective_uid, own_pid};
 
-    /// One that nobody stops.
+    /// A watch that is never stopped.
     fn whole(time: Duration, held: Duration) -> Watch<'static> {
         static STOP: AtomicBool = AtomicBool::new(false);
         Watch {
@@ -224,13 +224,13 @@ mod tests {
         let (kernel, root) = (Kernel::new(), Root::live());
         let mut memory = vec![1u8; 64 << 20];
         let stop = std::sync::atomic::AtomicBool::new(false);
-        // Other tests of this process hold more than a scan may hold up.
+        // Other tests of this process hold more memory than a scan may walk by default.
         let ask = |time| {
             let time = whole(time, Duration::MAX);
             let seen = watch(&kernel, &root, own_pid(), time, "smaps_rollup");
             seen.unwrap().rate()
         };
-        // Other tests touch memory of this process, too: now and then more than this one.
+        // Other tests of this process touch memory too, sometimes more than this one.
         let seen = (0..20).find(|_| {
             let idle = ask(Duration::from_millis(300));
             stop.store(false, std::sync::atomic::Ordering::Relaxed);
@@ -270,7 +270,7 @@ mod tests {
         let all = look(&[range]);
         assert!(all.resident + all.large >= Bytes(32 << 20), "{all:?}");
         assert!(all.touched <= all.resident && all.time >= Duration::from_millis(1));
-        // What was not touched is not counted: a mapping of its own, which nobody else uses.
+        // Untouched memory must not count. It is a mapping of its own that no other test uses.
         assert!(
             all.touched < Bytes((32 << 20) - 64 * page) || all.large > Bytes::ZERO,
             "{all:?}"
@@ -290,7 +290,7 @@ mod tests {
         let before = walk();
         let page = usize::try_from(kernel.base_page().bytes().get()).unwrap();
         memory.iter_mut().step_by(page).for_each(|byte| *byte = 1);
-        // On huge pages, where this host has them for it, there is nothing to walk; other tests free memory meanwhile.
+        // With huge pages on this host there is nothing to walk; other tests free memory meanwhile.
         assert!(walk() > Duration::ZERO && before > Duration::ZERO);
         let watch = whole(Duration::ZERO, Duration::from_nanos(1));
         let refused = look(&kernel, &root, own_pid(), &[], watch);

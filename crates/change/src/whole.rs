@@ -1,4 +1,4 @@
-//! What came of a promotion or a demotion of several processes.
+//! Outcome of a promotion or demotion of several processes.
 
 use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::eligible;
@@ -13,34 +13,34 @@ use crate::{pacer, readback};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// One entry a process that was asked for and lived when the work began, in that order.
+    /// One entry per requested process that was alive at the start, in the requested order.
     pub processes: Vec<ProcessOutcome>,
     pub totals: Totals,
-    /// Processes that were asked for and could not be worked on, and why.
+    /// Requested processes that could not be worked on, with the reason.
     pub skipped: Vec<Skipped>,
     pub interrupted: bool,
     pub stopped_by: Option<StoppedBy>,
-    /// Whether nothing was touched: `asked` is then what would be, `done` is 0.
+    /// True if nothing was changed: `asked` then holds the planned amount, and `done` is 0.
     pub dry_run: bool,
-    /// For a dry run of a promotion: how long it is estimated to take, from the speed of
+    /// Estimated duration of the promotion, for a dry run only. It is derived from
     /// [`crate::pacer::ASSUMED_BYTES_A_SECOND`] and the budget.
     pub estimated_seconds: Option<f64>,
     /// Time from the first read to the last.
     pub seconds: f64,
-    /// Of that, time in the calls that move memory.
+    /// The part of it spent in promotion and demotion calls.
     #[serde(flatten)]
     pub stalls: Stalls,
-    /// Memory that blocks held after they were split, where that was asked for ([`crate::DemoteOptions::notes_held`]).
+    /// Memory that blocks held after the split, if requested ([`crate::DemoteOptions::notes_held`]).
     #[serde(skip)]
     pub held: Footprint,
-    /// How long it held back for the host's sake, beyond the budget.
+    /// Time spent waiting for the host's memory pressure, beyond the budget's pauses.
     pub held_back_seconds: f64,
     #[serde(rename = "huge_page_bytes")]
     pub huge_page: PageSize,
 }
 
 impl Outcome {
-    /// All that was asked, over all processes, each page once.
+    /// Returns all requested memory over all processes, each page once.
     pub const fn asked(&self) -> Bytes {
         self.totals.asked
     }
@@ -49,8 +49,8 @@ impl Outcome {
         self.totals.done
     }
 
-    /// True if all was got that was asked for, of everybody who still lives, and if nothing was to be moved, unless
-    /// nobody could tell.
+    /// Returns true if all requested memory was promoted or demoted, no process ended, and no live process was
+    /// skipped. False without processes, or if the page map could not tell private memory.
     pub fn is_complete(&self) -> bool {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
@@ -64,8 +64,7 @@ impl Outcome {
     }
 }
 
-/// Reads back what became of the processes. `to_huge`: they were promoted, or, in a dry run, would
-/// have been.
+/// Reads back the result of the processes. With `to_huge` they were promoted, or would be in a dry run.
 pub(crate) fn finish(
     mut job: Job<'_>,
     mut works: Vec<Work>,

@@ -1,5 +1,5 @@
-//! What promotion and demotion have in common: the processes in hand, and how the work goes on
-//! with its budget, the pressure on memory and its stop flag.
+//! Shared parts of promotion and demotion: the open processes, and the checks of budget, memory pressure and stop
+//! flag before each call.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,9 @@ use crate::{pacer, privilege};
 pub(crate) enum State {
     Todo,
     Called,
-    /// One of several in a call that did not go through: which of them it was is not known.
+    /// Part of a call that failed for one of several blocks; the failing block is unknown.
     Unknown,
-    /// To be tried again; the reason stands if it stays so.
+    /// To be retried; the reason is final if the retries fail too.
     Again(Reason),
     Failed(Reason),
 }
@@ -36,15 +36,14 @@ pub(crate) struct Work {
     pub(crate) before: Process,
     pub(crate) plan: Plan,
     pub(crate) states: Vec<State>,
-    /// What became of each block, once it was read back; one a block, or none where the page map
-    /// cannot tell.
+    /// Result of each block after reading back, one per block; empty if the page map does not report huge pages.
     pub(crate) fates: Vec<Fate>,
     pub(crate) methods: Vec<Option<Method>>,
-    /// Why what several processes map could not be split; `None` too where it was not needed.
+    /// Why memory that several processes map could not be split; also `None` if no split was needed.
     pub(crate) no_split: Option<NoSplit>,
-    /// Zero-filled pages that splitting returned to the kernel, and that were brought back.
+    /// Zero pages that the split returned to the kernel and that were restored.
     pub(crate) brought_back: Bytes,
-    /// Why others were not; `None` too where there was none.
+    /// Why other zero pages were not restored; also `None` if there were none.
     pub(crate) no_zeros: Option<NoZeros>,
     pub(crate) lost: Option<Lost>,
     pub(crate) spent: Duration,
@@ -69,7 +68,7 @@ impl Work {
         }
     }
 
-    /// All blocks that are to be moved, neighbours joined.
+    /// Returns all blocks to promote or demote, with neighbours merged.
     fn memory(&self) -> Memory {
         let mut ranges = Vec::new();
         for block in &self.plan.blocks {
@@ -98,11 +97,10 @@ impl Work {
 
 pub(crate) type Opened = (Identity, Process);
 
-/// Opens and reads the processes: the pidfd first, so that what is read afterwards is known to
-/// belong to it.
+/// Opens and reads the processes. The pidfd is opened first, so that all later reads belong to this process.
 ///
 /// # Errors
-/// The first process's error, where none of them can be worked on.
+/// The error of the first process if none of them can be worked on.
 pub(crate) fn open_all(
     context: &Context<'_>,
     pids: &[Pid],
@@ -114,7 +112,7 @@ pub(crate) fn open_all(
     for pid in pids {
         match open_one(context, *pid, only, advice) {
             Ok(one) => open.push(one),
-            // These hold for every process: going on is of no use.
+            // These errors hold for every process.
             Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
             Err(error) => skipped.push(Skipped { pid: *pid, error }),
         }
@@ -141,7 +139,7 @@ fn open_one(
     };
     let fd = match kernel.pidfd_open(pid) {
         Ok(fd) => fd,
-        // Reading it gives the better error: it may be hidden, or have just ended.
+        // Reading the process gives a more precise error: it may be hidden, or have just ended.
         Err(e) if e.errno == Errno::SRCH => {
             let read = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Summary);
             return Err(read.err().map_or_else(gone, |e| privilege::unread(root, e)));
@@ -151,7 +149,7 @@ fn open_one(
     };
     let path = root.path(format!("proc/{pid}/pagemap"));
     let pagemap = File::open(&path);
-    // Reading it gives the better error where the page map could not be opened.
+    // Reading the process gives a more precise error if the page map could not be opened.
     let process = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Pages)
         .map_err(|e| privilege::unread(root, e))?;
     let pagemap = pagemap.map_err(|e| {
@@ -162,7 +160,7 @@ fn open_one(
             false => ChangeError::Sys(error),
         }
     })?;
-    // Ranges that are all of another process with this id: the one that they were of has ended.
+    // The ranges belong to another process with this id, which has ended.
     let mut named = only.unwrap_or(&[]).iter().filter(|m| m.who.pid == pid);
     let who = Who::from(&process);
     if named.clone().next().is_some() && named.all(|m| m.who != who) {
@@ -191,12 +189,12 @@ pub(crate) struct Context<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// How often the host's memory pressure is looked at.
+/// Interval between checks of the host's memory pressure.
 const PRESSURE_EVERY: Duration = Duration::from_millis(100);
-/// How long to wait for pressure to end before giving up.
+/// Maximum time to wait for pressure to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
-/// This process takes one of so many parts of the room in its cgroups: others in them may be about to need it.
+/// Divisor for this process's part of the free room in its cgroups. Other processes in them may need the rest soon.
 const OWN_PART: u64 = 16;
 
 fn own_room(root: &Root) -> Option<Bytes> {
@@ -209,7 +207,7 @@ pub(crate) struct Job<'a> {
     pub(crate) pace: Pace,
     floor: Bytes,
     last: Sample,
-    /// Room in the cgroups of this program before page cache in use has to go; `None` too where nothing limits them.
+    /// Free room in this program's cgroups before active page cache is reclaimed; also `None` without limits.
     own_room: Option<Bytes>,
     start: Duration,
     pub(crate) stalls: Stalls,
@@ -218,9 +216,9 @@ pub(crate) struct Job<'a> {
     pub(crate) done: Bytes,
     pub(crate) total: Bytes,
     pub(crate) stage: Stage,
-    /// Memory that no demotion can take back.
+    /// Promoted memory that cannot be demoted.
     pub(crate) one_way: Option<Part>,
-    /// Memory that blocks held when they were split, where that is asked for.
+    /// Memory that blocks held when they were split, if requested.
     pub(crate) held: Option<Footprint>,
 }
 
@@ -257,7 +255,7 @@ impl<'a> Job<'a> {
         self.context.kernel.now().saturating_sub(self.start)
     }
 
-    /// Returns the memory that this process may take for itself, as far as its cgroups are concerned.
+    /// Returns how much memory this process may allocate under its cgroup limits.
     pub(crate) fn most_to_touch(&self) -> Bytes {
         let room = self.own_room.map_or(u64::MAX, Bytes::get);
         Bytes(room / OWN_PART)
@@ -267,7 +265,7 @@ impl<'a> Job<'a> {
         self.report_planned(stage, pid, &[]);
     }
 
-    /// Says what is about to be moved, before the first call.
+    /// Reports the memory to be promoted or demoted, before the first call.
     pub(crate) fn begin(&mut self, works: &[Work]) {
         self.total = works.iter().map(|work| work.plan.asked()).sum();
         let planned: Vec<Memory> = works.iter().map(Work::memory).collect();
@@ -289,8 +287,8 @@ impl<'a> Job<'a> {
         (self.progress)(&progress);
     }
 
-    /// Whether another call may be made: nobody asked to stop, the host has memory to spare, and
-    /// the process is still the same. Asked before every call.
+    /// Returns true if another call may be made: no stop request, enough free memory, and the same process. Called
+    /// before every call.
     pub(crate) fn may_go_on(&mut self, work: &mut Work) -> bool {
         if self.stopped_by.is_none() && self.is_asked_to_stop() {
             self.stopped_by = Some(StoppedBy::Signal);
@@ -305,7 +303,7 @@ impl<'a> Job<'a> {
         self.context.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the process is still the one that was planned for; notes it where not.
+    /// Returns true if the process is still the planned one, and records the loss otherwise.
     pub(crate) fn is_same(&self, work: &mut Work) -> bool {
         if work.lost.is_none() {
             work.lost = work
@@ -316,7 +314,7 @@ impl<'a> Job<'a> {
         work.lost.is_none()
     }
 
-    /// Waits for the host to have memory to spare; false where it did not come to that.
+    /// Waits until the host has free memory; returns false if it stayed short.
     fn pressure_allows(&mut self, work: &Work) -> bool {
         let kernel = self.context.kernel;
         if kernel.now().saturating_sub(self.last.at) < PRESSURE_EVERY {
@@ -330,8 +328,8 @@ impl<'a> Job<'a> {
             self.own_room = own_room(self.context.root);
             match pressure {
                 Pressure::None => return true,
-                // The call's own length has the pause grow with it; this is for the others, who
-                // wait for the same lock.
+                // The pause already grows with the call's own length. This one relieves other tasks that wait for
+                // the same lock.
                 Pressure::Compacting => {
                     if self.pace.budget != Percent::ALL {
                         self.hold_back(work, HOLD_BACK);
@@ -362,8 +360,8 @@ impl<'a> Job<'a> {
         self.held_back += self.context.kernel.now().saturating_sub(before);
     }
 
-    /// Makes one call that changes a process, and pauses for as long as the budget asks. No other
-    /// place of this crate does.
+    /// Makes one call that changes a process, then pauses as the budget requires. No other place of this crate makes
+    /// such calls.
     pub(crate) fn call<T>(
         &mut self,
         work: &mut Work,
@@ -372,7 +370,7 @@ impl<'a> Job<'a> {
         let kernel = self.context.kernel;
         let before = kernel.now();
         let answer = {
-            // Whoever waits for a lock of this call should not wait for a turn on a processor as well.
+            // A task that waits for a lock of this call should not also wait for the scheduler.
             let _first = (self.pace.longest_stall).and_then(|_| kernel.run_first().ok());
             act(kernel, &work.identity.fd)
         };
@@ -403,7 +401,7 @@ pub(crate) fn rules<'a>(
     }
 }
 
-/// The size of a huge page on this host, where a kernel that has what is needed tells it.
+/// Returns the host's huge page size, if the kernel has all required calls.
 pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, ChangeError> {
     if !kernel.knows_process_madvise() {
         return Err(ChangeError::NoProcessMadvise);

@@ -1,12 +1,11 @@
-//! What a split takes from a process besides its huge pages, and how it gets it back at once.
+//! Restores memory that a split takes from a process besides its huge pages.
 //!
-//! Base pages that hold only zeros: the kernel gives those back and maps the zero page in their stead
-//! (Linux 6.12). The process would be smaller than it was found, and its blocks would not be wholly
-//! resident any more. They are brought back by a write fault on each that writes nothing.
+//! Base pages that contain only zeros: the kernel frees them and maps the zero page instead (Linux 6.12). The process
+//! would become smaller, and its blocks would no longer be fully resident. A write fault on each page, which writes
+//! nothing, restores them.
 //!
-//! Shared memory that one process maps: the kernel unmaps the whole huge page, and the process maps
-//! base pages as it touches them. A promotion would take it for absent. It is mapped again by reading
-//! a byte of each page.
+//! Shared memory that one process maps: the kernel unmaps the whole huge page, and the process maps base pages on touch.
+//! A promotion would treat the block as absent. Reading a byte of each page maps it again.
 
 use hugeleaf_host::system::available;
 use hugeleaf_sys::{PageRun, PageState, ScanDetail};
@@ -18,8 +17,8 @@ use crate::pressure;
 use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
 
-/// Brings back what the split of these blocks (indices, ascending) took away. What several processes
-/// have copy-on-write is left: each of them would get a page of its own where one served all.
+/// Restores the zero pages and mappings that the split of these blocks (indices, ascending) removed. Copy-on-write memory
+/// of several processes is skipped, because each process would get a page of its own.
 pub(crate) fn bring_back(job: &mut Job<'_>, work: &mut Work, split: &[usize]) {
     for i in split {
         let block = work.plan.blocks[*i];
@@ -52,7 +51,8 @@ fn fill_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), No
     answer.map_err(|error| NoZeros::of(&error))
 }
 
-/// Only where nothing is mapped: what another view of the same memory kept stays as it is.
+/// Maps a block again only if none of it is mapped, so that pages kept by another mapping of the same memory stay as they
+/// are.
 fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
     let (kernel, pagemap) = (job.context.kernel, &work.identity.pagemap);
     match kernel.page_map(pagemap, range, ScanDetail::Sizes) {
@@ -63,8 +63,8 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
-/// Returns how much of the blocks of private memory is the zero page: returned, and not brought back. Notes in `held` the
-/// memory that each block of `split` (one entry a block) holds.
+/// Returns how many bytes of private blocks are zero pages that were not restored. Records in `held` the memory that each
+/// block of `split` (one entry per block) holds.
 pub(crate) fn given_back(
     context: &Context<'_>,
     work: &Work,
@@ -89,7 +89,7 @@ pub(crate) fn given_back(
     given_back
 }
 
-/// Returns how much of a range is in memory; all of it where that is unknown.
+/// Returns how much of a range is resident; all of it if that is unknown.
 fn mapped(context: &Context<'_>, work: &Work, range: Range) -> Bytes {
     let pagemap = &work.identity.pagemap;
     let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
@@ -99,7 +99,7 @@ fn mapped(context: &Context<'_>, work: &Work, range: Range) -> Bytes {
     })
 }
 
-/// The ranges of base pages that are the zero page; none where nothing tells.
+/// Returns the ranges of zero pages; empty if the page map does not report them.
 fn zero_runs(context: &Context<'_>, work: &Work, range: Range) -> Vec<Range> {
     let pagemap = &work.identity.pagemap;
     let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
@@ -117,7 +117,7 @@ fn bytes(ranges: &[Range]) -> Bytes {
     ranges.iter().map(|r| r.len()).sum()
 }
 
-/// Whether bringing memory back would take what the host needs itself.
+/// Returns true if restoring memory would take what the host itself needs.
 fn is_short(context: &Context<'_>) -> bool {
     let available = available(context.root).get();
     let floor = (context.host.pmd_page.get()).map(|huge| pressure::floor_of(context.host, huge));

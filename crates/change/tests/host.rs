@@ -1,5 +1,5 @@
-//! Applying steps and undoing them: on plain files, by an ordinary user, with every call failing in
-//! turn and a kill at every one; and on the knobs, pools and mounts of the running host as root.
+//! Tests apply and undo: on plain files by an ordinary user, with every call failing in turn and a
+//! kill at each; and on the knobs, pools and mounts of the running host as root.
 
 mod faults;
 mod faulty;
@@ -22,7 +22,7 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::plan::Step;
 
-/// The plan's text that these tests apply; what it says is of no concern here.
+/// The plan's text that these tests apply; its content does not matter here.
 const PLAN: &str = "schema = 1\n";
 
 fn options() -> ApplyOptions {
@@ -33,11 +33,11 @@ fn options() -> ApplyOptions {
     }
 }
 
-/// Held for reading while a lock of hugeleaf's may be held, for writing while a child is forked:
-/// until it runs its program a child has all that its parent has open, and holds the lock too.
+/// Read-locked while a hugeleaf lock may be held, write-locked during a fork. Until it executes its
+/// program, a child has its parent's open files, and so holds the lock too.
 static FORKS: RwLock<()> = RwLock::new(());
 
-/// Starts a program while no lock of hugeleaf's is held.
+/// Starts a program while no hugeleaf lock is held.
 pub fn spawn(command: &mut Command) -> Child {
     let forks = FORKS.write();
     let _forks = forks.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -60,7 +60,7 @@ fn apply_to(
     apply_as(root, kernel, (steps, options), &[], None)
 }
 
-/// The same for a plan of these services that was compared with these applies.
+/// Applies a plan for these services that was compared with these applies.
 fn apply_as(
     root: &Path,
     kernel: &Kernel,
@@ -110,12 +110,12 @@ fn undo_in(
     undo(&mut context, which, &options)
 }
 
-/// Undoes the newest apply below `root`, as plainly as can be asked for.
+/// Undoes the newest apply below `root`, with default options.
 fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostError> {
     undo_in(root, kernel, Which::Newest, UndoOptions::default())
 }
 
-/// The state of a step.
+/// Returns the state of a step.
 #[track_caller]
 fn state(steps: &[StepOutcome], id: &str) -> State {
     let step = steps.iter().find(|step| step.id == id);

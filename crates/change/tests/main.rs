@@ -1,6 +1,7 @@
-//! The crate on real processes and on the running host, and on a kernel and a host that fail on order.
+//! Tests of the crate on real processes and the running host, and on a kernel and a host that fail on
+//! demand.
 
-// A panic is how a test fails, in its helpers too.
+// A panic is a test failure, also in helpers.
 #![allow(clippy::unwrap_used)]
 
 mod host;

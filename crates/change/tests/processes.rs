@@ -1,6 +1,6 @@
-//! Promotion and demotion of real processes by the real kernel, and by one that fails on order.
+//! Promotion and demotion of real processes by the real kernel, and by one that fails on demand.
 //!
-//! Acting on another process takes CAP_SYS_NICE: without it these tests report "not run".
+//! Acting on another process takes CAP_SYS_NICE. Without it these tests report "not run".
 
 mod eligible;
 mod ends;
@@ -35,12 +35,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// The host, where these tests can run at all; says by name where not.
+    /// Returns the host if these tests can run at all; otherwise reports the test's name.
     fn new(test: &str) -> Option<Bench> {
         Bench::holding(test, host::advised)
     }
 
-    /// The same with no other test beside it: sums of shared pages change where programs that map the same
+    /// Runs without a concurrent test, because sums of shared pages change when programs that map the same
     /// files start and end.
     fn alone(test: &str) -> Option<Bench> {
         Bench::holding(test, || {
@@ -79,12 +79,12 @@ impl Bench {
         })
     }
 
-    /// That many huge pages in bytes.
+    /// Returns the size of `n` huge pages in bytes.
     fn pages(&self, n: u64) -> Bytes {
         hugeleaf_units::Pages(n).of(self.huge)
     }
 
-    /// A process with that many huge pages' worth of private memory on base pages.
+    /// Starts a process with private memory of `n` huge pages on base pages.
     fn private_victim(&self, n: u64) -> (Victim, hugeleaf_units::Range) {
         let mut victim = Victim::start();
         let range = victim.map("a", "private", self.pages(n), self.huge);
@@ -92,7 +92,7 @@ impl Bench {
         (victim, range)
     }
 
-    /// A range of a process.
+    /// Returns a range of a process.
     fn memory(&self, pid: Pid, range: Range) -> Memory {
         Memory {
             who: Who::of(&self.root, pid).unwrap(),
@@ -140,7 +140,7 @@ impl Bench {
     }
 }
 
-/// What was asked is either done or failed with a reason, in every outcome.
+/// In every outcome, requested memory is either done or failed with a reason.
 #[track_caller]
 fn check_sums(outcome: &Outcome) {
     for p in &outcome.processes {
@@ -161,7 +161,7 @@ fn check_sums(outcome: &Outcome) {
     assert_eq!(totals.asked, of_roles, "{totals:#?}");
 }
 
-/// Full speed.
+/// Options for full speed.
 fn fast() -> PromoteOptions {
     PromoteOptions {
         pace: Percent::ALL.into(),
@@ -169,7 +169,7 @@ fn fast() -> PromoteOptions {
     }
 }
 
-/// Full speed.
+/// Options for full speed.
 fn fast_demote() -> DemoteOptions {
     DemoteOptions {
         pace: Percent::ALL.into(),
@@ -178,7 +178,7 @@ fn fast_demote() -> DemoteOptions {
     }
 }
 
-/// The bytes of a reason in a table.
+/// Returns the bytes of a reason in a table.
 fn bytes_of(parts: &[Part], reason: impl Into<Reason>) -> Bytes {
     let reason = reason.into();
     let those = parts.iter().filter(|p| p.reason == reason);

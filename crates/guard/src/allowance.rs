@@ -1,22 +1,22 @@
-//! Processor time as a share of the time that passes. Pure.
+//! Processor time as a share of elapsed time. Pure.
 
 use std::time::Duration;
 
-/// Processor time that may still be used: earned as time passes, spent by work. It is processor time: work that waits
-/// for a processor takes none from others. One piece of work can spend more than there is; what comes after it waits.
+/// Processor time that may still be used: earned as time passes, and spent by work. It counts processor time only,
+/// because waiting for a processor costs others nothing. One piece of work may overspend; later work then waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
-    /// Part of a processor.
+    /// Share of one processor.
     share: f64,
-    /// Bounds of `left`, in seconds.
+    /// Upper bound of `left`, in seconds; `debt` is the lower bound.
     most: f64,
     debt: f64,
     left: f64,
 }
 
 impl Allowance {
-    /// `most` is saved up, and there at the beginning: idle time is not made good in one go. `debt` is owed at most:
-    /// one long piece of work does not hold up others for minutes.
+    /// `most` is the maximum saved, and the initial value, so that idle time does not cause a burst. `debt` is the
+    /// maximum owed, so that one long piece of work does not block others for minutes.
     pub fn new(share: f64, most: Duration, debt: Duration) -> Allowance {
         Allowance {
             share,
@@ -38,7 +38,7 @@ impl Allowance {
         self.left > 0.0
     }
 
-    /// Returns the time until what is owed is earned.
+    /// Returns the time until the debt is earned.
     pub fn wait(&self) -> Duration {
         Duration::from_secs_f64((-self.left / self.share).max(0.0))
     }
@@ -64,7 +64,7 @@ mod tests {
             }
             let earned = (step * 1000).mul_f64(share);
             prop_assert!(spent <= earned + most + each);
-            // Time earned in one go is bounded.
+            // The time earned in one step is bounded.
             let lost = (step.mul_f64(share)).saturating_sub(most) * 1000;
             prop_assert!(spent + each >= earned.saturating_sub(lost));
         }
@@ -80,7 +80,7 @@ mod tests {
         assert!(!allowance.is_left());
         allowance.earn(Duration::from_secs(3));
         assert!(allowance.is_left() && allowance.wait().is_zero());
-        // A night of sleep is not made good.
+        // A long idle time does not accumulate.
         allowance.earn(Duration::from_secs(36_000));
         allowance.spend(ms(20));
         assert!(!allowance.is_left());

@@ -1,10 +1,10 @@
-//! That there is one of something on a host: one guard, one balancer.
+//! Holds a host-wide lock so that only one instance runs: one guard, one balancer.
 
 use std::path::Path;
 
 use hugeleaf_sys::{Errno, HostLock, lock_host};
 
-/// Why this process is not the only one: another one has the lock, or it cannot be had.
+/// Another process has the lock, or the lock cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct NoLock {
@@ -12,7 +12,7 @@ pub struct NoLock {
     pub is_held: bool,
 }
 
-/// Takes the lock of a host's one `whom`, and writes this process's id into it.
+/// Takes the host-wide lock of `whom`, and writes this process's id into it.
 pub(crate) fn alone(path: &Path, whom: &str) -> Result<HostLock, NoLock> {
     lock_host(path, false)
         .inspect(|lock| {

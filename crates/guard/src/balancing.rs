@@ -1,4 +1,4 @@
-//! The guard's targets: started, stopped and started anew as its rules change; one balancer a host.
+//! Starts, stops and restarts the guard's targets as its rules change; one balancer per host.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use crate::balance::{BalanceStatus, Run, Target, run};
 use crate::config::Share;
 use crate::fault::{FAULT, caught};
 
-/// The lock is tried again so often.
+/// Interval between attempts to take the lock.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Takes the lock of a host's one balancer, in the folder `run`: two would undo each other's moves, and together give
-/// more than there is.
+/// Takes the host-wide balancer lock in the folder `run`. Two balancers would revert each other's moves, and together
+/// exceed the available memory.
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
     alone(&run.join("balance.lock"), "balancer")
 }
@@ -50,10 +50,10 @@ pub(crate) struct With<'a> {
 }
 
 impl Balancing {
-    /// Runs these targets, from now on. What ran before ends first, so for a moment there may be none.
+    /// Runs these targets from now on. Targets that ran before end first, so none may run for a moment.
     ///
     /// # Errors
-    /// Why there is no balancer; it is tried again in a minute.
+    /// There is no balancer; the next attempt follows after a minute.
     pub fn keep<'s, 'a: 's>(
         &mut self,
         scope: &'s Scope<'s, '_>,
@@ -67,7 +67,7 @@ impl Balancing {
             if !is_same {
                 going.stop.store(true, Ordering::Relaxed);
             }
-            // One that is still wanted ends by a fault alone.
+            // Targets that are still wanted end only by a fault.
             if !going.has_ended.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -120,7 +120,7 @@ impl Balancing {
         }
         let waits = self.tried.is_some_and(|at| at.elapsed() < AGAIN);
         if waits {
-            // What was said stands.
+            // The earlier message remains valid.
             return Err(NoLock {
                 what: String::new(),
                 is_held: true,

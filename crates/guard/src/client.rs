@@ -1,4 +1,4 @@
-//! Asks a guard that runs, over its socket.
+//! Sends requests to a running guard, over its socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use hugeleaf_units::Failure;
 use crate::status::Status;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No answer is longer.
+/// Maximum length of an answer, in bytes.
 const LONGEST: usize = 64 << 20;
 const START: &str = "systemctl start hugeleaf-guard, or: hugeleaf guard";
 
-/// The body of the answer to `METHOD PATH`.
+/// Returns the body of the answer to `METHOD PATH`.
 pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
     let question = Question::new(PATIENCE);
     let nobody = |why: Unanswered| {

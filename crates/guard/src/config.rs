@@ -1,7 +1,7 @@
-//! `guard.toml`: what the guard may do, and how often it looks.
+//! `guard.toml`: permissions and scan intervals of the guard.
 //!
-//! The file and its drop-ins are read into [`Config`]; an error names file, line and column. Nothing here acts:
-//! which rule a program falls under is [`crate::rule`]'s, what follows from it [`crate::policy`]'s.
+//! Parses the file and its drop-ins into [`Config`]; errors name file, line and column. This module does not
+//! act: [`crate::rule`] selects the rule of a process tree, and [`crate::policy`] decides.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,36 +22,36 @@ pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
 use crate::limits::{any_time, checked, time};
 use crate::rule::{Matcher, Rule};
 
-/// The schema of the file that this version reads.
+/// Schema of the file that this version reads.
 pub const SCHEMA: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// How often to look, while there is something to look for; less often where nothing changes, and where
-    /// looking would take more than `cpu`. At least a second.
+    /// Minimum time between scans, at least a second. Longer while nothing changes, and if scans would exceed
+    /// `cpu`.
     pub every: Duration,
-    /// The part of one processor that looking may take, over a minute. Moving memory has a budget of its own.
+    /// Share of one processor for scans, over a minute. Promotion has a budget of its own.
     pub cpu: Share,
     pub at_once: u32,
-    /// Where some task on the host stalls for memory for this part of the time (PSI, `some`), nothing is moved.
+    /// Share of time in memory stalls of some task (PSI, `some`) above which promotion pauses.
     pub pause_memory: Share,
-    /// Where tasks wait for a processor for this part of the time, a move waits for a quieter minute and then
-    /// goes on with a quarter of its budget.
+    /// Share of time in which tasks wait for a processor above which promotion waits for a quieter minute. It
+    /// then continues with a quarter of its budget.
     pub pause_cpu: Share,
-    /// Where the page and the metrics are served; `None` for nowhere.
+    /// Address of the page and the metrics; `None` for no server.
     pub listen: Option<SocketAddr>,
-    /// The group whose members may use the guard's socket; root alone where it is `None`.
+    /// Group whose members may use the guard's socket; `None` for root only.
     pub group: Option<String>,
-    /// Where node_exporter's textfile collector looks, if metrics are to go there.
+    /// File for node_exporter's textfile collector, if any.
     pub textfile: Option<PathBuf>,
-    /// How long a log may get before it becomes the old one; there are two of them at most.
+    /// Maximum length of a log before rotation; at most two files are kept.
     pub log_bytes: Bytes,
-    /// So many units have metrics of their own; all others are added up.
+    /// Maximum number of units exported individually; smaller ones are summed as `other`.
     pub series: usize,
-    /// First match counts; the last one matches everything.
+    /// The rules; the first match counts, and the last one matches everything.
     pub rules: Vec<Rule>,
     pub targets: Vec<Target>,
-    /// Whether nothing is to be changed, whatever rules and plans say: no file says this, a flag does.
+    /// True to change nothing, whatever rules and plans permit. Set by a flag, never by a file.
     pub is_dry: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct ConfigError {
     pub what: String,
 }
 
-/// One file as it is written; what it does not say is `None`.
+/// One file as written; missing settings are `None`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -152,7 +152,7 @@ impl Written {
     fn resolve(self, label: String, default: &Written) -> Rule {
         let matcher = self.matcher();
         let limits = Limits::default();
-        // Who names a program knows it: it need neither be old nor busy.
+        // A named program is known to the user, so it need be neither old nor busy.
         let (age, cpu) = match matcher.names_a_program() {
             true => (Duration::ZERO, Share(0.0)),
             false => (
@@ -184,7 +184,7 @@ impl Written {
             },
             overrides: self.overrides.or(default.overrides).unwrap_or(false),
             prove: match (self.prove.or(default.prove), &metric) {
-                // A metric is there to be used.
+                // A metric without settings enables tests.
                 (None, Some(_)) => Some(Prove::default()),
                 (prove, _) => prove,
             },
@@ -195,7 +195,7 @@ impl Written {
 }
 
 impl Default for Config {
-    /// What is in force without a file: everything is watched, nothing is changed.
+    /// Settings without a file: everything is watched, nothing is changed.
     fn default() -> Config {
         Config {
             every: Duration::from_secs(5),
@@ -215,15 +215,14 @@ impl Default for Config {
     }
 }
 
-/// Loopback: nothing is served to the network.
+/// Loopback, so that nothing is served to the network.
 fn default_listen() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9646))
 }
 
 impl Config {
-    /// Reads the texts of the main file and its drop-ins, each with its path. What a later one says of the guard
-    /// itself and of the defaults replaces what an earlier one does; its rules come before those of an earlier
-    /// one, so that a drop-in can say more of what the main file already matches.
+    /// Parses the main file and its drop-ins, each with its path. A later file replaces earlier settings of the
+    /// guard and earlier defaults. Its rules precede those of earlier files, so that a drop-in can refine them.
     pub fn parse(texts: &[(PathBuf, String)]) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         let mut default = Written::default();
@@ -315,7 +314,7 @@ fn check(written: &Written) -> Result<(), String> {
     Ok(())
 }
 
-/// What a rule is called where a decision names it: its place, and what it matches.
+/// Returns a rule's label for decisions: its position and its patterns.
 fn label(path: &Path, n: usize, written: &Written) -> String {
     let file = path
         .file_name()
@@ -340,7 +339,7 @@ fn schema<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     }
 }
 
-/// A number from 1 on.
+/// Parses a number, at least 1.
 fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let number = i64::deserialize(from)?;
     match u32::try_from(number)
@@ -380,7 +379,7 @@ fn some_log_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D
     })
 }
 
-/// An address on loopback: what is served there is for this host alone.
+/// Parses a loopback address, because the data is for this host only.
 fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<SocketAddr>>, D::Error> {
     checked(from, |text| {
         if text == "off" {
@@ -425,7 +424,7 @@ fn some_metric<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::
     })
 }
 
-/// One part of the day or a list of them.
+/// Parses one part of the day or a list of them.
 fn some_hours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Hours>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

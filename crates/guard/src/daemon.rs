@@ -1,4 +1,4 @@
-//! The loop: looks, decides, has the work done by threads, learns what came of it, and tells who asks.
+//! The loop: scans, decides, runs the work in threads, learns from the results, and answers requests.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -37,27 +37,27 @@ use crate::state::{JobKind, Proof, Remembered, State};
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::work::{Tools, work};
 
-/// The state is written so often at most, but for what a decision changes.
+/// Minimum time between writes of the state, except after a decision.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// A listener that could not be had is tried again so often.
+/// Interval between attempts to open a listener that failed.
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
 const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// What must not be there twice on a host: `/run/hugeleaf`, with the lock and the socket.
+    /// Folder of the lock and the socket, unique on a host: `/run/hugeleaf`.
     pub run: PathBuf,
-    /// The state: `/var/lib/hugeleaf`.
+    /// Folder of the state: `/var/lib/hugeleaf`.
     pub state: PathBuf,
-    /// The log: `/var/log/hugeleaf`.
+    /// Folder of the log: `/var/log/hugeleaf`.
     pub log: PathBuf,
 }
 
 impl Default for Places {
-    /// Where systemd says (systemd.exec(5), `RuntimeDirectory=` and its like), or the usual folders.
+    /// Returns systemd's folders (systemd.exec(5), `RuntimeDirectory=` and similar), or the defaults.
     fn default() -> Places {
         let place = |variable: &str, usual: &str| {
-            // systemd separates several by colons; a unit of ours has one.
+            // systemd separates several folders by colons; our unit has one.
             let said = std::env::var(variable)
                 .ok()
                 .filter(|said| said.starts_with('/'));
@@ -92,29 +92,29 @@ pub enum GuardError {
 pub enum Order {
     /// Read the rules again (SIGHUP).
     Reload,
-    /// Move nothing until asked to go on.
+    /// Suspend all changes until resumed.
     Pause,
     Resume,
-    /// End (SIGTERM): what was begun is put in order first.
+    /// Stop (SIGTERM), after running work was brought to a safe state.
     Stop,
 }
 
-/// How the status becomes a page: the guard draws nothing itself.
+/// Renders the status, which the guard itself does not do.
 pub trait Views: Send + Sync {
-    /// The answer to a path that is none of the guard's own; `None` where there is no such page.
+    /// Returns the answer to a path that is not the guard's own; `None` if there is no such page.
     fn page(&self, path: &str, status: &Status) -> Option<(&'static str, Vec<u8>)>;
 
-    /// All metrics in the text format that node_exporter reads.
+    /// Returns all metrics in the text format that node_exporter reads.
     fn metrics(&self, status: &Status) -> String;
 }
 
 enum Event {
     Order(Order),
-    /// A promotion is about to move memory. Its thread goes on once the sender is dropped.
+    /// A promotion is about to begin. Its thread continues once the sender is dropped.
     Intends(Box<Intention>, Sender<()>),
     Done(Box<Decision>, Came, Spent),
     Said(Said),
-    /// A check of pools is over: what it found, and the processor time that it took.
+    /// A check of pools is complete: its findings, and the processor time used.
     Checked(Result<Vec<PoolFinding>, String>, Duration),
 }
 
@@ -124,7 +124,7 @@ struct Intention {
     one_way: Option<Part>,
 }
 
-/// The time that a decision took, and how long it held up processes.
+/// The duration of a job, and the stalls that it caused.
 struct Spent {
     time: Duration,
     stalls: Stalls,
@@ -215,7 +215,7 @@ impl<'a> Guard<'a> {
         if let Some(problem) = problem {
             problems.insert("state", problem);
         }
-        // Without a place for it the log is in memory alone, and that is said.
+        // Without a folder the log is kept in memory only, and a problem is reported.
         let log = match make(&places.log) {
             Ok(()) => Some(places.log.join("guard.jsonl")),
             Err(error) => {
@@ -261,14 +261,14 @@ impl<'a> Guard<'a> {
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", self.rules_in_words());
         std::thread::scope(|scope| {
-            // After a fault the process ends as well, and whoever started it starts it again.
+            // After a fault the process exits, and its service manager restarts it.
             let outcome = caught(|| self.work(scope, views)).unwrap_or_else(|| Err(fault().into()));
             self.balancing.stop();
             let finished = caught(|| self.finish());
             for serving in self.serving.values() {
                 serving.stop.store(true, Ordering::Relaxed);
             }
-            // A job that waits for an answer of the loop has none to wait for.
+            // Drops the channel, so that no job waits for an answer of the loop.
             self.events = channel();
             outcome.and(finished.ok_or_else(|| fault().into()))
         })?;
@@ -276,7 +276,7 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Until it is told to end.
+    /// Runs until a stop order.
     fn work<'s, 'v: 's>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -285,7 +285,7 @@ impl<'a> Guard<'a> {
     where
         'a: 's,
     {
-        // Until the first scan is over, answers say so.
+        // Answers say that the first scan is not complete yet.
         self.publish(views);
         loop {
             self.keep_serving(scope, views);
@@ -296,7 +296,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Serves what the rules ask for; what cannot be had is said, and tried again in a minute.
+    /// Serves the listeners of the rules. A failed listener is reported and retried after a minute.
     fn keep_serving<'s, 'v: 's>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -356,7 +356,7 @@ impl<'a> Guard<'a> {
             (&self.config.targets, self.config.pause_memory),
             &self.places.run,
             move |said| {
-                // A guard that has ended takes none.
+                // The loop may have ended already.
                 let _ = events.send(Event::Said(said));
             },
         );
@@ -425,7 +425,7 @@ impl<'a> Guard<'a> {
         pools::see(&mut self.state.pools, &pools, at);
         let short = pressure(&self.config, &self.state, &self.observation.host, at);
         let short = short.map(|why| why.to_string());
-        // What is done goes by the plans as they are now: an undo may have come since.
+        // Read the plans now, because an undo may have changed them since.
         let may_act = short.is_some() && !self.pools.may.is_empty();
         let at_once = may_act || !self.state.pools.given.is_empty();
         self.pools.read_plans(at_once, at);
@@ -465,7 +465,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Takes over what a check found: what is new and what is gone goes into the log.
+    /// Records the findings of a check, and logs new and resolved ones.
     fn found(&mut self, found: Vec<PoolFinding>) {
         self.problem("pools", None);
         self.checked = Some(now_text());
@@ -484,7 +484,7 @@ impl<'a> Guard<'a> {
         self.checked.clone().filter(|_| !wait.is_zero())
     }
 
-    /// Sets a pool. It is in the state and in the log before it is done.
+    /// Sets a pool, after recording this in the state and the log.
     fn resize(&mut self, resize: &Resize, at: Duration) {
         let which = pools::name(resize.page, resize.node);
         let (begun, done) = match resize.gives() {
@@ -519,7 +519,7 @@ impl<'a> Guard<'a> {
         'a: 's,
     {
         let until = Instant::now() + self.wait;
-        // A watchdog wants to hear something twice in its time.
+        // Notify the watchdog more than twice per period.
         let slice = watchdog()
             .map_or(self.wait, |time| time / 3)
             .max(Duration::from_millis(100));
@@ -551,7 +551,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Notes what is about to be moved: in the state, and what cannot go back in the log and in the status.
+    /// Records memory about to be promoted in the state. Memory that cannot be demoted is also reported in the log
+    /// and the status.
     fn intends(&mut self, intention: Intention, views: &dyn Views) {
         let decision = &intention.decision;
         if let Some(part) = intention.one_way {
@@ -565,7 +566,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Has something done by a thread of its own. It is in the log before it begins.
+    /// Runs a decision in a thread of its own, after logging it.
     fn begin<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>, decision: Decision)
     where
         'a: 's,
@@ -591,7 +592,7 @@ impl<'a> Guard<'a> {
                     one_way: seen.one_way,
                 });
                 let _ = events.send(Event::Intends(intention, written));
-                // Ends when the sender is dropped: by then it is in the state's file.
+                // Ends when the sender is dropped, after the state was written to its file.
                 let _ = wait.recv();
             };
             let tools = Tools {
@@ -711,7 +712,7 @@ impl<'a> Guard<'a> {
                         self.problem("rules", None);
                         self.say("reloaded", self.rules_in_words());
                     }
-                    // The old ones stay in force.
+                    // The old rules stay in force.
                     Err(error) => {
                         self.problem(
                             "rules",
@@ -743,7 +744,7 @@ impl<'a> Guard<'a> {
         self.save(true);
     }
 
-    /// Ends what goes on: what is being moved stops where it is, what is being tested is put back as it was.
+    /// Ends running work: a promotion stops at once, and a test restores its memory.
     fn finish(&mut self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
         for going in self.jobs.values() {
@@ -753,7 +754,7 @@ impl<'a> Guard<'a> {
             match self.events.1.recv_timeout(Duration::from_secs(1)) {
                 Ok(Event::Done(decision, came, spent)) => {
                     let Ok(now) = self.observer.now() else { break };
-                    // What would follow from it waits for the next start.
+                    // Follow-up work waits for the next start.
                     if let Some(next) = self.learn(&decision, &came, &spent, now)
                         && let Some(track) = self.state.tracks.get_mut(&next.id)
                     {
@@ -822,7 +823,7 @@ impl<'a> Guard<'a> {
         });
     }
 
-    /// Notes what does not work, once; `None` where it works again.
+    /// Records a problem once; `None` marks it as resolved.
     fn problem(&mut self, what: &'static str, problem: Option<String>) {
         match problem {
             None => {
@@ -870,7 +871,7 @@ impl<'a> Guard<'a> {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             started: wall_text(self.started.as_second()),
-            // To the millisecond: two guards within one second are two.
+            // With milliseconds, so that two guards within one second differ.
             started_seconds: self.started.as_millisecond() as f64 / 1e3,
             at: now_text(),
             files: self
@@ -914,7 +915,7 @@ impl<'a> Guard<'a> {
     }
 
     fn notify(&self, state: &[sd_notify::NotifyState<'_>]) {
-        // Nobody listens where it was not started by systemd.
+        // Without systemd there is no receiver.
         let _ = sd_notify::notify(false, state);
     }
 
@@ -933,7 +934,7 @@ impl<'a> Guard<'a> {
         let fail =
             |error: &dyn std::fmt::Display| format!("no socket at {}: {error}", path.display());
         match std::fs::symlink_metadata(&path) {
-            // The lock is ours, so whoever made it has ended.
+            // This process holds the lock, so the socket's previous owner has ended.
             Ok(file) if file.file_type().is_socket() => {
                 std::fs::remove_file(&path).map_err(|e| fail(&e))?;
             }
@@ -949,8 +950,8 @@ impl<'a> Guard<'a> {
             ),
             None => None,
         };
-        // Whoever may connect may order: its owner, and the group that the rules name. A unit that is of that group
-        // makes the socket with it, and needs no right to give files away.
+        // Users who may connect may give orders: the owner, and the group of the rules. If the unit runs in that
+        // group, the socket already has it, and no right to change the group is needed.
         let has = std::fs::symlink_metadata(&path).map(|file| file.gid()).ok();
         if group.is_some() && group != has {
             std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;

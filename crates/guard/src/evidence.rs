@@ -1,13 +1,13 @@
-//! Judges a program by all tests of its life. Pure; the lab plays decades with it.
+//! Judges a program by all tests of its life. Pure; the lab simulates decades with it.
 //!
-//! A weekly test that errs once in forty errs within a year more often than not. So the tests of a program share one
-//! budget of error, `BUDGET`, for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`:
-//! these shares add up to the budget, however many tests there are. That is alpha spending (Lan and DeMets 1983) with
-//! the union bound for its boundary (Darling and Robbins 1967). It needs no model of how the looks depend on each
-//! other, so each look is the signed-rank interval of `prove` at its share.
+//! A weekly test with an error rate of 1 in 40 probably errs within a year. So all tests of a program share one error
+//! budget, `BUDGET`, for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`. These
+//! shares sum up to the budget for any number of tests. This is alpha spending (Lan and DeMets 1983) with the union
+//! bound for its boundary (Darling and Robbins 1967). It needs no model of the dependence between evaluations. So each
+//! evaluation is the signed-rank interval of `prove` at its share.
 //!
-//! A look takes the pairs of all tests, and those of the latest `RECENT` tests as well, because what huge pages bring
-//! may change. Each has half of the share; where the latest decide, they count.
+//! An evaluation uses the pairs of all tests, and separately those of the latest `RECENT` tests, because the effect of
+//! huge pages may change. Each gets half of the share; if the latest tests give a verdict, it counts.
 
 use std::time::Duration;
 
@@ -19,63 +19,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Keep;
 
-/// Probability that any test of a program's life errs to one side: that it calls a program `slower` that is not, or one
-/// `same` whose memory brings more than `EQUAL`.
+/// Probability that any test of a program's life errs to one side: it reports `slower` falsely, or `same` although
+/// memory gains more than `EQUAL`.
 const BUDGET: f64 = 0.01;
 const EQUAL: f64 = 1.02;
 const RECENT: usize = 4;
-/// Two years of the usual tests. Older pairs are dropped.
+/// Two years of default tests. Older pairs are dropped.
 const MOST_PAIRS: usize = 1248;
-/// Time until a program that was moved back is tried again: half a year, doubled by each revert, at most two years.
+/// Time until a demoted program is tried again: half a year, doubled by each revert, at most two years.
 const AGAIN: Duration = Duration::from_secs(182 * 86_400);
 const MOST_DOUBLINGS: u32 = 2;
 
-/// Findings of tests. A field that an older state file lacks is empty.
+/// Findings of tests. A field that is missing in an older state file is empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// Tests so far, those before a revert included: how much of the budget is spent.
+    /// Number of tests so far, including those before a revert; determines the spent budget.
     pub tests: u32,
-    /// Log ratios of the pairs since it was moved last, large over base, the newest last.
+    /// Log ratios of the pairs since the last promotion, huge over base, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<f64>,
     pub reverts: u32,
 }
 
-/// A verdict of the tests so far, with its interval.
+/// Verdict of the tests so far, with its interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proven {
     pub verdict: Verdict,
-    /// The ratio, and its interval as this verdict needs it ([`Evidence`]).
+    /// The ratio, and its interval at the confidence of this verdict ([`Evidence`]).
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
     pub pairs: usize,
     pub metric: String,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: i64,
 }
 
-/// A test that has all of its pairs.
+/// A test with all of its pairs.
 #[derive(Debug, Clone, Copy)]
 pub struct Tested<'a> {
     pub logs: &'a [f64],
     pub better: Better,
     pub metric: &'a str,
-    /// When, in seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: i64,
 }
 
 impl Evidence {
-    /// Adds a test. Returns what is known now, and whether the memory goes back. A verdict stands until another one is
-    /// certain: `unclear` overturns none.
+    /// Adds a test. Returns the current verdict, and true if the memory must be demoted. A verdict stands until another
+    /// is certain: `unclear` overrides none.
     pub fn add(
         &mut self,
         test: &Tested<'_>,
         before: Option<&Proven>,
         keep: Keep,
     ) -> Option<(Proven, bool)> {
-        // Six digits are more than a pair has, and a state file is written often.
+        // Six digits exceed a pair's precision, and the state file is written often.
         self.logs
             .extend(test.logs.iter().map(|log| (log * 1e6).round() / 1e6));
         let over = self
@@ -110,7 +110,7 @@ impl Evidence {
         Some((proven, reverts))
     }
 
-    /// The verdict of the latest tests where they have one, else that of all.
+    /// Returns the verdict of the latest tests if they have one, otherwise that of all.
     fn look(&self, test: &Tested<'_>) -> Option<(Verdict, LogInterval)> {
         let number = f64::from(self.tests);
         let share = BUDGET / (number * (number + 1.0));
@@ -125,7 +125,7 @@ impl Evidence {
         }
     }
 
-    /// The same program after a change that makes its pairs worthless: the budget stays as spent as it is.
+    /// Returns the same program's evidence after a change that invalidates its pairs. The spent budget remains.
     pub fn anew(&self) -> Evidence {
         Evidence {
             logs: Vec::new(),
@@ -133,13 +133,13 @@ impl Evidence {
         }
     }
 
-    /// Returns the time for which a program that was moved back stays as it is.
+    /// Returns the time for which a demoted program is not tried again.
     pub fn again_after(&self) -> Duration {
         AGAIN * 2u32.pow(self.reverts.saturating_sub(1).min(MOST_DOUBLINGS))
     }
 }
 
-/// The verdict of pairs that may err to either side with this probability. `None` where they are too few for any.
+/// Returns the verdict of pairs at this error probability per side; `None` if there are too few for any interval.
 fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterval)> {
     let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
     let weigh = |confidence: f64| {
@@ -152,7 +152,7 @@ fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterv
     };
     match weigh(1.0 - 2.0 * share) {
         Some(interval) => Some((stats::judge(&interval, EQUAL.ln(), better), interval)),
-        // So few cannot be as certain as this test has to be.
+        // Too few pairs for the confidence that this test requires.
         None => Some((Verdict::Unclear, weigh(Rule::default().confidence)?)),
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     use fastrand::Rng;
     use proptest::prelude::*;
 
-    /// A number of the standard normal distribution (Box and Muller).
+    /// Returns a sample of the standard normal distribution (Box and Muller).
     fn normal(rng: &mut Rng) -> f64 {
         let (u, v) = (1.0 - rng.f64(), rng.f64());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -184,7 +184,7 @@ mod tests {
             }
         }
 
-        /// One test of twelve pairs with 5 % noise.
+        /// Runs one test of twelve pairs with 5 % noise.
         fn test(&mut self, ratio: f64, keep: Keep) -> bool {
             let logs: Vec<f64> = (0..12)
                 .map(|_| ratio.ln() + 0.05 * normal(&mut self.rng))
@@ -203,7 +203,7 @@ mod tests {
             reverts
         }
 
-        /// The number of the test that has it moved back, from 1.
+        /// Returns the number of the test that causes a demotion, from 1.
         fn reverted(&mut self, ratio: f64, tests: usize, keep: Keep) -> Option<usize> {
             (1..=tests).find(|_| self.test(ratio, keep))
         }
@@ -219,7 +219,7 @@ mod tests {
             let right = (0..40).filter(|seed| Life::new(*seed).reverted(0.95, 4, keep).is_some());
             assert!(right.count() >= 38, "{keep:?}");
         }
-        // Nothing gained: kept where that is allowed, moved back where it has to help.
+        // No gain: kept if the rule allows it, demoted if a gain is required.
         let reverts = |keep| {
             let all = (0..4).filter(move |s| Life::new(*s).reverted(1.0, 26, keep).is_some());
             all.count()
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(life.reverted(1.08, 10, Keep::IfFaster), None);
         let faster = life.proven.clone().unwrap();
         assert_eq!(faster.verdict, Verdict::Faster);
-        // A metric that has become so noisy that it says nothing.
+        // A metric that has become too noisy for any verdict.
         life.evidence.logs.clear();
         for n in 0..80 {
             let logs = [f64::from(n % 3) - 1.0, 0.9, -0.9, 0.5, -0.5, 0.1, -0.1, 0.7];
@@ -265,7 +265,7 @@ mod tests {
             assert_eq!((proven.ratio, proven.at), (faster.ratio, i64::from(n)));
             life.proven = Some(proven);
         }
-        // Two years in which nothing was certain are enough.
+        // Two years without certainty are enough.
         life.proven = None;
         life.evidence.logs = (0..i32::try_from(MOST_PAIRS).unwrap())
             .map(|n| f64::from(n % 7) - 3.0)
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
-        /// No figure that a state file cannot hold, whatever pairs and whatever number of tests there were.
+        /// All figures fit into a state file, for any pairs and any number of tests.
         #[test]
         fn evidence_stays_small_and_finite(
             tests in prop::collection::vec(prop::collection::vec(-10.0f64..10.0, 8..300), 1..8), before in any::<u32>())

@@ -1,4 +1,4 @@
-//! Faults of this program: one ends the part that has it, and never leaves the others waiting for it.
+//! Contains panics: one ends the part that has it, and others never wait for that part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use hugeleaf_units::Failure;
 
 pub(crate) use hugeleaf_units::FAULT;
 
-/// Runs a part that is started anew, or given up as a whole, where it panics: `None` then.
+/// Runs a part that is restarted or given up as a whole if it panics; returns `None` then.
 pub(crate) fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).ok()
 }
@@ -17,7 +17,7 @@ pub(crate) fn fault() -> Failure {
     Failure::new("a fault in hugeleaf ended the guard", next)
 }
 
-/// Sets a flag where the thread that holds it panics: threads beside it stop as well.
+/// Sets a flag if the thread that holds it panics, so that other threads stop too.
 pub(crate) struct StopsOthers<'a>(pub &'a AtomicBool);
 
 impl Drop for StopsOthers<'_> {
@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// The socket is served by another thread, which must not keep the process.
+    /// Another thread serves the socket, and must not keep the process alive.
     #[test]
     fn a_fault_in_the_loop_ends_the_guard() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where rules are read from.
+//! Locates and reads the files with rules.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use hugeleaf_host::Root;
 use crate::balance::BalanceAction;
 use crate::config::{Action, Config, ConfigError};
 
-/// A configuration is no longer than this.
+/// Maximum length of a configuration file, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// And there are no more drop-ins than this.
+/// Maximum number of drop-ins.
 const MOST: usize = 1000;
 
-/// The main file, and the folder of its drop-ins: next to it, with `.d` for `.toml`.
+/// The main file and its drop-in folder, next to it with `.d` instead of `.toml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     main: PathBuf,
-    /// Whether a main file that is missing is an error: one that was named.
+    /// True if the main file was named by the user, so that its absence is an error.
     named: bool,
     watching: bool,
 }
@@ -38,7 +38,7 @@ impl Files {
         }
     }
 
-    /// The same, of which no rule acts.
+    /// Returns the same files with all rules set to watch only.
     #[must_use]
     pub fn watching(mut self) -> Files {
         self.watching = true;
@@ -107,7 +107,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// The number of a group (`/etc/group`, group(5)), by its name or as it is.
+/// Returns a group's number (`/etc/group`, group(5)), from its name or number.
 pub(crate) fn group_id(root: &Root, name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);

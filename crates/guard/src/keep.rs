@@ -1,4 +1,4 @@
-//! The state in a file, so that a restart knows what was done.
+//! Keeps the state in a file, so that a restart continues with it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::state::State;
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     schema: u64,
-    /// Boot of the host and namespaces that it is of: process ids and times since boot mean nothing in others.
+    /// Boot id and namespaces for which process ids and times since boot are valid.
     boot: String,
     state: State,
 }
@@ -24,8 +24,8 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// A file, and the state in it. One that cannot be read, or is none, is put aside, and a new state begun; then
-    /// the reason comes too.
+    /// Opens a file and reads its state. An unreadable or invalid file is moved aside for a new state, and the
+    /// reason is returned.
     pub fn open(root: &Root, path: &Path) -> (StateFile, State, Option<String>) {
         let boot = root.read("proc/sys/kernel/random/boot_id");
         let boot = boot.known().map_or("", |id| id.trim());
@@ -63,7 +63,7 @@ impl StateFile {
                     state.short_until = std::time::Duration::ZERO;
                 }
                 for track in state.tracks.values_mut() {
-                    // Whoever was at it has ended, and may have moved what it was about to move.
+                    // The job has ended with the previous guard, and may have promoted the intended memory.
                     track.job = None;
                     let intended = std::mem::take(&mut track.intended);
                     if !intended.is_empty() {
@@ -91,10 +91,10 @@ impl StateFile {
         }
     }
 
-    /// Writes it, whole or not at all, where it changed.
+    /// Writes the state atomically if it has changed.
     ///
     /// # Errors
-    /// Why it could not be written; the old one is there still.
+    /// The write failed; the old file is still there.
     pub fn save(&mut self, state: &State) -> Result<(), String> {
         let kept = Kept {
             schema: 1,
@@ -157,7 +157,7 @@ mod tests {
             (track.job, track.moves, again.counts.promotions),
             (None, 3, 3)
         );
-        // After a reboot the ids are somebody else's.
+        // After a reboot the ids belong to other processes.
         let (_other, rebooted) = host("two");
         let (_, again, _) = StateFile::open(&rebooted, &path);
         assert_eq!((again.tracks.len(), again.counts.promotions), (0, 3));
@@ -186,7 +186,7 @@ mod tests {
         assert!(track.intended.is_empty());
     }
 
-    /// As a guard wrote it that judged each test alone.
+    /// A file of an earlier version, which judged each test alone.
     #[test]
     fn an_older_file_goes_on() {
         let (dir, root) = host("one");
@@ -206,7 +206,7 @@ mod tests {
         let known = &again.remembered[0];
         assert_eq!(known.evidence, crate::Evidence::default());
         assert_eq!(known.again_in(86_400).as_secs(), 181 * 86_400);
-        // A clock that was put back does not keep it from being tried again for ever.
+        // A clock that was set back delays the next attempt, but not forever.
         assert_eq!(known.again_in(-86_400).as_secs(), 182 * 86_400);
     }
 

@@ -1,10 +1,10 @@
-//! The guard: larger pages kept, by rule, all the time.
+//! The guard: a daemon that keeps memory on huge pages by rules.
 //!
-//! A pure policy (`policy::decide`) says what to do from rules ([`Config`]), from what is known ([`State`]) and from
-//! what was seen (`seen`); a loop around it looks through `hugeleaf-host`, acts through `hugeleaf-change` and
-//! measures through `hugeleaf-proof`. [`balance`] divides one memory target among servers, by `hugeleaf-balance`.
+//! A pure policy (`policy::decide`) decides from rules ([`Config`]), from the stored state ([`State`]) and from a
+//! scan (`seen`). A loop around it scans through `hugeleaf-host`, acts through `hugeleaf-change` and measures
+//! through `hugeleaf-proof`. [`balance`] divides one memory target among servers, by `hugeleaf-balance`.
 //!
-//! This crate must not draw: what the daemon knows is a value ([`status`]), which the command line hands to
+//! This crate must not render. The daemon's knowledge is a value ([`status`]), which the command line passes to
 //! `hugeleaf-report`.
 //!
 //! Main types: [`Config`], [`State`], [`Guard`], [`Status`].

@@ -1,4 +1,4 @@
-//! What a rule says of the programs that it matches, and how its values are written.
+//! Limits of a rule, and the syntax of its values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,11 +18,11 @@ pub enum Action {
     Never,
 }
 
-/// When memory that was moved stays, once a test has said what that brought.
+/// Condition for keeping promoted memory after a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
-    /// Only where the verdict is `faster`.
+    /// Only if the verdict is `faster`.
     IfFaster,
     /// Unless the verdict is `slower`.
     #[default]
@@ -32,15 +32,15 @@ pub enum Keep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prove {
-    /// So many pairs of intervals; at least 8.
+    /// Number of pairs per test; at least 8.
     #[serde(deserialize_with = "pairs")]
     pub pairs: usize,
     #[serde(deserialize_with = "time")]
     pub every: Duration,
-    /// Over how long the pairs of one test are spread, four at a time.
+    /// Time over which the pairs of one test are spread, four at a time.
     #[serde(deserialize_with = "any_time")]
     pub over: Duration,
-    /// The length of an interval; a metric may need a longer one.
+    /// Length of an interval; a metric may need a longer one.
     #[serde(deserialize_with = "time")]
     pub interval: Duration,
 }
@@ -58,26 +58,26 @@ impl Default for Prove {
     }
 }
 
-/// The limits that a program has to meet before it is moved, and those of a move.
+/// Conditions for promoting a process tree, and limits of the promotion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     pub pace: Pace,
     pub min_age: Duration,
-    /// How much of one processor it must use.
+    /// Minimum processor usage, in processors.
     pub min_cpu: Share,
-    /// How much it must hold on pages smaller than a huge page.
+    /// Minimum memory on pages smaller than a huge page.
     pub min_bytes: Bytes,
-    /// How much of a huge page must be in memory for it to be taken; below 100% memory grows.
+    /// Minimum resident part of a block for its promotion; below 100% memory grows.
     pub min_resident: Percent,
-    /// So many looks in a row must find all of that.
+    /// Number of consecutive scans that must find these conditions met.
     pub looks: u32,
     pub at_once: u32,
-    /// When it may be moved, in local time; empty for always.
+    /// Times of promotion, in local time; empty for always.
     pub hours: Vec<Hours>,
 }
 
 impl Default for Limits {
-    /// As AIX's Active System Optimizer had them, and a tenth of a process's time.
+    /// The limits of AIX's Active System Optimizer, and a tenth of a process's time.
     fn default() -> Limits {
         Limits {
             pace: Pace::default(),
@@ -92,13 +92,13 @@ impl Default for Limits {
     }
 }
 
-/// A part of something, 0.0 and up: `10%` is 0.1.
+/// A share, 0.0 or more: `10%` is 0.1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
 pub struct Share(pub f64);
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Three digits behind the point are more than anybody types.
+        // Rounded to three decimals, which is more than users enter.
         write!(f, "{}%", (self.0 * 1e5).round() / 1e3)
     }
 }
@@ -118,7 +118,7 @@ impl FromStr for Share {
     }
 }
 
-/// A part of the day: from a minute up to another, which may be past midnight.
+/// A part of the day, from one minute to another, which may be past midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
     pub(crate) from: u16,
@@ -172,7 +172,7 @@ impl FromStr for Hours {
     }
 }
 
-/// A value that is written as a text, and what that has to be.
+/// Parses and checks a value that is written as a string.
 pub(crate) fn checked<'de, D: Deserializer<'de>, T>(
     from: D,
     test: impl FnOnce(&str) -> Result<T, String>,
@@ -198,7 +198,7 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
     checked(from, parse_time)
 }
 
-/// A time that may be none.
+/// Parses a time that may be zero.
 pub(crate) fn any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     checked(from, |text| match text.trim() {
         "0" | "0s" => Ok(Duration::ZERO),

@@ -1,4 +1,4 @@
-//! The log of decisions: one JSON object a line, in a file that is bounded and rotated, and in the system's log.
+//! The log of decisions: one JSON object per line, in a bounded, rotated file, and in the system log.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -9,18 +9,18 @@ use hugeleaf_sys::{append_to, rename};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// So many entries are kept in memory for who asks: as many as a status shows.
+/// Number of entries kept in memory; a status shows all of them.
 const KEPT: usize = 200;
-/// The owner, and who he lets into its folder.
+/// Access for the owner, and for the group of its folder.
 const MODE: u32 = 0o640;
 const SYSLOG: &str = "/dev/log";
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Entry {
-    /// When: RFC 3339, UTC.
+    /// Time: RFC 3339, UTC.
     pub at: String,
     /// One of `promote`, `one-way`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
-    /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`; of servers
+    /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; for pools `give`, `gave`, `take`, `took`; for servers
     /// under one target `balance`, `balanced`.
     pub what: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub struct Log {
 
 #[derive(Debug)]
 enum System {
-    /// Lines on stderr with a level, as journald takes them from a service (sd-daemon(3)).
+    /// Lines on stderr with a level, as journald reads them from a service (sd-daemon(3)).
     Journal,
     Syslog(UnixDatagram),
     Nobody,
@@ -64,7 +64,7 @@ impl System {
         }
         let connect = || -> std::io::Result<UnixDatagram> {
             let socket = UnixDatagram::unbound()?;
-            // A log that stands still must not stop the guard.
+            // A blocked log must not stop the guard.
             socket.set_nonblocking(true)?;
             socket.connect(SYSLOG)?;
             Ok(socket)
@@ -72,7 +72,7 @@ impl System {
         connect().map_or(System::Nobody, System::Syslog)
     }
 
-    /// A line without what a terminal would act on.
+    /// Writes a line without terminal control characters.
     #[expect(clippy::disallowed_methods, reason = "the journal of systemd reads it")]
     fn say(&self, text: &str, is_problem: bool) {
         let level = if is_problem { 4 } else { 6 };
@@ -81,7 +81,7 @@ impl System {
                 let _ = writeln!(std::io::stderr(), "<{level}>{text}");
             }
             System::Syslog(socket) => {
-                // The facility of daemons is 3 (RFC 3164).
+                // Facility 3 is for daemons (RFC 3164).
                 let line = format!(
                     "<{}>hugeleaf-guard[{}]: {text}",
                     3 * 8 + level,
@@ -95,7 +95,7 @@ impl System {
 }
 
 impl Log {
-    /// A log in a file, or in memory alone. What the file holds already counts.
+    /// Creates a log in a file, or in memory only. Existing content counts towards the limit.
     pub fn new(path: Option<PathBuf>, most: Bytes) -> Log {
         let length = path.as_deref().map_or(0, length_of);
         Log {
@@ -113,7 +113,7 @@ impl Log {
         self.most = most;
     }
 
-    /// Adds an entry. A file that cannot be written loses it, which [`Log::problem`] says.
+    /// Adds an entry. If the file cannot be written, the entry is lost and [`Log::problem`] reports it.
     pub fn add(&mut self, entry: Entry) {
         let whom = match entry.pid {
             Some(pid) => format!("{} {pid}: ", entry.name),
@@ -148,7 +148,7 @@ impl Log {
             self.length = 0;
         }
         if let Err(error) = append_to(path, &line, MODE) {
-            // A full disk may have taken a part of a line.
+            // A full disk may have accepted a part of the line.
             if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
                 let _ = file.set_len(self.length);
             }
@@ -167,7 +167,7 @@ impl Log {
     }
 }
 
-/// Names are anybody's: what a terminal or a reader of lines would act on is written out.
+/// Escapes control characters and line breaks, because a user may choose any process name.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -209,7 +209,7 @@ mod tests {
         let path = dir.path().join("guard.jsonl");
         let most = Bytes(4096);
         for n in 0..500 {
-            // Each log goes on where the one before ended.
+            // Each log continues where the previous one ended.
             let mut log = Log::new(Some(path.clone()), most);
             log.add(entry(&format!("entry {n}")));
             assert_eq!(log.problem(), None);

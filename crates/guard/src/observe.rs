@@ -1,4 +1,4 @@
-//! Looks at the host for the policy: through `hugeleaf-host`, never by a file of its own.
+//! Scans the host for the policy, only through `hugeleaf-host` and never by files of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -41,16 +41,16 @@ struct Pressure {
     at: Duration,
     memory: Option<Duration>,
     processors: Option<Duration>,
-    /// Pages that tasks scanned themselves because they needed memory (`pgscan_direct`).
+    /// Pages scanned by tasks in direct reclaim (`pgscan_direct`).
     scanned: Option<u64>,
 }
 
-/// What happened between two readings of [`Pressure`]. `None` until there are two.
+/// Rates between two readings of [`Pressure`]; `None` before the second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shares {
-    /// The part of the time in which some task stalled for memory.
+    /// Share of time in which some task stalled for memory.
     memory: Option<f64>,
-    /// In which some task waited for a processor.
+    /// Share of time in which some task waited for a processor.
     processors: Option<f64>,
     scanned: Option<u64>,
 }
@@ -74,7 +74,7 @@ impl Shares {
     }
 }
 
-/// Less time than this between two readings says nothing.
+/// Minimum time between two readings for a meaningful rate.
 const LEAST_SPAN: Duration = Duration::from_millis(500);
 
 const USERS: usize = 4000;
@@ -131,7 +131,7 @@ impl<'a> Observer<'a> {
         read_pools(self.root, self.host.memory.default_hugetlb_page.get())
     }
 
-    /// What metrics say of the host: pools, and the kernel's counters.
+    /// Returns the metrics of the host: pools, and the kernel's counters.
     pub fn host_status(&self, seen: &HostSeen) -> HostStatus {
         let pools = self.pools().into_iter().filter_map(|pool| {
             let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
@@ -196,7 +196,7 @@ impl<'a> Observer<'a> {
         self.users.entry(uid).or_insert_with(name).clone()
     }
 
-    /// `None` where it ended.
+    /// Returns the detailed scan of a process tree; `None` if it ended.
     fn closer(&self, seen: &Seen) -> Option<Closer> {
         let leader = hugeleaf_sys::Pid(seen.id.pid);
         let look = look_closer(self.root, self.kernel, self.host, &seen.pids, leader);
@@ -217,7 +217,7 @@ impl<'a> Observer<'a> {
             processors: read_stalled(self.root, Resource::Processors).get(),
             scanned: read_vmstat(self.root, "pgscan_direct").get(),
         };
-        // An order makes for two looks in a row: what happened between them is too short to be known.
+        // An order causes two scans in a row. The time between them is too short for a rate.
         if self
             .before
             .is_none_or(|before| now.at >= before.at + LEAST_SPAN)
@@ -228,7 +228,7 @@ impl<'a> Observer<'a> {
         let huge = self.host.pmd_page.get();
         let floor = huge.map(|page| floor_of(self.host, page));
         HostSeen {
-            // Until there are two readings nothing is known, and one without PSI has none.
+            // A rate needs two readings; without PSI there is none.
             stalled: self.shares.memory.or(now.memory.map(|_| 0.0)),
             waiting: self.shares.processors,
             no_psi: now.memory.is_none(),
@@ -261,8 +261,8 @@ fn closer_of(holding: Holding) -> Closer {
     }
 }
 
-/// The parts of this memory that their processes map still: ranges of one that ended, or that became another program,
-/// are nobody's.
+/// Returns the parts of this memory that are still mapped. Ranges of a process that ended, or that executed another
+/// program, are dropped.
 fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
     let live = memory.iter().filter(|memory| memory.who.is_there(root));
     let each = live.filter_map(|memory| {
@@ -282,10 +282,10 @@ fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
     each.collect()
 }
 
-/// Programs smaller than this are no rule's business, so that nothing more is read of them.
+/// Returns the size below which no rule can match, so that smaller process trees are not read further.
 fn least(config: &Config, state: &State) -> Bytes {
     if state.tracks.values().any(|track| track.moved.is_some()) {
-        // One that was moved may have shrunk.
+        // A promoted process tree may have shrunk.
         return Bytes::from_mib(16);
     }
     let rules = config

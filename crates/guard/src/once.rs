@@ -1,4 +1,5 @@
-//! One pass over the host, for a person or a timer: what would be done, or done now, and why not with the others.
+//! One pass over the host, for a user or a timer: the planned or executed work, and the reasons for skipping the
+//! rest.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -21,16 +22,16 @@ use crate::status::{ProgramStatus, SCHEMA, Status, programs};
 use crate::why::Stand;
 use crate::work::{Tools, work};
 
-/// The time between the two looks that show what a program uses of the processors.
+/// Time between the two scans that measure processor usage.
 const APART: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pass {
     pub programs: Vec<ProgramStatus>,
-    /// How many of the others there are, by reason.
+    /// Number of other process trees, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
     pub done: Vec<Done>,
-    /// What would be done with each pool that may give pages back; empty where the pass changes something.
+    /// Planned change of each pool that may give pages back; empty if the pass makes changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
     pub dry_run: bool,
@@ -44,7 +45,7 @@ pub struct Done {
     pub good: bool,
 }
 
-/// Looks twice and decides. A person who asks once does not wait for four looks in a row, and nothing is tested.
+/// Scans twice and decides. One eligible scan suffices here instead of four in a row, and nothing is tested.
 pub fn once(
     root: &Root,
     kernel: &Kernel,
@@ -59,7 +60,7 @@ pub fn once(
         rule.limits.looks = 1;
         rule.prove = None;
         if dry_run {
-            // What would be moved in the end, whoever is first.
+            // Show everything that would eventually be promoted, regardless of the order.
             rule.limits.at_once = u32::MAX;
         }
     }
@@ -101,7 +102,7 @@ pub fn once(
         }
         (seen, now) = observer.look(&config, state)?;
         decisions = decide(&config, state, &seen, now);
-        // Once each: what is left is for the next time.
+        // Promote each process tree once; later passes handle the rest.
         decisions.retain(|d| !texts.contains_key(&d.id.pid));
     }
     Ok(Pass {
@@ -137,7 +138,7 @@ fn pools_outlook(
     })
 }
 
-/// What metrics say of this host where no guard runs: programs from 16M on, and nothing of moves and tests.
+/// Returns the metrics of a host without a guard: process trees from 16M on, without promotions and tests.
 pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();
@@ -189,7 +190,7 @@ fn said(came: &Came, took: Duration) -> (String, bool) {
     }
 }
 
-/// What is decided and was not done would be done next; what was done says what came of it.
+/// Marks pending decisions as next, and adds the results of executed ones.
 fn standings(
     config: &Config,
     state: &State,

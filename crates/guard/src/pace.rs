@@ -1,27 +1,27 @@
-//! How long to wait until the next look. Pure.
+//! Computes the wait until the next scan. Pure.
 
 use std::time::Duration;
 
 use crate::config::Share;
 
-/// Where nothing changes, looks come up to so many times less often.
+/// Maximum factor by which scans become rarer while nothing changes.
 const QUIETEST: u32 = 3;
-/// After so many looks that changed nothing the next wait is longer.
+/// Number of scans without change after which the wait grows.
 const QUIET_AFTER: u32 = 12;
-/// No wait is longer, whatever a look costs: a service that grows must not wait for half an hour.
+/// Longest wait for any scan cost, because a growing service must not wait for half an hour.
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
-    /// Processor time of a look: the mean of the last ones, the newest counting a quarter.
+    /// Processor time of a scan: a moving average with weight 1/4 for the newest.
     cost: Option<Duration>,
     quiet: u32,
 }
 
 impl Pace {
-    /// A look took `cost` of a processor, or other work went on at the same time, and then its cost is not known;
-    /// `changed` where something came of it. How long to wait: `every`, longer while nothing changes, and so long
-    /// that looking keeps within `budget`.
+    /// Returns the wait before the next scan: `every`, longer while nothing changes, and long enough to keep
+    /// scans within `budget`. `cost` is the scan's processor time; `None` if concurrent work hides it. `changed`
+    /// is true if the scan caused work.
     pub fn next(
         &mut self,
         every: Duration,
@@ -64,7 +64,7 @@ mod tests {
     fn what_looks_cost_stays_within_the_budget() {
         let mut pace = Pace::default();
         assert_eq!(pace.next(EVERY, ONE, millis(20), true), EVERY);
-        // 200 ms at 1 % is every 20 s.
+        // A cost of 200 ms at 1 % means one scan per 20 s.
         for _ in 0..40 {
             pace.next(EVERY, ONE, millis(200), true);
         }

@@ -1,9 +1,9 @@
-//! What to do, from rules, from what was known and from what was seen. Pure: no clock, no input, no output, so that
-//! days are simulated in milliseconds (`tests`).
+//! Decides from rules, stored state and a scan. Pure: no clock, no input, no output, so that days are simulated in milliseconds
+//! (`tests`).
 //!
-//! A look has two parts. The first reads one small file a process; [`needs_closer`] says for which programs the
-//! second is worth its cost, a walk over page tables. [`decide`] then says what is to be done, and leaves with each
-//! program where it stands and why. What came of it is handed to [`learn`].
+//! A scan has two parts. The first reads one small file per process. [`needs_closer`] selects the process trees that justify the
+//! second, a walk over page tables. [`decide`] then returns the work to do, and records the state and reason of each process
+//! tree. [`learn`] receives the results.
 
 use std::time::Duration;
 
@@ -19,35 +19,35 @@ use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
 use crate::state::{JobKind, Moved, Proof, Remembered, State, Test, Track};
 use crate::why::{Stand, Standing, WhyNot};
 
-/// What is resident may change by this much, or by a hundredth, before a program is looked at closely again.
+/// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
 const CHANGED: Bytes = Bytes::from_mib(16);
-/// How long until a closer look at a program that seems unchanged: it doubles from the first to the last.
+/// Interval of detailed scans of an unchanged process tree; doubles from the first to the last.
 const CLOSER_FIRST: Duration = Duration::from_secs(60);
 const CLOSER_LAST: Duration = Duration::from_secs(600);
-/// A program that was moved is moved again once so many huge pages more, or a hundredth of it, are on small pages.
+/// Number of huge pages, or a hundredth of its memory, that must be on base pages again before another promotion.
 const GROWN_PAGES: u64 = 8;
-/// How long a program that was moved runs undisturbed before it is tested.
+/// Time between a promotion and its test.
 const SETTLE: Duration = Duration::from_secs(60);
-/// A test goes on with so many pairs at a time.
+/// Number of pairs per session of a test.
 pub const PAIRS_AT_A_TIME: usize = 4;
-/// How long a move waits for other tasks to need the processors less.
+/// Time that a promotion waits for less processor pressure.
 const WAIT_FOR_PROCESSORS: Duration = Duration::from_secs(60);
-/// How long nothing is moved after the host was short of memory.
+/// Time without promotion after a memory shortage.
 const SHORT: Duration = Duration::from_secs(30);
-/// Where a cgroup's limit leaves less than so many huge pages, its processes are left alone.
+/// Room below a cgroup's limit, in huge pages, under which its processes are skipped.
 const ROOM_PAGES: u64 = 16;
-/// Direct reclaim of so many pages between two looks is pressure, where the kernel has no PSI.
+/// Pages in direct reclaim between two scans that count as memory pressure, on kernels without PSI.
 const RECLAIMED: u64 = 1000;
-/// After a test that was given up, the next one waits this long, doubled each time.
+/// Wait after an abandoned test before the next one, doubled each time.
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
-/// What a program touches is sampled again after this long.
+/// Interval between samples of a process tree's accesses.
 const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
-/// Time of some pairs of a test in addition to intervals and moves: nothing else is moved on the host meanwhile.
+/// Extra time for some pairs of a test besides intervals and promotions, during which no other promotion runs on the host.
 const READINGS: Duration = Duration::from_secs(60);
-/// A metric may need an interval of this length.
+/// Interval length that a metric may need.
 const LEAST_INTERVAL: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Verdicts of so many programs are remembered.
+/// Maximum number of remembered verdicts.
 const REMEMBERED: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ pub enum Job {
     Promote {
         pace: Pace,
         min_resident: Percent,
-        /// Whether THP is switched on first, where the program has switched it off.
+        /// True to switch THP on first if the process has disabled it.
         switch_thp_on: bool,
     },
     Demote {
@@ -88,12 +88,12 @@ pub enum Job {
         memory: Vec<Memory>,
     },
     Test {
-        /// The metric, as `prove --metric` takes it.
+        /// The metric, as in `prove --metric`.
         metric: String,
         pairs: usize,
         interval: Duration,
         pace: Pace,
-        /// Longest time that it may take.
+        /// Longest duration of the job.
         limit: Duration,
     },
     Sample {
@@ -117,7 +117,7 @@ pub struct Promoted {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
-    /// Which memory is on huge pages now that was not.
+    /// Memory that the promotion put on huge pages.
     pub memory: Vec<Memory>,
     pub fragmented: bool,
     pub short: bool,
@@ -135,11 +135,11 @@ pub enum Came {
         metric: String,
     },
     Sampled {
-        /// Bytes that it touches a second.
+        /// Bytes touched per second.
         touched: f64,
         cost: Duration,
     },
-    /// It was told to stop before there was anything to learn from it.
+    /// Stopped before any result.
     Stopped,
     Failed {
         why: String,
@@ -147,7 +147,7 @@ pub enum Came {
     },
 }
 
-/// Whether a program is worth a walk over its page tables at this look.
+/// True if this scan should walk the page tables of a process tree.
 pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
     let Some(rule) = rule_of(&config.rules, seen) else {
         return false;
@@ -172,7 +172,7 @@ pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bo
     }
     let enough = CHANGED.max(Bytes(track.closer_resident.get() / 100));
     let by = seen.resident.max(track.closer_resident) - seen.resident.min(track.closer_resident);
-    // After a move what is left has to be seen once.
+    // After a promotion the remaining memory must be scanned once.
     let not_seen_since = moved.is_some_and(|m| m.at >= at);
     by >= enough || not_seen_since || now.since_boot >= at + track.closer_every
 }
@@ -181,14 +181,14 @@ fn is_init(seen: &Seen) -> bool {
     seen.pids.iter().any(|pid| pid.0 == 1)
 }
 
-/// What a program counts under: its unit, its pod, or its name.
+/// Returns the group for metrics: unit, pod, or name.
 pub fn group_of(seen: &Seen) -> String {
     (seen.pod.as_ref().map(|pod| format!("pod {pod}")))
         .or_else(|| seen.unit.clone())
         .unwrap_or_else(|| seen.name.clone())
 }
 
-/// What is to be done now. Each program that a rule does not leave out gets a [`Standing`].
+/// Decides the work to do now. Each process tree that a rule does not skip gets a [`Standing`].
 pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) -> Vec<Decision> {
     look(config, state, seen, now);
     if seen.host.is_short {
@@ -243,7 +243,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
     decisions
 }
 
-/// Where several wait to be moved for the first time, what they touch says who comes first.
+/// If several wait for their first promotion, samples of their accesses decide the order.
 fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
     let waits = |f: &Fit<'_>| {
         let track = state.tracks.get(&f.program.id);
@@ -282,10 +282,10 @@ enum Judged {
     Act(Next),
 }
 
-/// Takes over what was seen: new programs, closer looks, programs that are gone.
+/// Applies a scan: new process trees, detailed scans, and process trees that are gone.
 fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
     let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
-    // One that ended while something is done with it counts until that is over: two tests at a time are never right.
+    // An ended process tree counts until its job is over, because two tests must never run at once.
     state
         .tracks
         .retain(|id, track| live.contains(id) || track.job.is_some());
@@ -312,7 +312,7 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
         if let Some(left) = track.moved.as_mut().and_then(|moved| moved.left.as_mut()) {
-            // What a program frees is not left over any more.
+            // Memory that was freed no longer counts as remaining.
             *left = (*left).min(closer.small);
         }
         let held = closer.held();
@@ -326,7 +326,7 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
 }
 
 fn stand(state: &mut State, program: &Seen, standing: Standing) {
-    // A program that nobody looked at closely is not kept: there are thousands of them.
+    // Process trees without a detailed scan are not stored, because there are thousands.
     if let Some(track) = state.tracks.get_mut(&program.id) {
         track.standing = Some(standing);
     }
@@ -360,7 +360,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
         track.proof = Proof::Proven(known.proven);
         return no(why);
     }
-    // What is small next to what is large has been dealt with by somebody.
+    // Little base-page memory besides much huge-page memory: another mechanism has promoted it.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
         track.looks = 0;
         return Judged::Stands(large(track, rule));
@@ -372,7 +372,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     if track.closer.thp_disabled && !rule.overrides {
         return no(WhyNot::Disabled);
     }
-    // What a processor's share is takes two looks.
+    // Processor usage needs two scans.
     if seen.cpu.is_some() || rule.limits.min_cpu.0 <= 0.0 {
         track.looks = track.looks.saturating_add(1);
     }
@@ -450,7 +450,7 @@ fn large(track: &Track, rule: &Rule) -> Standing {
     Standing::new(Stand::Large, text, &rule.label)
 }
 
-/// A program that was moved: what has come onto small pages since is moved too, and it is tested when that is due.
+/// Judges a promoted process tree: new base-page memory is promoted too, and a test runs when due.
 fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
     let held = track.closer.held();
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
@@ -483,7 +483,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
     }
 }
 
-/// What is known of what it brought, as it is said everywhere: never nothing.
+/// Describes the test result for all views; never empty.
 pub fn proof_in_words(proof: &Proof) -> String {
     match proof {
         Proof::Unproven => "unproven".into(),
@@ -499,7 +499,7 @@ fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) 
     let prove = rule.prove?;
     metric_of(rule, seen, host)?;
     let moved = track.moved.as_ref()?;
-    // Whoever wants all of a test at once does not wait for its beginning either.
+    // If all pairs of a test run at once, its start need not wait either.
     if now.since_boot < moved.at + SETTLE.min(prove.over) {
         return None;
     }
@@ -511,7 +511,7 @@ fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) 
             test.logs.len(),
             prove.pairs
         )),
-        // A clock that was put back makes an age of less than nothing, and the test waits for it.
+        // A clock that was set back gives a negative age, and the test waits for it.
         Proof::Proven(proven) if now.wall.saturating_sub(proven.at) >= every => {
             Some("its last test is too old".into())
         }
@@ -519,13 +519,13 @@ fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) 
     }
 }
 
-/// By what a program is measured: its rule's metric, or the processor's counters where it has them.
+/// Returns the metric of a process tree: its rule's, or the processor's counters if available.
 fn metric_of(rule: &Rule, seen: &Seen, host: &HostSeen) -> Option<String> {
     (rule.metric_of(seen).cloned()).or_else(|| host.counts.then(|| "cpi".to_owned()))
 }
 
-/// What larger pages could bring it: bytes that are touched on small pages, or all of those where nobody has
-/// sampled, times the processors it uses.
+/// Estimates the gain by huge pages: touched base-page memory, or all base-page memory without a sample, times the processors
+/// used.
 fn rank(state: &State, seen: &Seen) -> f64 {
     let closer = state.tracks.get(&seen.id).map(|t| &t.closer);
     let bytes = closer.map_or(0.0, |c| c.touched.unwrap_or_else(|| c.small.as_f64()));
@@ -558,7 +558,7 @@ fn hold_up(
     if let Some(why) = others(config, rule, state, next.kind) {
         return Some(why);
     }
-    // To sample changes nothing.
+    // Sampling changes nothing.
     if matches!(next.kind, JobKind::Test | JobKind::Sample) {
         return None;
     }
@@ -675,8 +675,8 @@ fn start(
     Decision::of(seen, rule, job, next.why)
 }
 
-/// Returns the longest time of some pairs of a test: a metric that answers slowly must not hold up everything, but its moves have
-/// the time that their budget makes them take.
+/// Returns the longest time of some pairs of a test. A slow metric must not block other work, but promotions get the time that
+/// their budget requires.
 fn longest_test(held: Bytes, pace: Pace, interval: Duration) -> Duration {
     let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
     // Settling takes three quarters of an interval.
@@ -696,7 +696,7 @@ pub fn forget(state: &mut State, id: ProgramId) {
     state.tracks.remove(&id);
 }
 
-/// Takes over what came of a decision; what follows from it at once is returned: moving back what brought nothing.
+/// Records the result of a decision, and returns immediate follow-up work: the demotion of memory without gain.
 pub fn learn(
     config: &Config,
     state: &mut State,
@@ -758,7 +758,7 @@ pub fn learn(
                         ..Test::default()
                     });
                 }
-                // Then it is ranked by what it holds.
+                // Without a sample the rank uses the base-page memory.
                 Some(JobKind::Sample) => {}
                 _ => track.back_off.failed(now.since_boot),
             }
@@ -780,7 +780,7 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     moved.at = at;
     moved.bytes += came.done;
     moved.grown += came.grown;
-    // What came onto small pages while it was moved is not left over: the next look finds it.
+    // Memory that appeared on base pages meanwhile does not count as remaining, so the next scan finds it.
     moved.left = Some(track.closer.small - came.done);
     for memory in came
         .memory
@@ -806,7 +806,7 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     }
 }
 
-/// Adds pairs to a test; once there are enough, says what all tests say and what follows.
+/// Adds pairs to a test. Once complete, returns the verdict of all tests and the follow-up work.
 fn tested(
     rule: &Rule,
     state: &mut State,
@@ -869,7 +869,7 @@ fn tested(
     decision
 }
 
-/// One entry a program, the newest last; the oldest go.
+/// Keeps one entry per program, newest last, and drops the oldest.
 fn remember(state: &mut State, new: Remembered) {
     let all = &mut state.remembered;
     all.retain(|old| (&old.group, &old.name) != (&new.group, &new.name));

@@ -1,5 +1,5 @@
-//! Looks after the pools: reads the plans in force, checks services and pools as `verify` does, and sets a pool where
-//! [`crate::pools`] decided so.
+//! Watches the pools: reads the plans in force, checks services and pools as `verify` does, and sets a pool as decided
+//! by [`crate::pools`].
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::config::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 use crate::serve::processor_without_answers;
 
-/// Plans are read, and pools checked, so often at most.
+/// Minimum time between readings of plans, and between checks of pools.
 const EVERY: Duration = Duration::from_secs(60);
 
 pub struct PoolWatch<'a> {
@@ -30,7 +30,7 @@ pub struct PoolWatch<'a> {
     wait: Duration,
 }
 
-/// A check of pools, services and plans. It asks programs for their settings, which may take long, so it is made by a
+/// A check of pools, services and plans. It asks programs for their settings, which may take long, so it runs in a
 /// thread of its own.
 pub struct Check<'a> {
     root: &'a Root,
@@ -41,12 +41,12 @@ pub struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Returns what is wrong now, or why that is not known; and the processor time that it took.
+    /// Returns the current findings, or why they are unknown, and the processor time used.
     pub fn run(self) -> (Result<Vec<PoolFinding>, String>, Duration) {
         if self.is_idle {
             return (Ok(Vec::new()), Duration::ZERO);
         }
-        // Helpers of this thread read as well. A scan at the same time is charged twice.
+        // This thread's helpers read as well. A concurrent scan is charged twice.
         let used = || processor_without_answers() + children_usage().processor();
         let before = used();
         let found = read_host(self.root, self.kernel).map(|host| {
@@ -75,7 +75,7 @@ impl<'a> PoolWatch<'a> {
         }
     }
 
-    /// Reads the plans in force, once a minute; `at_once` where something is about to be done by what they say.
+    /// Reads the plans in force once a minute; with `at_once` immediately, before acting on them.
     pub fn read_plans(&mut self, at_once: bool, now: Duration) {
         if !at_once && self.plans_read.is_some_and(|at| now < at + EVERY) {
             return;
@@ -83,7 +83,7 @@ impl<'a> PoolWatch<'a> {
         self.plans_read = Some(now);
         let plans = in_force(self.root);
         self.has_plans = !plans.is_empty();
-        // A plan that cannot be read may be the newest that has a pool: then nothing is given.
+        // An unreadable plan may be the newest for a pool, so nothing is given back then.
         let known: Result<Vec<_>, _> = plans.iter().map(|one| one.plan.as_ref()).collect();
         self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
     }
@@ -92,8 +92,7 @@ impl<'a> PoolWatch<'a> {
         (self.checked, self.plans_read) = (None, None);
     }
 
-    /// The check that is due; `None` where none is, or one goes on. Where there is neither a plan nor a pool nothing is
-    /// read.
+    /// Returns the check that is due; `None` if none is, or one is running. Without plans and pools nothing is read.
     pub fn due(&mut self, state: &PoolsState, pools: &[Pool], now: Duration) -> Option<Check<'a>> {
         let is_idle = !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0));
         if is_idle {
@@ -116,12 +115,12 @@ impl<'a> PoolWatch<'a> {
         })
     }
 
-    /// Returns true while a check goes on: what a scan costs is not known then.
+    /// Returns true while a check runs, which hides the cost of a scan.
     pub const fn is_checking(&self) -> bool {
         self.is_checking
     }
 
-    /// Takes over what a check cost: it may take half of `budget`, of one processor.
+    /// Records the cost of a check. Checks may use half of `budget`, in processors.
     pub fn checked(&mut self, cost: Duration, budget: Share) {
         self.is_checking = false;
         if self.checked.is_some() {
@@ -133,12 +132,12 @@ impl<'a> PoolWatch<'a> {
         }
     }
 
-    /// Processor time of a check, and how long until the next.
+    /// Returns the processor time of a check, and the time until the next.
     pub fn cost(&self) -> (Duration, Duration) {
         (self.cost, self.wait)
     }
 
-    /// The part of `budget` that checks leave for looks.
+    /// Returns the part of `budget` that checks leave for scans.
     pub fn left(&self, budget: Share) -> Share {
         let wait = self.wait.as_secs_f64();
         let part = if wait > 0.0 {
@@ -173,7 +172,7 @@ impl<'a> PoolWatch<'a> {
 mod tests {
     use super::*;
 
-    /// A check may take as long as the programs that it asks: the loop goes on, and begins no second one.
+    /// A check may wait for the programs that it asks. The loop continues, and starts no second check.
     #[test]
     fn one_check_goes_on_at_a_time_and_nobody_waits_for_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Pools of reserved pages: which of them nobody took for a day, and which are given back to the kernel while memory
-//! is short and taken again later, where a plan says so. Pure: no clock, no input, no output.
+//! Pools of reserved pages: finds pages unused for a day. Returns unused pages to the kernel while memory is short
+//! and takes them again later, if a plan allows it. Pure: no clock, no input, no output.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use hugeleaf_verdict::verify::{GivenBack, slack};
 use serde::{Deserialize, Serialize};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Pages that nobody took for so long are a finding, in hours.
+/// Hours of disuse after which pages are reported.
 const DAY: u64 = 24;
-/// At most this part of the unused pages is given back at a time.
+/// Divisor for the part of the unused pages that is returned at a time.
 const PART: u64 = 4;
 const GIVE_EVERY: Duration = Duration::from_secs(30);
-/// How long memory has not been short when pages are taken again.
+/// Time without memory shortage before pages are taken again.
 const CALM: Duration = Duration::from_secs(600);
-/// How long is waited at most after the kernel had fewer pages than were asked for: it doubles from [`CALM`] on.
+/// Longest wait after the kernel had fewer pages than requested; the wait doubles from [`CALM`] on.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,19 +27,20 @@ pub struct PoolsState {
     pub unused: Vec<Unused>,
     pub given: Vec<Given>,
     pub findings: Vec<PoolFinding>,
-    /// Since when memory is not short, since boot. A guard that starts has not seen that yet.
+    /// Time since when memory is not short, since boot; unknown at the guard's start.
     #[serde(skip)]
     pub calm_since: Option<Duration>,
 }
 
 impl PoolsState {
-    /// After a reboot, when pools are as files ask for, and times since boot mean nothing any more.
+    /// Forgets what a reboot invalidates: pools are as the configuration files set them, and times since boot have no
+    /// meaning.
     pub fn forget_boot(&mut self) {
         self.unused.clear();
         self.given.clear();
     }
 
-    /// What is given back now, for `verify`.
+    /// Returns the pages currently given back, for `verify`.
     pub fn given_back(&self) -> Vec<GivenBack> {
         let given = self.given.iter().filter(|given| given.missing() > Pages(0));
         given
@@ -54,24 +55,24 @@ impl PoolsState {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFinding {
-    /// Names the rule, as in `verify`.
+    /// Name of the rule, as in `verify`.
     pub id: String,
-    /// `problem` or `warning`.
+    /// Severity: `problem` or `warning`.
     pub severity: String,
     pub text: String,
     pub command: String,
 }
 
 impl PoolFinding {
-    /// Whether both say the same, but for the numbers in it, which change all the time.
+    /// True if both have the same text, except for numbers, which change all the time.
     fn is_like(&self, other: &PoolFinding) -> bool {
         let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
         self.id == other.id && words(&self.text) == words(&other.text)
     }
 }
 
-/// The findings of `verify` that the guard keeps: no notes; not what the kernel wrote into its log, which never goes;
-/// and not what is unused at this moment, which a service that restarts makes so: [`Unused`] waits for a day.
+/// Returns the findings of `verify` that the guard keeps. Notes are dropped, and so is the kernel log, which never
+/// clears. Pages unused now are dropped too, because a restarting service causes them: [`Unused`] waits for a day.
 pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
     let is_kept = |finding: &&Finding| {
         finding.severity != Severity::Note && !matches!(finding.id, "kernel-log" | "pool-unused")
@@ -102,15 +103,15 @@ pub fn changes(
     (new, gone)
 }
 
-/// Pages of a size that nobody took: the least of each hour, so that the state changes rarely.
+/// Unused pages of one size. Only each hour's minimum is stored, so that the state rarely changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unused {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     pub total: Pages,
-    /// Since when they are watched without a gap, since boot.
+    /// Start of the uninterrupted observation, since boot.
     pub since: Duration,
-    /// The hours since boot, the oldest first, and the fewest pages that were unused in each.
+    /// Minimum of unused pages in each hour since boot, oldest first.
     pub hours: Vec<(u64, Pages)>,
 }
 
@@ -118,7 +119,7 @@ impl Unused {
     fn see(&mut self, pages: Pages, now: Duration) {
         let hour = now.as_secs() / HOUR.as_secs();
         let last = self.hours.last().map_or(hour, |(hour, _)| *hour);
-        // Nobody looked for an hour, or the clock is another one: what was in between is not known.
+        // An hour without a scan, or another clock: the time in between is unknown.
         if hour < last || hour > last + 1 {
             self.hours.clear();
             self.since = now;
@@ -130,7 +131,7 @@ impl Unused {
         self.hours.retain(|(of, _)| of + DAY >= hour);
     }
 
-    /// Pages that nobody took over the whole of the last day; `None` until it was watched for so long.
+    /// Returns the pages that were unused over the whole last day; `None` before a full day of observation.
     pub fn for_a_day(&self, now: Duration) -> Option<Pages> {
         let day = HOUR * u32::try_from(DAY).unwrap_or(u32::MAX);
         let is_whole = now >= self.since + day;
@@ -160,7 +161,7 @@ pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
         .unused
         .retain(|unused| totals().any(|pool| pool.size == unused.page && pool.all() > Pages(0)));
     for pool in totals().filter(|pool| pool.all() > Pages(0)) {
-        // A number that could not be read is not 0.
+        // An unreadable number is not 0.
         let (Some(free), Some(reserved)) = (pool.free.get(), pool.reserved.get()) else {
             continue;
         };
@@ -187,15 +188,15 @@ pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MayGive {
     pub page: PageSize,
-    /// The node; `None` where the host counts all nodes together.
+    /// The node; `None` if the host counts all nodes together.
     pub node: Option<u32>,
     pub pages: Pages,
-    /// Those that are there again after a boot.
+    /// Pages that exist again after a boot.
     pub lasting: Pages,
 }
 
-/// The pools that may give pages back, by the plans in force, the newest first: of each pool the newest that has it
-/// counts.
+/// Returns the pools that may give pages back, by the plans in force, newest first. For each pool the newest plan
+/// that names it counts.
 pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
     let mut seen = Vec::new();
     let mut may = Vec::new();
@@ -222,15 +223,15 @@ pub struct Given {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     pub node: Option<u32>,
-    /// Pages that it had before the first were given back.
+    /// Pages of the pool before the first were given back.
     pub had: Pages,
     pub pages: Pages,
-    /// Where it is on its way to: written down before it is done, so that a kill in between loses nothing.
+    /// Target of a change in progress, recorded before the change, so that a kill loses nothing.
     pub to: Option<Pages>,
-    /// When it was set last, since boot.
+    /// Time of the last change, since boot.
     pub at: Duration,
     pub took: bool,
-    /// How often in a row pages could not be taken again, or were given back soon after.
+    /// Number of consecutive times in which pages could not be taken again, or were soon given back.
     pub failures: u32,
 }
 
@@ -239,7 +240,7 @@ impl Given {
         self.had - self.pages
     }
 
-    /// How long after the last attempt pages are taken again.
+    /// Returns how long to wait after the last attempt before taking pages again.
     fn wait(&self) -> Duration {
         match self.failures {
             0 => Duration::ZERO,
@@ -253,7 +254,7 @@ pub struct Resize {
     pub page: PageSize,
     pub node: Option<u32>,
     pub from: Pages,
-    /// The pages it should have: fewer to give, more to take again.
+    /// Target size: fewer pages to give back, more to take again.
     pub to: Pages,
     pub why: String,
 }
@@ -276,11 +277,11 @@ pub struct PoolLook<'a> {
     pub may: &'a [MayGive],
     pub short: Option<&'a str>,
     pub paused: bool,
-    /// Since boot.
+    /// Time since boot.
     pub now: Duration,
 }
 
-/// What is to be done with the pools now. What is decided is in the state at once, as on its way.
+/// Decides the changes of the pools, and records them in the state as in progress.
 pub fn decide(look: PoolLook<'_>, state: &mut PoolsState) -> Decided {
     match look.short {
         Some(_) => state.calm_since = None,
@@ -288,7 +289,7 @@ pub fn decide(look: PoolLook<'_>, state: &mut PoolsState) -> Decided {
     }
     let forgotten = forget(look, state);
     let mut resizes = Vec::new();
-    // Which node's pages are reserved is not known: all nodes of a size share what is left.
+    // The node of reserved pages is unknown, so all nodes of a size share the remainder.
     let mut left: Vec<(PageSize, Pages)> = totals(look.pools).collect();
     for may in look.may.iter().filter(|_| !look.paused) {
         let Some(pool) = pool_of(look.pools, may.page, may.node) else {
@@ -303,7 +304,7 @@ pub fn decide(look: PoolLook<'_>, state: &mut PoolsState) -> Decided {
     Decided { resizes, forgotten }
 }
 
-/// Free pages of each size that nobody has reserved; of what cannot be read none.
+/// Returns free pages of each size that are not reserved; none for a pool that cannot be read.
 fn totals(pools: &[Pool]) -> impl Iterator<Item = (PageSize, Pages)> {
     let totals = pools.iter().filter(|pool| pool.node.is_none());
     totals.filter_map(|pool| Some((pool.size, pool.free.get()? - pool.reserved.get()?)))
@@ -312,11 +313,12 @@ fn totals(pools: &[Pool]) -> impl Iterator<Item = (PageSize, Pages)> {
 fn pool_of(pools: &[Pool], page: PageSize, node: Option<u32>) -> Option<&Pool> {
     let mut pools = pools.iter();
     let pool = pools.find(|pool| pool.size == page && pool.node == node)?;
-    // Without one of these numbers nothing can be said of it.
+    // Without one of these numbers the pool is unknown.
     (pool.total.get().is_some() && pool.surplus.get().is_some()).then_some(pool)
 }
 
-/// Where given pages are no longer the guard's to take: somebody else set the pool, or no plan says so any more.
+/// Forgets given pages that the guard may no longer take: another program set the pool, or no plan allows it any
+/// more.
 fn forget(look: PoolLook<'_>, state: &mut PoolsState) -> Vec<String> {
     let mut forgotten = Vec::new();
     state.given.retain_mut(|given| {
@@ -325,7 +327,7 @@ fn forget(look: PoolLook<'_>, state: &mut PoolsState) -> Vec<String> {
         };
         let has = pool.lasting();
         if let Some(to) = given.to.take() {
-            // It was killed on the way.
+            // The guard was killed during the change.
             if (given.pages.min(to)..=given.pages.max(to)).contains(&has) {
                 given.pages = has;
             }
@@ -358,7 +360,7 @@ fn is_it(may: &MayGive, given: &Given) -> bool {
     (may.page, may.node) == (given.page, given.node)
 }
 
-/// `pool of 2M on node 0`.
+/// Returns e.g. `pool of 2M on node 0`.
 pub fn name(page: PageSize, node: Option<u32>) -> String {
     match node {
         Some(node) => format!("pool of {page} on node {node}"),
@@ -378,7 +380,7 @@ fn give(
     let at = state.given.iter().position(|given| is_it(may, given));
     let is_ours = at.is_some() || has == may.pages || has == may.lasting;
     let waits = at.is_some_and(|at| now < state.given[at].at + GIVE_EVERY);
-    // Surplus pages say that programs want more than the pool has.
+    // Surplus pages show that programs need more than the pool has.
     if !is_ours || waits || pool.surplus.get() != Some(Pages(0)) {
         return None;
     }
@@ -405,7 +407,7 @@ fn give(
     });
     let given = &mut state.given[at];
     if given.took {
-        // Taking them may have made memory short.
+        // Taking the pages may have caused the memory shortage.
         let soon = now < given.at + CALM;
         given.failures = if soon {
             given.failures.saturating_add(1)
@@ -444,7 +446,7 @@ fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Op
     })
 }
 
-/// Takes over what came of it: the pages that the pool has now, or `None` where it could not be set.
+/// Records the result: the pool's current pages, or `None` if it could not be set.
 pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: Duration) {
     let mut all = state.given.iter_mut();
     let Some(given) = all.find(|g| (g.page, g.node) == (resize.page, resize.node)) else {
@@ -459,7 +461,7 @@ pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: D
     given.pages = got.unwrap_or(given.pages);
 }
 
-/// What would be done with each pool that may give pages back, for who asks.
+/// Describes the change for each pool that may give pages back, without making it.
 pub fn outlook(look: PoolLook<'_>) -> Vec<String> {
     let mut state = PoolsState::default();
     let decided = decide(look, &mut state);

@@ -1,4 +1,4 @@
-//! Which rule a program falls under. Pure.
+//! Selects the rule of a process tree. Pure.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ use wildmatch::WildMatch;
 use crate::limits::{Action, Keep, Limits, Prove};
 use crate::seen::Seen;
 
-/// What a rule matches by: each is a pattern in which `*` stands for any characters and `?` for one. All that are
-/// there have to match.
+/// Patterns of a rule: `*` stands for any characters and `?` for one. All given patterns must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Matcher {
     /// The command's name, or the last part of the program's path.
@@ -76,21 +75,21 @@ pub struct Rule {
     pub matcher: Matcher,
     pub action: Action,
     pub limits: Limits,
-    /// Whether it goes over what a program asked for by prctl.
+    /// True if it overrides a THP setting made by prctl.
     pub overrides: bool,
-    /// The metric that says what it brought, as `prove --metric` takes it.
+    /// The metric for tests, as in `prove --metric`.
     pub metric: Option<String>,
-    /// How that is tested; `None` for not at all.
+    /// Settings of tests; `None` for no tests.
     pub prove: Option<Prove>,
     pub keep: Keep,
 }
 
-/// From here on user ids are those of people (UID_MIN in login.defs(5)).
+/// First user id of ordinary users (UID_MIN in login.defs(5)).
 const FIRST_USER: u32 = 1000;
 
 impl Rule {
-    /// Its metric, where that speaks of this program. A name is anybody's to take: where a rule goes by nothing else, what
-    /// an ordinary user started is not the server that is measured.
+    /// Returns the metric if it measures this process tree. Any user can run a program of any name. So a rule that matches
+    /// by name only does not apply its metric to processes of ordinary users.
     pub fn metric_of(&self, seen: &Seen) -> Option<&String> {
         let by_name_alone = Matcher {
             name: None,
@@ -103,7 +102,7 @@ impl Rule {
     }
 }
 
-/// The rule of a program: the first that matches.
+/// Returns the first rule that matches.
 pub fn rule_of<'a>(rules: &'a [Rule], seen: &Seen) -> Option<&'a Rule> {
     rules.iter().find(|rule| rule.matcher.matches(seen))
 }
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(both.to_string(), "name postgres, user root");
     }
 
-    /// A user's own process that is called like a server is not what the server's metric measures.
+    /// A user's own process with a server's name is not measured by the server's metric.
     #[test]
     fn a_name_alone_makes_nobody_a_target_of_a_metric() {
         let mut rule = Rule {

@@ -1,4 +1,4 @@
-//! What a look at the host finds: the input of the policy. Values, no readers.
+//! Result of a scan: the input of the policy. Values only, no readers.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What distinguishes a program that runs from all others, those that get its process id later included.
+/// Identifies a running process tree, distinct from later ones with the same process id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProgramId {
     pub pid: u32,
-    /// When that one started, in clock ticks since boot.
+    /// Start time of the process, in clock ticks since boot.
     pub start_ticks: u64,
 }
 
-/// A program that runs: a process and all that were forked from it without an execve, which share its memory.
+/// A running process tree: a process and all processes forked from it without an execve, which share its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     pub id: ProgramId,
     pub pids: Vec<Pid>,
-    /// Name of the command (`comm`) of the first one.
+    /// Command name (`comm`) of the first process.
     pub name: String,
-    /// The last part of the program's path, where that differs from `name`.
+    /// Last part of the program's path, if it differs from `name`.
     pub program_name: Option<String>,
     pub unit: Option<String>,
     pub cgroup: Option<String>,
@@ -31,30 +31,30 @@ pub struct Seen {
     pub user: Option<String>,
     pub is_own: bool,
     pub age: Duration,
-    /// How much of one processor it used since the look before; `None` at the first look.
+    /// Processors used since the previous scan; `None` at the first scan.
     pub cpu: Option<f64>,
-    /// What its processes have resident, added up; what they share counts in each. Not more than a bound.
+    /// Upper bound of the resident memory: the sum over processes, in which shared memory counts several times.
     pub resident: Bytes,
-    /// What a closer look found, where one was taken at this look.
+    /// Result of a detailed scan, if one was made.
     pub closer: Option<Closer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Closer {
-    /// Its memory on pages smaller than a huge page; what its processes share counts once.
+    /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
     pub page_tables: Bytes,
-    /// Whether it switched THP off for itself, or was started like that.
+    /// True if it disabled THP for itself, or was started with THP disabled.
     pub thp_disabled: bool,
-    /// Whether it was forked a short while ago by a process that goes on writing: a save.
+    /// True if a running process forked it recently and keeps writing: a save.
     pub saving: bool,
-    /// What its cgroup's memory limit leaves; `None` without a limit.
+    /// Memory left below its cgroup's limit; `None` without a limit.
     pub room: Option<Bytes>,
     pub file: Option<FileId>,
-    /// Bytes of it on base pages that it touches a second, where that was sampled.
+    /// Bytes of base-page memory touched per second, if sampled.
     pub touched: Option<f64>,
-    /// Memory that the guard moved and that is still mapped; `None` where it moved none.
+    /// Memory that the guard promoted and that is still mapped; `None` if it promoted none.
     #[serde(skip)]
     pub moved: Option<Vec<Memory>>,
     pub unreadable: Option<String>,
@@ -66,24 +66,24 @@ impl Closer {
     }
 }
 
-/// A program file: another one after an upgrade.
+/// Identity of a program file; differs after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     pub device: u64,
     pub inode: u64,
-    /// When it was changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub changed: i64,
 }
 
-/// What a look says of the host itself. `None` of what this host does not report.
+/// State of the host in a scan. Values that the host does not report are `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSeen {
-    /// The part of the time since the last look in which some task stalled for memory (PSI).
+    /// Share of time since the last scan in which some task stalled for memory (PSI).
     pub stalled: Option<f64>,
-    /// The same for the processor.
+    /// Share of time in which some task waited for a processor (PSI).
     pub waiting: Option<f64>,
     pub no_psi: bool,
-    /// Pages scanned by direct reclaim since the last look, where there is no PSI.
+    /// Pages scanned by direct reclaim since the last scan, on hosts without PSI.
     pub reclaimed: Option<u64>,
     pub is_short: bool,
     pub counts: bool,
@@ -95,29 +95,29 @@ pub struct HostSeen {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
     pub host: HostSeen,
-    /// The programs, in no order.
+    /// The process trees, unordered.
     pub programs: Vec<Seen>,
 }
 
-/// The time, by three clocks that the policy is handed and never reads.
+/// The time by three clocks, passed to the policy, which reads no clock itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// Since the host was started, suspended time included: it never goes back.
+    /// Time since boot including suspend; never goes back.
     pub since_boot: Duration,
-    /// Seconds since 1970, as the host has it: it may jump.
+    /// Seconds since 1970 by the host's clock, which may jump.
     pub wall: i64,
-    /// The minute of the day in local time, 0 to 1439.
+    /// Minute of the day in local time, 0 to 1439.
     pub minute: u16,
 }
 
-/// The UID of the Kubernetes pod of a cgroup (kubelet's `podUID`): both ways in which kubelet names cgroups, with
+/// Returns the UID of a cgroup's Kubernetes pod (kubelet's `podUID`). Kubelet names cgroups in two forms: with
 /// systemd (`…-pod12ab_34….slice`) and without (`/kubepods/burstable/pod12ab-34…`).
 pub fn pod_of(cgroup: &str) -> Option<String> {
     let part = cgroup.split('/').rev().find(|part| part.contains("pod"))?;
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let uid = &name[name.rfind("pod")? + 3..];
     let uid = uid.replace('_', "-");
-    // 8-4-4-4-12 hexadecimal digits; static pods have 32 digits in a row.
+    // 8-4-4-4-12 hexadecimal digits; static pods have 32 digits without separators.
     let digits = uid.chars().filter(|c| *c != '-').count();
     let is_uid = digits == 32 && uid.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
     is_uid.then_some(uid)

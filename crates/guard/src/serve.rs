@@ -1,15 +1,15 @@
-//! A small server for a few readers on this host: one thread, a bounded number of connections, each with a time by
-//! which it has to be done, one request a connection.
+//! A small HTTP server for a few readers on this host: one thread, a bounded number of connections with a deadline each,
+//! and one request per connection.
 //!
-//! HTTP is parsed by `httparse`. The servers that there are as libraries start a thread for each connection or bring
-//! a runtime with them; here it is a promise that 10,000 connections, half of a request, or a reader that never reads
-//! cost no more than a connection's buffer. Two kinds of listeners share it: loopback, where any local user may read,
-//! and a Unix socket, whose file's mode says who may also order something.
+//! `httparse` parses HTTP. Server libraries start a thread per connection or bring a runtime. This server promises that
+//! 10,000 connections, half a request, or a reader that never reads cost no more than a connection's buffer. It has two
+//! kinds of listeners: loopback, readable for any local user, and a Unix socket, whose file mode controls who may also
+//! give orders.
 //!
-//! Any local user may send requests to loopback without end. Readers still get their answers: a request is read as soon
-//! as its connection is taken, and who has sent none goes first where there are too many. The guard's scans go on: answers
-//! on loopback take a bounded share of a processor, are made once and given to all for a moment, and the time that they
-//! take is not charged to scans ([`processor_without_answers`]).
+//! Any local user may flood loopback with requests. Readers still get answers: a request is read as soon as its connection
+//! is accepted, and with too many connections those without a request are closed first. Scans continue: answers on
+//! loopback use a bounded share of a processor and are reused for a moment, and their time is not charged to scans
+//! ([`processor_without_answers`]).
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -29,31 +29,31 @@ use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
 use crate::fault::caught;
 
-/// Maximum number of connections of a listener; one more ends another.
+/// Maximum number of connections per listener; a further one closes another.
 const CONNECTIONS: usize = 64;
-/// Maximum number of connections that are slow to read their answers, each of which is a page in memory.
+/// Maximum number of connections that read answers slowly, each of which holds a page in memory.
 const SLOW_READERS: usize = 32;
-/// Maximum number of connections that wait in the kernel to be taken.
+/// Maximum number of connections waiting in the kernel to be accepted.
 const BACKLOG: i32 = 2000;
-/// Answers on loopback take so much of a processor.
+/// Share of a processor for answers on loopback.
 const SHARE: f64 = 0.2;
-/// Maximum that is saved up of it.
+/// Maximum processor time saved for them.
 const SAVED: Duration = Duration::from_millis(200);
-/// Time for which an answer on loopback is reused for the same question.
+/// Time for which an answer on loopback is reused for the same request.
 const FRESH: Duration = Duration::from_millis(250);
-/// Maximum number of answers that are kept for that.
+/// Maximum number of answers kept for reuse.
 const KEPT: usize = 16;
 const REQUEST: usize = 8 << 10;
 const FIELDS: usize = 64;
-/// By when a connection has to be done.
+/// Deadline of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a reader has to go once it has its answer.
+/// Time for a reader to close after its answer.
 const DRAINS: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
-/// So many connections are taken in a row before others are served.
+/// Maximum number of connections accepted in a row before others are served.
 const ACCEPTED: usize = 64;
 
-/// A page that comes in two formats: its path, the type of the other format, and the path of that.
+/// A page with two formats: its path, the type of the other format, and the path of that format.
 const OTHER_FORMAT: (&str, &str, &str) = (
     "/metrics",
     "application/openmetrics-text",
@@ -63,7 +63,7 @@ const OTHER_FORMAT: (&str, &str, &str) = (
 /// Processor time of all threads that answer requests, in nanoseconds.
 static ANSWERING: AtomicU64 = AtomicU64::new(0);
 
-/// Processor time of this process but for that of answers: what others ask for must not make scans rare.
+/// Returns this process's processor time without answers, because requests must not make scans rare.
 pub fn processor_without_answers() -> Duration {
     let answering = Duration::from_nanos(ANSWERING.load(Ordering::Relaxed));
     process_usage().processor().saturating_sub(answering)
@@ -71,9 +71,9 @@ pub fn processor_without_answers() -> Duration {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// `GET` or, over the Unix socket alone, `POST`.
+    /// `GET`; over the Unix socket also `POST`.
     pub method: &'a str,
-    /// The path, without what stands behind `?`; where `Accept` asks for the page's other format, the path of that.
+    /// The path without the query; if `Accept` requests the page's other format, the path of that format.
     pub path: &'a str,
     pub query: &'a str,
     pub trusted: bool,
@@ -116,7 +116,7 @@ impl Response {
             505 => "HTTP Version Not Supported",
             _ => "Internal Server Error",
         };
-        // Nothing is loaded from anywhere, and nobody frames it or keeps it.
+        // Forbid external content, framing and caching.
         let head = format!(
             "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
@@ -136,12 +136,12 @@ impl Response {
     }
 }
 
-/// Where requests come from; does not block.
+/// Source of requests; does not block.
 #[derive(Debug)]
 pub enum Listener {
-    /// Loopback: any local user, who may read.
+    /// Loopback: any local user may read.
     Tcp(TcpListener),
-    /// A Unix socket: whom its file lets in, who may order as well.
+    /// A Unix socket: users with access to its file may read and give orders.
     Unix(UnixListener),
 }
 
@@ -158,12 +158,12 @@ impl Listener {
         rustix::net::accept_with(self.fd(), flags)
     }
 
-    /// True where any local user may connect.
+    /// True if any local user may connect.
     const fn is_open_to_all(&self) -> bool {
         matches!(self, Listener::Tcp(_))
     }
 
-    /// What `Host` may say: the address, and localhost, with the port.
+    /// Returns the permitted values of `Host`: the address and localhost, with the port.
     fn hosts(&self) -> Vec<String> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().map(names_of).unwrap_or_default(),
@@ -177,10 +177,10 @@ struct Connection {
     trusted: bool,
     until: Instant,
     request: Vec<u8>,
-    /// What is left to write; `None` while the request is read.
+    /// Bytes left to write; `None` while the request is read.
     response: Option<(Rc<[u8]>, usize)>,
-    /// Whether all is written: what the other end still sends is read and dropped, or the kernel would take back
-    /// what it has not read yet.
+    /// True if the response is written completely. Further input is read and dropped, or the kernel would discard data
+    /// that the client has not read yet.
     drains: bool,
 }
 
@@ -196,12 +196,12 @@ struct Serving<'a> {
     hosts: Vec<String>,
     answer: &'a dyn Fn(Request<'_>) -> Response,
     connections: VecDeque<Connection>,
-    /// Answers on loopback that are still fresh: what was asked, until when, the bytes.
+    /// Fresh answers on loopback: request, expiry, bytes.
     kept: Vec<(String, Instant, Rc<[u8]>)>,
     budget: Budget,
 }
 
-/// Processor time of the answers of a thread.
+/// Processor time of a thread's answers.
 struct Budget {
     at: Instant,
     used: Duration,
@@ -213,12 +213,12 @@ impl Budget {
         Budget {
             at: Instant::now(),
             used: thread_usage().processor(),
-            // One long answer is made good as far as a few short ones.
+            // The debt of one long answer is limited to that of a few short ones.
             allowance: Allowance::new(SHARE, SAVED, SAVED),
         }
     }
 
-    /// Accounts for what was used since, and says how long to wait before more may be.
+    /// Charges the time used since the last call, and returns the wait before the next answer.
     fn spend(&mut self) -> Duration {
         let (now, used) = (Instant::now(), thread_usage().processor());
         let spent = used.saturating_sub(self.used);
@@ -231,8 +231,8 @@ impl Budget {
     }
 }
 
-/// Serves until `stop` is set. `answer` must be quick: nobody else is served meanwhile. A fault ends the connections that
-/// there are, and the next ones are served.
+/// Serves until `stop` is set. `answer` must be quick, because all other clients wait meanwhile. A fault closes the
+/// current connections, and serving continues.
 pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
     while caught(|| serve_until(listener, stop, answer)).is_none() {
         pause(TICK);
@@ -240,7 +240,7 @@ pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>
 }
 
 fn serve_until(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
-    // The standard library's is so short that a flood would have the kernel drop others' connections.
+    // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
     let mut serving = Serving {
         listener,
@@ -294,21 +294,21 @@ impl Serving<'_> {
             };
             fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), flags));
         }
-        // An interrupted wait is one in which nothing happened.
+        // An interrupted wait counts as one without events.
         let happened = poll(&mut fds, Some(&timeout(TICK))).is_ok();
         let mut events = fds.iter().map(|fd| happened && !fd.revents().is_empty());
         let comes = events.next().unwrap_or(false);
         (comes, events.collect())
     }
 
-    /// Takes who waits, and reads what each has sent already.
+    /// Accepts waiting connections, and reads their input.
     fn take(&mut self) {
         for _ in 0..ACCEPTED {
             let socket = match self.listener.accept() {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // Out of descriptors, or gone already: what holds them is older than this.
+                    // Out of descriptors, or the client is gone. Closing the oldest connection frees a descriptor.
                     self.connections.pop_front();
                     return;
                 }
@@ -326,7 +326,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Ends the oldest connection that reads slowly, or that asks for nothing, where there are too many.
+    /// Closes the oldest slow reader, or the oldest connection without a request, if there are too many.
     fn make_room(&mut self) {
         let is_slow = |c: &Connection| c.response.is_some() && !c.drains;
         let slow = self.connections.iter().filter(|c| is_slow(c)).count();
@@ -353,7 +353,7 @@ impl Serving<'_> {
     }
 }
 
-/// The answer to a request, or on loopback the one that was given a moment ago.
+/// Returns the answer to a request, on loopback a recent one if available.
 fn reuse(
     kept: &mut Vec<(String, Instant, Rc<[u8]>)>,
     request: Request<'_>,
@@ -386,7 +386,7 @@ impl Connection {
         }
     }
 
-    /// The bytes of the answer to what was sent; `None` while more is to come.
+    /// Returns the answer to the input; `None` while the request is incomplete.
     fn read(
         &mut self,
         hosts: &[String],
@@ -437,7 +437,7 @@ impl Connection {
 
     fn drain(&mut self) -> Goes {
         let mut buffer = [0; 2048];
-        // No more than a request's length at a time: others wait.
+        // Read at most one request's length at a time, because others wait.
         for _ in 0..REQUEST / buffer.len() {
             match read(&self.socket, &mut buffer) {
                 Ok(0) => return Goes::Over,
@@ -451,8 +451,7 @@ impl Connection {
     }
 }
 
-/// Parses the bytes of a request; `None` while more is to come, and an answer where it is refused. Total: any
-/// bytes may come.
+/// Parses a request; `None` while it is incomplete, and an error response if it is refused. Accepts any bytes.
 pub fn asked<'a>(
     bytes: &'a [u8],
     trusted: bool,
@@ -474,7 +473,7 @@ pub fn asked<'a>(
     let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if !trusted && !is_for_us(request.headers, hosts) {
-        // A page elsewhere whose name leads here must not read what is shown here (DNS rebinding).
+        // A foreign web page whose name resolves to this host must not read the answers (DNS rebinding).
         return Err(Response::refuse(
             421,
             "this host is asked for by another name",
@@ -500,7 +499,7 @@ pub fn asked<'a>(
     }))
 }
 
-/// Returns true where a reader accepts `kind` at least as readily as plain text (RFC 9110, 12.5.1): then it gets that.
+/// True if a reader prefers `kind` to plain text or accepts both equally (RFC 9110, 12.5.1).
 fn prefers(accept: &str, kind: &str) -> bool {
     let weight = |wanted: &str| {
         let of = |part: &str| {
@@ -512,7 +511,7 @@ fn prefers(accept: &str, kind: &str) -> bool {
                     Some((name, value)) if name.eq_ignore_ascii_case("q") => {
                         quality = value.parse().unwrap_or(0.0);
                     }
-                    // There is one version of it here.
+                    // Only one version is available.
                     Some((name, value)) if name.eq_ignore_ascii_case("version") => {
                         let plain = wanted == "text/plain" && value == "0.0.4";
                         if !plain && value != "1.0.0" {
@@ -530,7 +529,7 @@ fn prefers(accept: &str, kind: &str) -> bool {
     kind > 0.0 && kind >= weight("text/plain")
 }
 
-/// Exactly one `Host`, and one of these.
+/// True if there is exactly one `Host`, and it is one of `hosts`.
 fn is_for_us(fields: &[httparse::Header<'_>], hosts: &[String]) -> bool {
     let mut named = fields
         .iter()

@@ -1,5 +1,5 @@
-//! What the guard knows from earlier looks. A value: the policy changes it, the daemon writes it to a file, so that a
-//! restart goes on where it was.
+//! State from earlier scans. A value that the policy changes and the daemon writes to a file, so that a restart continues
+//! with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::why::Standing;
 pub struct State {
     #[serde(with = "as_list")]
     pub tracks: BTreeMap<ProgramId, Track>,
-    /// What tests said, for programs of the same name that start later.
+    /// Verdicts of tests, for later processes of the same name.
     pub remembered: Vec<Remembered>,
-    /// Whether a person has stopped all moves, and when (seconds since 1970).
+    /// Time when a user paused the guard, in seconds since 1970.
     pub paused_since: Option<i64>,
     pub fragmented: BackOff,
-    /// Until when nothing is moved because the host was short of memory, since boot.
+    /// End of the pause in promotion after a memory shortage, since boot.
     pub short_until: Duration,
     pub counts: Counts,
     #[serde(default)]
@@ -34,26 +34,26 @@ pub struct State {
 pub struct Track {
     pub name: String,
     pub group: String,
-    /// So many looks in a row found it fit to be moved.
+    /// Number of consecutive scans that found it eligible.
     pub looks: u32,
     pub closer: Closer,
-    /// When that was, since boot; `None` before the first.
+    /// Time of the last detailed scan, since boot; `None` before the first.
     pub closer_at: Option<Duration>,
     pub closer_resident: Bytes,
-    /// How long until it is looked at closely again although it seems unchanged.
+    /// Interval until the next detailed scan while it seems unchanged.
     pub closer_every: Duration,
     pub job: Option<JobKind>,
-    /// The journal of a promotion that goes on: what it is about to move, written before its first call.
+    /// Journal of a running promotion: the memory to promote, written before its first call.
     #[serde(default)]
     pub intended: Vec<Memory>,
     pub moved: Option<Moved>,
     pub back_off: BackOff,
-    /// Since when it waits for other tasks to need the processors less.
+    /// Time since when its promotion waits for less processor pressure.
     pub waits_since: Option<Duration>,
     pub proof: Proof,
     #[serde(skip)]
     pub standing: Option<Standing>,
-    /// When what it touches was sampled last, since boot.
+    /// Time of the last sample of its accesses, since boot.
     pub sampled_at: Option<Duration>,
     pub moves: u64,
     /// Coverage over time, newest last; at most [`Track::HISTORY`].
@@ -76,23 +76,23 @@ pub enum JobKind {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Moved {
-    /// When last, since boot.
+    /// Time of the last promotion, since boot.
     pub at: Duration,
-    /// Not more than what is on huge pages still.
+    /// Promoted memory, at most the memory that is still on huge pages.
     pub bytes: Bytes,
-    /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
+    /// Growth by promotion; 0 unless a rule promotes blocks that are partly resident.
     pub grown: Bytes,
-    /// What stayed on small pages after the last move.
+    /// Base-page memory that remained after the last promotion.
     pub left: Option<Bytes>,
-    /// When what is left is tried again, since boot; `None` where all was got.
+    /// Time of the next attempt on the remaining memory, since boot; `None` if nothing failed.
     pub again: Option<Duration>,
-    /// Memory that was moved, by process: only that is moved back. A closer scan removes memory that is not mapped any more.
+    /// Promoted memory by process; only this is demoted. A detailed scan removes memory that is no longer mapped.
     #[serde(default)]
     pub memory: Vec<Memory>,
 }
 
 impl Moved {
-    /// Adds memory; neighbours become one.
+    /// Adds memory, and merges neighbours.
     pub fn add(&mut self, more: &Memory) {
         let Some(known) = self.memory.iter_mut().find(|known| known.who == more.who) else {
             return self.memory.push(more.clone());
@@ -111,7 +111,7 @@ impl Moved {
         known.ranges = joined;
     }
 
-    /// Takes over which of its memory is still there, and how much of the program is on huge pages.
+    /// Applies a scan: the promoted memory that is still mapped, and the process tree's huge-page memory.
     pub fn seen(&mut self, memory: Vec<Memory>, large: Bytes) {
         self.memory = memory;
         self.bytes = self.bytes.min(self.mapped()).min(large);
@@ -122,7 +122,7 @@ impl Moved {
         ranges.map(|range| range.len()).sum()
     }
 
-    /// Adds the plan of a promotion that was killed: it may have moved any of it.
+    /// Adds the plan of a promotion that was killed, which may have promoted any of it.
     pub fn add_intended(&mut self, intended: &[Memory], now: Duration) {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));
@@ -133,14 +133,14 @@ impl Moved {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BackOff {
-    /// Attempts in a row that got nothing.
+    /// Number of consecutive attempts without success.
     pub failures: u32,
-    /// Until when to wait, since boot.
+    /// End of the wait, since boot.
     pub until: Duration,
 }
 
 impl BackOff {
-    /// The first wait, doubled by each failure, and the longest.
+    /// The first wait, which each failure doubles, and the longest.
     const FIRST: Duration = Duration::from_secs(60);
     const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -162,7 +162,7 @@ impl BackOff {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Proof {
-    /// Nothing: it has no metric, or was not tested yet.
+    /// No result: it has no metric, or was not tested yet.
     #[default]
     Unproven,
     Testing(Test),
@@ -171,16 +171,16 @@ pub enum Proof {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Test {
-    /// Log ratios of the pairs so far, large over base.
+    /// Log ratios of the pairs so far, huge over base.
     pub logs: Vec<f64>,
-    /// Whether more is better; known from the first pairs on.
+    /// Direction of the metric; known after the first pairs.
     pub better: Option<String>,
-    /// When the next pairs are due, since boot.
+    /// Time of the next pairs, since boot.
     pub next: Duration,
     pub failures: u32,
 }
 
-/// Verdict of the tests, for the next process of that program.
+/// Verdict of the tests, kept for later processes of the program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
     pub group: String,
@@ -196,8 +196,8 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// Time until a program that was moved back is tried again; zero once that is due. A clock that was put back makes it
-    /// longer, up to the whole time.
+    /// Returns the time until a demoted program is tried again; zero once it is due. A clock that was set back prolongs it,
+    /// at most to the whole time.
     pub fn again_in(&self, wall: i64) -> Duration {
         let gone = u64::try_from(wall.saturating_sub(self.proven.at)).unwrap_or(0);
         self.evidence
@@ -205,7 +205,7 @@ impl Remembered {
             .saturating_sub(Duration::from_secs(gone))
     }
 
-    /// The same for those who ask the guard: pairs are its own.
+    /// Returns a copy for the guard's clients, without the pairs.
     pub fn shown(&self) -> Remembered {
         Remembered {
             evidence: self.evidence.anew(),
@@ -213,8 +213,8 @@ impl Remembered {
         }
     }
 
-    /// Pairs and verdict with which a test goes on. Those of another metric say nothing; those for which it was moved back
-    /// say nothing once it is tried again.
+    /// Returns the pairs and the verdict with which a test continues. Pairs of another metric are dropped. After a demotion
+    /// they are dropped once the program is tried again.
     pub fn so_far(&self, metric: &str, holds: bool, wall: i64) -> (Evidence, Option<&Proven>) {
         let is_over = self.reverted && (!holds || self.again_in(wall).is_zero());
         match self.proven.metric == metric && !is_over {
@@ -223,7 +223,7 @@ impl Remembered {
         }
     }
 
-    /// Whether it says something of this program: the same file, within twice or half the size, on this kernel.
+    /// True if it applies to this program: same file, size within a factor of two, same kernel.
     pub fn holds_for(&self, group: &str, name: &str, closer: &Closer, kernel: &str) -> bool {
         let (then, now) = (self.held.get().max(1), closer.held().get().max(1));
         self.group == group
@@ -244,10 +244,10 @@ pub struct Counts {
     pub demotions: u64,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Time for which processes were stalled by moves, at most.
+    /// Upper bound of the time for which processes were stalled by promotions and demotions.
     #[serde(rename = "stalled_seconds", with = "hugeleaf_units::time::seconds")]
     pub stalled: Duration,
-    /// The longest call of a move or of a test.
+    /// The longest call of a promotion, demotion or test.
     #[serde(
         rename = "longest_stall_seconds",
         with = "hugeleaf_units::time::seconds"
@@ -265,7 +265,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds the calls of any work on a process: a move, a move back, or a test.
+    /// Adds the calls of any work on a process: a promotion, a demotion, or a test.
     pub fn stall(&mut self, stalls: &Stalls) {
         self.stalled += stalls.total;
         self.longest_stall = self.longest_stall.max(stalls.longest);
@@ -281,7 +281,7 @@ impl Counts {
     }
 }
 
-/// A map whose keys are no texts, as a list of pairs.
+/// Serialises a map with keys that are not strings as a list of pairs.
 mod as_list {
     use std::collections::BTreeMap;
 

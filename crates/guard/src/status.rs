@@ -1,4 +1,4 @@
-//! What the guard says of itself: one value behind `guard status`, the page and the metrics.
+//! Status of the guard: one value for `guard status`, the page and the metrics.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ pub struct Status {
     pub schema: u64,
     pub version: String,
     pub pid: u32,
-    /// When it began: RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// The same in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub started_seconds: f64,
     pub at: String,
-    /// The files that its rules come from; empty where there is none.
+    /// The files with its rules; empty if there is none.
     pub files: Vec<String>,
     pub acts: bool,
     pub rules: usize,
-    /// Since when a person has stopped it: RFC 3339, UTC.
+    /// Time when a user paused it: RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
     pub problems: Vec<String>,
@@ -55,13 +55,13 @@ pub struct Cost {
     pub look_seconds: f64,
     pub wait_seconds: f64,
     pub looks: u64,
-    /// Processor time of the guard so far, that of moves in it.
+    /// Processor time of the guard so far, including promotion.
     pub cpu_seconds: f64,
     pub resident_bytes: Bytes,
-    /// Processor time of a check of the pools, that of the programs it asks included.
+    /// Processor time of a check of the pools, including that of the programs it asks.
     #[serde(default)]
     pub pool_check_seconds: f64,
-    /// Time until the next; 0 where there is nothing to check.
+    /// Time until the next check; 0 if there is nothing to check.
     #[serde(default)]
     pub pool_check_wait_seconds: f64,
 }
@@ -70,10 +70,10 @@ pub struct Cost {
 pub struct HostStatus {
     pub kernel: String,
     pub huge_page_bytes: Bytes,
-    /// The part of the time in which tasks stall for memory; missing where the kernel does not report it.
+    /// Share of time in which tasks stall for memory; missing if the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<f64>,
-    /// The part of the time in which tasks wait for a processor.
+    /// Share of time in which tasks wait for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub struct PoolStatus {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PoolsStatus {
-    /// When `verify` looked last; missing where there is neither a plan in force nor a pool.
+    /// Time of the last `verify`; missing without plans in force and pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
     pub findings: Vec<PoolFinding>,
@@ -109,7 +109,7 @@ pub struct PoolsStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenStatus {
     pub page_bytes: Bytes,
-    /// The node; missing where the host counts all nodes together.
+    /// The node; missing if the host counts all nodes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     pub had: u64,
@@ -146,15 +146,15 @@ pub struct ProgramStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     pub action: Action,
-    /// The part of its time that moving may take, in percent.
+    /// Share of its time that promotion may use, in percent.
     #[serde(default)]
     pub budget_percent: u8,
     #[serde(flatten)]
     pub standing: Standing,
-    /// Memory on pages smaller than a huge page that could be on huge ones.
+    /// Base-page memory that could be on huge pages.
     pub small_bytes: Bytes,
     pub large_bytes: Bytes,
-    /// The second over both; missing where there is neither.
+    /// Share of memory on huge pages; missing without memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
     pub page_tables_bytes: Bytes,
@@ -164,15 +164,15 @@ pub struct ProgramStatus {
     pub moved_bytes: Bytes,
     pub grown_bytes: Bytes,
     pub moves: u64,
-    /// What is known of what it brought, in words: `unproven` where nothing is.
+    /// Result of its tests as text; `unproven` without a result.
     pub proof: String,
-    /// The same with its numbers.
+    /// The same result with its numbers.
     pub proof_detail: Proof,
-    /// Bytes on small pages that it touches a second, where that was sampled.
+    /// Bytes of base-page memory touched per second, if sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched_bytes_per_second: Option<f64>,
     pub history: Vec<f64>,
-    /// How far the move is that goes on; missing where none does, and of a test, which moves there and back.
+    /// Progress of the running promotion or demotion; missing without one, and for a test, which does both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<MoveStatus>,
 }
@@ -182,17 +182,17 @@ pub struct MoveStatus {
     pub stage: String,
     #[serde(default)]
     pub done_bytes: Bytes,
-    /// To go through; 0 where that is not known.
+    /// Bytes to process; 0 if unknown.
     #[serde(default)]
     pub total_bytes: Bytes,
     #[serde(default)]
     pub seconds: f64,
-    /// Of that, time in calls that move memory: what the budget bounds.
+    /// Time of it in promotion and demotion calls, which the budget bounds.
     #[serde(default)]
     pub moving_seconds: f64,
     #[serde(default)]
     pub longest_stall_seconds: f64,
-    /// Memory that no demotion takes back, in words; empty if all of it can go back.
+    /// Memory that cannot be demoted, as text; empty if all of it can.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub one_way: String,
 }
@@ -212,26 +212,26 @@ impl From<&Progress<'_>> for MoveStatus {
 }
 
 impl MoveStatus {
-    /// How long it goes on, from how fast it was; `None` where that is not known yet.
+    /// Estimates the remaining time from the speed so far; `None` if unknown.
     pub fn left_seconds(&self) -> Option<f64> {
         let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
         let rest = rest.share_of(self.done_bytes)?;
         (self.seconds > 0.5).then_some(self.seconds * rest)
     }
 
-    /// The part of the time that calls took so far.
+    /// Returns the share of time spent in calls so far.
     pub fn stalled(&self) -> Option<f64> {
         (self.seconds > 0.0).then_some(self.moving_seconds / self.seconds)
     }
 }
 
-/// `1.2G of 3G, 19 s left, stall 9.2 %`.
+/// Formats e.g. `1.2G of 3G, 19 s left, stall 9.2 %`.
 impl std::fmt::Display for MoveStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.total_bytes.is_zero() {
             return f.write_str(&self.stage);
         }
-        // Moving is what one expects of a move.
+        // The usual stage is not shown.
         if self.stage != Stage::Moving.name() {
             write!(f, "{}, ", self.stage)?;
         }
@@ -247,7 +247,7 @@ impl std::fmt::Display for MoveStatus {
     }
 }
 
-/// The programs that are worth a line: all that were looked at closely, the most promising of each standing first.
+/// Returns the process trees with a detailed scan, the most promising of each state first.
 pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<ProgramStatus> {
     let mut programs: Vec<ProgramStatus> = (seen.programs.iter())
         .filter_map(|program| {

@@ -1,4 +1,4 @@
-//! Programs for tests.
+//! Synthetic process trees for tests.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hugeleaf_units::Bytes;
 
 use crate::seen::{Closer, ProgramId, Seen};
 
-/// A server that has run for an hour, busy, with a gigabyte on small pages that nobody has looked at closely.
+/// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
 pub fn seen(pid: u32) -> Seen {
     Seen {
         id: ProgramId {
@@ -30,7 +30,7 @@ pub fn seen(pid: u32) -> Seen {
     }
 }
 
-/// So many megabytes on small and on huge pages.
+/// Returns a detailed scan with these megabytes on base and huge pages.
 pub fn closer(small: u64, large: u64) -> Closer {
     Closer {
         small: Bytes::from_mib(small),

@@ -1,4 +1,4 @@
-//! Where a program stands: moved, about to be, or not, and why not.
+//! State of a process tree, and the reason why it is not promoted.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,10 +17,10 @@ pub enum WhyNot {
     Small(Bytes, Bytes),
     Young(Duration, Duration),
     Idle(f64, Share),
-    /// It was not fit for long enough.
+    /// Not yet eligible in enough consecutive scans.
     Looks(u32, u32),
     Unreadable(String),
-    /// It asked for small pages by prctl, or its unit did.
+    /// The process or its unit disabled THP by prctl.
     Disabled,
     Hours(Vec<Hours>),
     Saving,
@@ -33,11 +33,11 @@ pub enum WhyNot {
     Full,
     TestElsewhere,
     Paused,
-    /// Tests said `slower`, or not `faster`.
+    /// Tests gave the verdict `slower`, or not `faster`.
     Slower {
         verdict: Verdict,
         ratio: f64,
-        /// Time until it is tried again.
+        /// Time until the next attempt.
         again: Duration,
     },
     Unable(String),
@@ -72,7 +72,7 @@ impl WhyNot {
     }
 }
 
-/// A time as people write it: `45 s`, `12 min`, `3 h`.
+/// Formats a time in one unit: `45 s`, `12 min`, `3 h`.
 fn time(time: &Duration) -> String {
     let (number, unit) = whole(time.as_secs());
     format!("{number} {unit}")
@@ -158,9 +158,9 @@ impl WhyNot {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
-    /// In a word: `moved`, `moving`, `testing`, `large`, `next`, `would`, `no`.
+    /// State as one word: `moving`, `reverting`, `testing`, `next`, `would`, `kept`, `large`, `no`.
     pub state: Stand,
-    /// Why it is not moved: `WhyNot::id`; empty where it is.
+    /// Reason why it is not promoted, by `WhyNot::id`; empty if it is.
     pub reason: String,
     pub text: String,
     pub rule: String,
@@ -193,7 +193,7 @@ hugeleaf_units::named! {
         Next = "next",
         Would = "would",
         Kept = "kept",
-        /// It has next to nothing on small pages.
+        /// Almost none of its memory is on base pages.
         Large = "large",
         No = "no",
     }

@@ -1,4 +1,4 @@
-//! Does what was decided, through `hugeleaf-change` and `hugeleaf-proof`, and says what came of it.
+//! Executes decisions, through `hugeleaf-change` and `hugeleaf-proof`, and returns their results.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +24,7 @@ pub struct Tools<'a> {
     pub progress: &'a dyn Fn(&Progress<'_>),
 }
 
-/// Carries out a decision. The calls that it makes on processes are added to `stalls`, whatever comes of them.
+/// Executes a decision. Its calls on processes are added to `stalls` even if it fails.
 pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came {
     let Tools {
         kernel,
@@ -120,8 +120,8 @@ fn promoted(outcome: &Outcome) -> Came {
     })
 }
 
-/// Some pairs of a test: the experiment of `prove`, with a number of pairs fixed beforehand. Whatever happens, the
-/// memory is put back as it was found.
+/// Runs some pairs of a test, as in `prove`, with a fixed number of pairs. The memory is always restored to its
+/// previous state.
 fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<Came, String> {
     let Job::Test {
         metric,
@@ -180,7 +180,7 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     if result.experiment.design == Design::BeforeAfter {
         return Err("its memory cannot be moved back, so there are no pairs".into());
     }
-    // Pairs that were measured until then count.
+    // Pairs measured before the interruption count.
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
         let (name, seconds) = (spec.shown(), limit.as_secs());
         return match stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The estimate against exact least-recently-used lists, and what it costs.
+//! Compares the estimate with exact least-recently-used lists, and checks its cost.
 
 use proptest::prelude::*;
 
@@ -9,13 +9,13 @@ const CAPACITY: u64 = 4000;
 const STEP: u64 = 250;
 const SAMPLES: usize = 2048;
 
-/// Hits by depth, from one list that holds all keys in the order of their last touch.
+/// Returns hits by depth, from one list of all keys in the order of their last touch.
 fn exact(trace: &[u64]) -> Vec<u64> {
     let mut list: Vec<u64> = Vec::new();
     let mut known = std::collections::HashSet::new();
     let mut hits = vec![0; 30_000];
     for key in trace {
-        // The newest is last: a search from there is short for keys that are often touched.
+        // The newest is last, so a search from the end is short for frequent keys.
         if !known.insert(*key)
             && let Some(depth) = list.iter().rev().position(|k| k == key)
         {
@@ -41,7 +41,7 @@ fn ghost_of(trace: &[u64]) -> Ghost {
     ghost
 }
 
-/// Draws of keys below n, the k-th as often as 1 / k^skew.
+/// Draws keys below n, the k-th with a frequency of 1 / k^skew.
 fn zipf(n: u64, skew: f64, touches: usize, random: &mut fastrand::Rng) -> Vec<u64> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=n)
@@ -63,7 +63,7 @@ fn traces() -> Vec<(&'static str, Vec<u64>)> {
     let skewed = zipf(20_000, 0.9, touches, &mut random);
     let mixed = zipf(12_000, 0.8, touches, &mut random);
     let mixed = mixed.into_iter().enumerate().map(|(i, key)| match i % 5 {
-        // A fifth is a loop over 1,000, a fifth never repeats.
+        // A fifth is a loop over 1,000 keys, and a fifth never repeats.
         0 => 100_000 + (i as u64 / 5) % 1000,
         1 => 1_000_000 + i as u64,
         _ => key,
@@ -77,15 +77,15 @@ fn traces() -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// So many samples of the keys, each another one.
+/// Returns the number of samples of the keys, each a different one.
 fn draws() -> u64 {
     hugeleaf_testkit::size(3, 6)
 }
 
-/// A size at which something is estimated is known to this part, where one key in four is sampled.
+/// Relative uncertainty of a size, with one key in four sampled.
 const SIZE_PART: f64 = 0.07;
 
-/// The exact hits from one depth to another, least and most of what a size that is off would see.
+/// Returns the exact hits between two depths: minimum and maximum for an uncertain size.
 fn around(hits: &[u64], from: u64, to: u64) -> (f64, f64) {
     let near = |part: f64| {
         #[allow(clippy::cast_possible_truncation)]
@@ -98,13 +98,13 @@ fn around(hits: &[u64], from: u64, to: u64) -> (f64, f64) {
     (least, sums.into_iter().fold(0.0, f64::max))
 }
 
-/// How far it is outside.
+/// Returns the distance of a value from the interval.
 fn outside(value: f64, (least, most): (f64, f64)) -> f64 {
     (value - most).max(least - value).max(0.0)
 }
 
-/// The error that [`Ghost`] states, over several samples of the same keys; and what a granule more would have hit and one less
-/// would not, within a quarter and two standard errors.
+/// Checks the error stated by [`Ghost`], over several samples of the same keys. A granule more or less must match the exact
+/// hits within a quarter and two standard errors.
 #[test]
 fn hit_ratios_and_benefits_are_those_of_exact_lists() {
     for (name, trace) in traces() {
@@ -152,7 +152,7 @@ fn keys_that_never_repeat_earn_nothing() {
     assert!(ghost.curve(4).iter().all(|step| step.hits == 0.0));
 }
 
-/// A loop of 1,500 is beyond a cache of 1,000 and within one of 1,600; and it is forgotten when it is over.
+/// A loop of 1,500 misses in a cache of 1,000 and hits in one of 1,600. It is forgotten when it ends.
 #[test]
 fn sizes_move_the_place_and_time_forgets() {
     let mut ghost = Ghost::new(1000, 100, 1 << 20);
@@ -179,7 +179,7 @@ fn sizes_move_the_place_and_time_forgets() {
     assert_eq!(at(&ghost), 1400);
     assert_eq!(ghost.benefit(100, 1.0).less.unwrap().value, 0.0);
     ghost.set_capacity(1500);
-    // All 1,500 keys are sampled: each second 15,000 hits, less those of the first turn.
+    // All 1,500 keys are sampled: 15,000 hits per second, less those of the first round.
     let less = ghost.benefit(100, 0.001).less.unwrap();
     assert!((less.value - 13.5).abs() < 0.7, "{less:?}");
     ghost.pass(SECOND * 60);
@@ -191,7 +191,7 @@ fn sizes_move_the_place_and_time_forgets() {
     );
 }
 
-/// A cache that nobody asks anything of loses next to nothing: that is known once it would have been asked.
+/// A cache without requests loses almost nothing. That is known after a time in which requests would have come.
 #[test]
 fn few_touches_after_a_long_time_are_known_to_be_few() {
     let mut ghost = Ghost::new(1000, 100, 4000);
@@ -237,7 +237,7 @@ proptest! {
         prop_assert!(ghost.stack.len() <= samples.max(1));
     }
 
-    /// Fully sampled it is exact, whatever the order of touches.
+    /// With all keys sampled it is exact, for any order of touches.
     #[test]
     fn of_all_keys_it_is_exact(keys in proptest::collection::vec(0u64..60, 1..400)) {
         let mut ghost = Ghost::new(100, 1, 1 << 20);

@@ -1,4 +1,4 @@
-//! What holds for any components, any answers and any target.
+//! Invariants for any components, answers and target.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,11 +45,11 @@ fn component(name: &'static str) -> impl Strategy<Value = Component> {
     })
 }
 
-/// What happens in a second: benefits that change, how orders are answered, a target, a hand.
+/// Events of a second: changed benefits, answers to orders, a target, a change by hand.
 #[derive(Debug, Clone)]
 struct Second {
     benefits: Vec<Benefit>,
-    /// 0: refused; 1: not answered; 2: half of it; else done.
+    /// 0: refused; 1: not answered; 2: half of it; otherwise done.
     answer: u8,
     target: Option<u64>,
     hand: Option<(usize, u64)>,
@@ -70,7 +70,7 @@ fn second() -> impl Strategy<Value = Second> {
         })
 }
 
-/// What came of an order, and the size that the component has.
+/// Returns the answer to an order, and the component's size.
 fn answer(order: &Move, how: u8) -> (Bytes, Option<Came>) {
     let (before, goal) = (order.order.before, order.order.goal);
     let now_bytes = match how {
@@ -89,8 +89,8 @@ fn answer(order: &Move, how: u8) -> (Bytes, Option<Came>) {
     (now_bytes, came)
 }
 
-/// Orders are within bounds, and take nothing that is not there: all that is held, and all that has been allowed and
-/// not been answered, is within the target, or within what was held above it already.
+/// Orders are within bounds, and take no missing memory. All memory held, and all allowed but unanswered growth, is
+/// within the target, or within the memory held above it before.
 fn check(order: &Move, component: &Component, allowed: Bytes, target: Bytes) {
     let order = &order.order;
     assert_eq!(order.before, component.now);
@@ -122,7 +122,7 @@ proptest! {
         let mut all = vec![all.0, all.1, all.2, all.3];
         let mut target: Bytes = all.iter().map(|c| c.now).sum();
         let mut state = State::default();
-        // What was allowed and never answered.
+        // Allowed but unanswered growth.
         let mut open: BTreeMap<String, Bytes> = BTreeMap::new();
         for (at, second) in (1..).zip(seconds) {
             let now = Duration::from_secs(at);
@@ -170,7 +170,7 @@ proptest! {
     ) {
         let all: Vec<Component> = (numbers.iter().zip(benefits).enumerate())
             .map(|(index, ((least, most, now, granule), benefit))| Component {
-                // The last two have one name.
+                // The last two have the same name.
                 name: NAMES[index.min(3)].to_owned(),
                 least: Bytes(*least),
                 most: Bytes(*most),

@@ -1,6 +1,6 @@
-//! The policy on simulated loads: what it does, how fast, and how little where nothing is to be gained.
+//! Tests the policy on simulated loads: its moves, its speed, and its restraint without gains.
 
-// A panic is how a test fails, also in its helpers. Rates and sizes are small positive numbers.
+// A panic is a test failure, also in helpers. Rates and sizes are small positive numbers.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod any;
@@ -14,10 +14,10 @@ use hugeleaf_balance::{Counters, Ghost, Granule, Mode, OperationKind, Settings, 
 use hugeleaf_units::Bytes;
 use world::{Known, Manner, Part, World};
 
-/// What is asked of a split: a part of the best one.
+/// Required quality of a split, relative to the best one.
 const GOOD: f64 = 0.97;
 
-/// Two caches of 512M each; what each touches is twice that, and more.
+/// Two caches of 512M each, whose loads touch twice that and more.
 fn two(a: impl Fn(f64) -> f64 + 'static, b: impl Fn(f64) -> f64 + 'static) -> World {
     World::new(vec![
         Part::new("a", 256, 600.0, a),
@@ -29,7 +29,7 @@ fn steady(rate: f64) -> impl Fn(f64) -> f64 {
     move |_| rate
 }
 
-/// Much and little in turn, for so many seconds each.
+/// Alternates between a high and a low load, with this period in seconds.
 fn swapping(period: f64, much: f64, little: f64, first: bool) -> impl Fn(f64) -> f64 {
     move |time| {
         let is_even = (time / period).rem_euclid(2.0) < 1.0;
@@ -96,7 +96,7 @@ fn a_day_is_followed() {
     assert!(worst >= GOOD && world.orders < 3000);
 }
 
-/// The load changes sides right after each move: the worst that it can do.
+/// The load changes sides right after each move, the worst case.
 #[test]
 fn whoever_flips_the_load_after_each_move_makes_it_stand_still() {
     let side = Rc::new(Cell::new(false));
@@ -116,11 +116,11 @@ fn whoever_flips_the_load_after_each_move_makes_it_stand_still() {
         by_hour.push(world.orders - before);
     }
     println!("flips after each move: orders by hour {by_hour:?}");
-    // Two orders a move, and as many to take it back.
+    // Two orders per move, and as many to revert it.
     assert!(by_hour[0] <= 200 && by_hour[3] <= 16);
 }
 
-/// Each period is followed, and then pays, or is left alone.
+/// Each period is followed with a gain, or ignored.
 #[test]
 fn flips_of_any_period_pay_or_are_left_alone() {
     for period in [2.0, 5.0, 10.0, 20.0, 40.0, 60.0] {
@@ -141,7 +141,7 @@ fn flips_of_any_period_pay_or_are_left_alone() {
     }
 }
 
-/// Two that gain alike come to be alike, as far as noise lets it be seen, and no step goes back.
+/// Two with equal gains converge to equal sizes, as far as noise permits, without a step back.
 #[test]
 fn those_that_tie_do_not_move() {
     let mut world = two(steady(5000.0), steady(5000.0));
@@ -162,7 +162,7 @@ fn those_that_tie_do_not_move() {
 
 #[test]
 fn a_flood_of_what_never_repeats_stays_at_its_least() {
-    // Misses only, and more of them than the other one has.
+    // Only misses, and more of them than the other one has.
     let mut world = World::new(vec![
         Part::new("pool", 400, 600.0, steady(5000.0)),
         Part::new("statements", 16, 0.0, steady(50_000.0)),
@@ -172,7 +172,7 @@ fn a_flood_of_what_never_repeats_stays_at_its_least() {
         (world.size("statements"), world.size("pool")),
         (16.0, 400.0)
     );
-    // Known by its counters alone it is tried, and less and less often.
+    // With counters alone it is tried, but less and less often.
     let granule = world.parts[1].granule;
     world.parts[1].known = Known::Counters(Box::new(Counters::new(granule, world::MISS)));
     let by_hour: Vec<usize> = (0..8).map(|_| world.run(3600)).collect();
@@ -184,7 +184,7 @@ fn a_flood_of_what_never_repeats_stays_at_its_least() {
     assert!(by_hour.iter().all(|n| *n <= 40) && by_hour[7] <= 8);
 }
 
-/// One that says of every granule that it would save much, and never shows it.
+/// One that claims a high saving for each granule, and never shows it.
 #[test]
 fn a_boast_is_found_out() {
     let mut world = World::new(vec![
@@ -220,7 +220,7 @@ fn who_does_not_do_what_he_is_asked_is_let_be() {
         println!("{said}: {} orders in half an hour", world.orders);
         assert!(said.contains(words), "{said}");
         assert!(world.orders <= 60, "{said}: {}", world.orders);
-        // What was really freed was given.
+        // Only memory that was really freed was given.
         assert!(world.target - world.total() <= Bytes::from_mib(300));
     }
 }
@@ -238,7 +238,7 @@ fn who_holds_more_than_he_says_counts_as_that_and_is_let_be() {
     );
 }
 
-/// Requests fail below the least: that comes at once, before what looks best, also where a little is held above the target.
+/// Requests fail below the minimum. That need is served first, even if a little more than the target is held.
 #[test]
 fn whoever_has_less_than_its_least_is_served_first() {
     let mut world = two(steady(9000.0), steady(1000.0));
@@ -262,13 +262,13 @@ fn moves_a_second_are_bounded() {
     });
     let mut world = World::new(parts.collect());
     let orders = world.run(8);
-    // Two orders a move, and as many at once as in a second.
+    // Two orders per move, and as many at once as per second.
     let most = 2.0 * world.settings.moves_per_second * 9.0;
     println!("bounded: {orders} orders in 8 s, {most} allowed");
     assert!(orders as f64 <= most);
 }
 
-/// One that answers after minutes when it was asked to grow: what it may still take is kept for it.
+/// One that answers an order to grow after minutes: the memory it may still take is reserved.
 #[test]
 fn an_answer_after_minutes_is_within_the_target() {
     let mut world = two(steady(9000.0), steady(1000.0));
@@ -305,7 +305,7 @@ fn a_target_can_fall_and_rise() {
     let settled = world.settles(GOOD);
     println!("target 512M to 2G: settled after {settled} s");
     assert!(settled <= 20, "{settled}");
-    // Both have 32M at least.
+    // Both have a minimum of 32M.
     world.target = mib(63);
     world.run(120);
     let said = world.state.problem().unwrap().to_string();
@@ -324,7 +324,7 @@ fn a_size_set_by_hand_wins() {
     let b = world.part("b");
     (b.size, b.held) = (Bytes::from_mib(800), Bytes::from_mib(800));
     world.target = before;
-    // More than the target now: the other one makes room, as far as it can.
+    // The total exceeds the target now, so the other one makes room as far as it can.
     world.run_above(120);
     assert_eq!(world.size("b"), 400.0);
     assert!(world.total() <= before);
@@ -344,8 +344,7 @@ fn a_size_set_by_hand_wins() {
     );
 }
 
-/// A server of 4G in chunks of 128M, of which only counters are known; it reads pages of 16K, of which it holds few
-/// after it grew.
+/// A server of 4G in chunks of 128M, with only counters. It reads pages of 16K, of which it holds few after growth.
 fn server(name: &'static str, load: impl Fn(f64) -> f64 + 'static) -> Part {
     let mut part = Part::new(name, 32, 80.0, load);
     part.granule = Granule::new(Bytes::from_mib(128)).unwrap();
@@ -375,7 +374,7 @@ fn servers_are_balanced_by_their_counters() {
         "servers: equal split {fixed:.4}; by phase worst of the first 60 s, settled after so many more, worst after that {phases:.4?}, {} orders",
         world.orders
     );
-    // Which is within 60 s, although a move there is two orders of 2 s, 4 s until it is judged, and the filling.
+    // They settle within 60 s, although a move takes two orders of 2 s, 4 s until its judgement, and the filling.
     assert!(
         phases
             .iter()

@@ -1,4 +1,4 @@
-//! Simulated components with known curves, a clock, and somebody who carries orders out.
+//! Simulated components with known curves, a clock, and an executor of orders.
 
 use std::time::Duration;
 
@@ -8,62 +8,62 @@ use hugeleaf_balance::{
 };
 use hugeleaf_units::Bytes;
 
-/// What an operation takes that misses nothing, and what a miss adds, in seconds.
+/// Time of an operation without a miss, and the extra time of a miss, in seconds.
 pub const HIT: f64 = 0.000_1;
 pub const MISS: f64 = 0.001;
 
-/// How a component does what it is asked.
+/// Reaction of a component to orders.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Manner {
     Willing,
     Refuses,
-    /// Says that it has changed, and holds what it held.
+    /// Reports a change, but keeps its memory.
     Lies,
-    /// Changes by a half of what it is asked.
+    /// Changes by half of the order.
     Short,
-    /// Changes after so many seconds.
+    /// Changes after this number of seconds.
     Slow(u64),
     /// Never answers, and never changes.
     Silent,
 }
 
-/// How its benefit is known.
+/// Source of its benefit.
 pub enum Known {
-    /// As by a ghost list: the true slopes, with a load that is smoothed over 2 s and an error of 3 %.
+    /// As a ghost list: the true slopes, with a load smoothed over 2 s and an error of 3 %.
     Ghost,
-    /// By its counters alone.
+    /// Its counters alone.
     Counters(Box<Counters>),
-    /// It says that every granule more saves so much, and a granule less costs nothing.
+    /// Claims this saving for each granule more, and no cost for a granule less.
     Boasts(f64),
 }
 
-/// Operations a second at a time.
+/// Operations per second at a time.
 pub type Load = Box<dyn Fn(f64) -> f64>;
 
 pub struct Part {
     pub name: &'static str,
     pub least: u64,
     pub most: u64,
-    /// What it says that it has, and what it holds.
+    /// Its reported size, and the memory it holds.
     pub size: Bytes,
     pub held: Bytes,
     pub granule: Granule,
-    /// In granules: all that its load touches. 0: it never repeats.
+    /// Memory touched by its load, in granules. 0: it never repeats.
     pub items: f64,
-    /// The part of hits at a size is (size / items) to this power.
+    /// Exponent of the hit ratio at a size: (size / items) to this power.
     pub power: f64,
     pub load: Load,
     pub manner: Manner,
     pub known: Known,
-    /// A miss brings in so many granules: how fast it fills after it grew. Infinite: at once.
+    /// Granules brought in by a miss, which is its speed of filling after growth. Infinite: at once.
     pub brings: f64,
-    /// In granules.
+    /// Filled part, in granules.
     filled: f64,
     smooth: f64,
 }
 
 impl Part {
-    /// Of that many granules of 2M, with hits as of keys with a skew of 0.6.
+    /// Creates a part with that many granules of 2M, and hits as of keys with a skew of 0.6.
     pub fn new(
         name: &'static str,
         size: u64,
@@ -93,7 +93,7 @@ impl Part {
         self.granule.count(self.held)
     }
 
-    /// What of it is in use, in granules.
+    /// Returns the part in use, in granules.
     fn filled(&self) -> f64 {
         match self.brings.is_finite() {
             true => self.filled.min(self.granules()),
@@ -108,7 +108,7 @@ impl Part {
         }
     }
 
-    /// Seconds of work a second at a size.
+    /// Returns seconds of work per second at a size.
     fn work(&self, granules: f64, load: f64) -> f64 {
         load * (HIT + MISS * (1.0 - self.hits(granules)))
     }
@@ -145,7 +145,7 @@ impl Part {
         }
     }
 
-    /// A second has passed.
+    /// Advances the time by a second.
     fn pass(&mut self, time: f64, resizing: bool) {
         let load = (self.load)(time);
         // A half-life of 2 s.
@@ -184,16 +184,16 @@ pub struct World {
     pub settings: Settings,
     pub state: State,
     pub seconds: u64,
-    /// Orders carried out so far.
+    /// Number of executed orders.
     pub orders: usize,
-    /// Orders that are answered later.
+    /// Orders to be answered later.
     late: Vec<(u64, Move)>,
     noise: fastrand::Rng,
     total_before: Bytes,
 }
 
 impl World {
-    /// With all memory that the components have, on the settings for a process.
+    /// Creates a world with all memory of the components as target, and settings for a process.
     pub fn new(parts: Vec<Part>) -> World {
         let target: Bytes = parts.iter().map(|part| part.held).sum();
         World {
@@ -241,7 +241,7 @@ impl World {
         all.find(|(n, _)| *n == name).unwrap().1.to_string()
     }
 
-    /// One second, at the end of which is a look. Returns how many orders there were.
+    /// Runs one second with a scan at its end. Returns the number of orders.
     pub fn second(&mut self) -> usize {
         let resizing: Vec<&str> = (self.late.iter())
             .map(|(_, m)| m.order.component.as_str())
@@ -256,7 +256,7 @@ impl World {
         self.late = later;
         due.iter().for_each(|(_, order)| self.change(order, now));
         let mut orders = 0;
-        // What is freed at once is given at once.
+        // Memory freed at once is given at once.
         loop {
             let components = self.components();
             let moves = decide(
@@ -281,7 +281,8 @@ impl World {
         (0..seconds).map(|_| self.second()).sum()
     }
 
-    /// As [`World::run`], where more is held than the target at first because somebody else took it.
+    /// Like [`World::run`], if more than the target is held at first because memory was taken outside the
+    /// policy.
     pub fn run_above(&mut self, seconds: u64) -> usize {
         self.total_before = self.total();
         self.run(seconds)
@@ -324,7 +325,7 @@ impl World {
         learn(&self.settings, &mut self.state, order.id, &came, now);
     }
 
-    /// What holds at any time.
+    /// Checks the invariants.
     fn check(&mut self) {
         let total = self.total();
         let granule = Bytes::from_mib(2);
@@ -360,13 +361,13 @@ impl World {
         operations / work
     }
 
-    /// Throughput now as a part of that of the best split of the target.
+    /// Returns the throughput relative to that of the best split of the target.
     pub fn quality(&self) -> f64 {
         let sizes: Vec<f64> = self.parts.iter().map(Part::filled).collect();
         self.throughput_at(&sizes) / self.throughput_at(&self.best())
     }
 
-    /// The best split: each next four granules where they save most. Curves are concave.
+    /// Returns the best split: each next four granules go where they save most. Curves are concave.
     fn best(&self) -> Vec<f64> {
         let mut sizes: Vec<f64> = self.parts.iter().map(|part| part.least as f64).collect();
         let all = self.parts[0].granule.count(self.target);
@@ -384,7 +385,7 @@ impl World {
         sizes
     }
 
-    /// The worst quality of so many seconds.
+    /// Returns the worst quality over this number of seconds.
     pub fn worst(&mut self, seconds: u64) -> f64 {
         let qualities = (0..seconds).map(|_| {
             self.second();
@@ -393,7 +394,7 @@ impl World {
         qualities.fold(f64::INFINITY, f64::min)
     }
 
-    /// Seconds until the quality is at least that and stays so for a minute; at most ten minutes are waited.
+    /// Returns the seconds until the quality is reached and holds for a minute; waits at most ten minutes.
     pub fn settles(&mut self, quality: f64) -> u64 {
         let start = self.seconds;
         let mut since = start;

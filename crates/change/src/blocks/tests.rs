@@ -1,4 +1,4 @@
-//! The plan on small processes made by hand: each reason, and what nearly is one.
+//! Tests the plan on small synthetic processes: each reason, and a near miss for it.
 
 use super::*;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ fn span(start: u64, len: u64) -> Range {
     Range::new(start, start + len).unwrap()
 }
 
-/// Huge pages of 2M, and no setting known.
+/// Returns a host with huge pages of 2M and no known settings.
 fn host() -> Host {
     Host {
         kernel: Fact::Absent,
@@ -70,7 +70,7 @@ fn of_file() -> PageState {
     present().with(PageState::FILE)
 }
 
-/// Private anonymous memory with these pages.
+/// Returns private anonymous memory with these pages.
 fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
     let mut by_page_size = Vec::new();
     for (run, state) in runs.iter().filter(|(_, s)| is_resident(*s)) {
@@ -190,7 +190,7 @@ fn one_page_short_is_not_whole() {
         ..anon(block, &[(most, own()), (hole, PageState::SWAPPED)])
     };
     left_out(out, Not::Swapped);
-    // Where smaps knows of no swap, the page is only on its way.
+    // If smaps reports no swap, the page is only being migrated.
     let moving = anon(block, &[(most, own()), (hole, PageState::SWAPPED)]);
     assert_eq!(plan_of(moving, &rules()).asked(), Bytes(2 * M));
 }
@@ -230,7 +230,7 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     }
     let stack = |role| Segment { role, ..whole() };
     left_out(stack(Role::Stack), Not::MainStack);
-    // A thread's stack goes by the flag: one that has been put on huge pages has none.
+    // A thread's stack is judged by its flag, which is absent once it was put on huge pages.
     let flags = VmFlags(vec![*b"nh"]);
     left_out(
         Segment {
@@ -268,7 +268,7 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     left_out(Segment { pages, ..whole() }, Not::ExclusiveUnknown);
 }
 
-/// No page map is read of mappings that can hold no large page, and that is no reason of theirs.
+/// The page map is not read for mappings too small for any huge page, which is not an error.
 #[test]
 fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
     let page = span(START, 4096);
@@ -280,7 +280,7 @@ fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
         },
         Not::TooSmall,
     );
-    // Large enough, and across the border of a huge page.
+    // Large enough, and across the boundary of a huge page.
     let across = span(START + M, 2 * M);
     let pages = Fact::Absent;
     left_out(
@@ -335,7 +335,7 @@ fn shared_memory_is_whole_when_all_processes_together_have_it() {
     assert_eq!(blocks.len(), 2);
     assert!(!blocks[0].attach && blocks[1].attach);
     assert!(blocks.iter().all(|b| b.missing.is_zero()));
-    // Another object at the same place is another matter: SysV numbers its own.
+    // Another object with the same inode is different: SysV segments have their own numbers.
     let mut sysv = half(M);
     sysv.name = "/SYSV00000000 (deleted)".to_owned();
     let three = process(vec![sysv]);
@@ -413,7 +413,7 @@ fn a_torn_huge_page_is_told_by_its_frames() {
         }
     };
     let zero = Some(7);
-    // Every fourth page is left where the huge page had it.
+    // Every fourth page stays where the huge page had it.
     let frames: Vec<Option<u64>> = (0..512)
         .map(|n| if n % 4 == 0 { Some(512 * 9 + n) } else { zero })
         .collect();
@@ -423,13 +423,13 @@ fn a_torn_huge_page_is_told_by_its_frames() {
         frames[n] = frame;
         frames
     };
-    // A page that came from elsewhere, one of another huge page, a hole, a second page like zero.
+    // A page from elsewhere, one of another huge page, a hole, a second page like zero.
     assert!(!torn(128).was_one_page(&with(8, Some(77))));
     assert!(!torn(128).was_one_page(&with(8, Some(512 * 10 + 8))));
     assert!(!torn(128).was_one_page(&with(9, None)));
     assert!(!torn(128).was_one_page(&with(9, Some(8))));
     assert!(!torn(127).was_one_page(&frames));
-    // Too few to tell.
+    // Too few pages to recognise a huge page.
     let few: Vec<Option<u64>> = (0..512)
         .map(|n| if n < 7 { Some(512 * 9 + n) } else { zero })
         .collect();
@@ -464,7 +464,7 @@ fn a_torn_block_is_taken_or_left_out() {
     assert_eq!((growth.percent, growth.adds), (50, Bytes(M)));
 }
 
-/// Memory that could not come back is not split.
+/// Memory that could not be promoted again is not split.
 #[test]
 fn what_a_promotion_would_refuse_is_not_split() {
     let block = span(START, 2 * M);
@@ -565,13 +565,13 @@ fn why_and_promote_say_the_same() {
     }
 }
 
-/// Reasons that only `why` tells apart have one name here.
+/// Maps reasons that only `why` distinguishes to one common reason.
 fn coarse(id: Not) -> Not {
     match id {
         Not::OrdersOff | Not::OrderAtFault | Not::Locked => Not::TooSmall,
         Not::ShmGroup | Not::Memlock | Not::CgroupReservation | Not::PoolShort => Not::Misaligned,
         Not::CgroupFault | Not::PoolUnused | Not::ShmemDeny | Not::NoThp => Not::Misaligned,
-        // These depend on the host as it is now, or on pins that nobody can place.
+        // These depend on the current state of the host, or on pins that cannot be located.
         Not::NoContiguous | Not::CgroupMemory | Not::Pinned => Not::SmallSteps,
         id if id.remedy() == eligible::Remedy::Promote => Not::SmallSteps,
         id => id,
@@ -589,8 +589,9 @@ fn by_reason(parts: impl Iterator<Item = (Reason, Bytes)>) -> BTreeMap<Not, Byte
     sums
 }
 
-/// One reason for each range, in both directions: `why` and a promotion call the same promotable and have the same
-/// reasons for the rest, and the same promotions that grow a process; what was promoted is split again, or was known to be one way; what was split can be promoted.
+/// Checks that `why` and a promotion agree on one reason per range, in both directions. They have the same promotable memory, the same
+/// reasons for the rest, and the same promotions that grow a process. Promoted memory can be split again or was known to be one way, and
+/// split memory can be promoted.
 #[track_caller]
 fn agree(host: &Host, process: &Process) {
     let rules = Rules { host, ..rules() };
@@ -601,7 +602,7 @@ fn agree(host: &Host, process: &Process) {
     let taken = (eligible::Reason::SmallSteps.into(), planned.asked());
     let left_out = planned.left_out.iter().map(|p| (p.reason, p.bytes));
     let mut done = by_reason(left_out.chain([taken]));
-    // Smaller than any large page: nothing that `why` speaks of.
+    // Mappings too small for any huge page do not occur in `why`.
     done.remove(&Not::TooSmall);
     for (reason, bytes) in &done {
         let same = said.get(reason).copied().unwrap_or_default();
@@ -631,7 +632,7 @@ fn agree(host: &Host, process: &Process) {
     }
 }
 
-/// The process once the blocks of a plan are on huge pages, or on base pages.
+/// Returns the process with the plan's blocks on huge pages, or on base pages.
 fn with_huge(process: &Process, plan: &Plan, huge: bool) -> Process {
     let mut process = process.clone();
     for segment in &mut process.segments {
@@ -673,7 +674,7 @@ fn with_huge(process: &Process, plan: &Plan, huge: bool) -> Process {
     process
 }
 
-/// The captured hosts and processes of the fixtures.
+/// Uses the captured hosts and processes of the fixtures.
 #[test]
 fn why_and_promote_say_the_same_of_fixtures() {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");

@@ -1,4 +1,4 @@
-//! What to do where nothing was changed.
+//! Advice for a refused change of the host.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use hugeleaf_verdict::findings::shell_word;
 use super::{HostError, Obstacle};
 
 impl HostError {
-    /// The next thing to do; `command` is `apply` or `undo`, and `plan` the file as it was typed.
+    /// Returns the next command to run. `command` is `apply` or `undo`, and `plan` the file as
+    /// typed.
     pub fn next(&self, command: &str, plan: &str) -> String {
         match self {
             HostError::Refused(obstacles, _) => way_out(obstacles.first(), command, plan),

@@ -1,4 +1,4 @@
-//! Making the steps of a plan, one by one, each journaled before it is made.
+//! Executes the steps of a plan in order, each journaled before it is executed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -25,12 +25,12 @@ pub struct Request<'a> {
     pub plan: &'a str,
     pub plan_file: &'a str,
     pub program: &'a str,
-    /// Why more memory is reserved than is good for the host, where somebody insisted.
+    /// Reason given by the user for reserving more memory than is safe for the host.
     pub forced: Option<&'a str>,
-    /// Names of the services that it is for. One that changes nothing and is for the same as the
-    /// newest is undone together with that.
+    /// Names of the services that the plan is for. If an apply changes nothing and has the same
+    /// services as the newest, both are undone together.
     pub serves: &'a [&'a str],
-    /// The applies that were in force when the plan was compared with them; `None` where it was not.
+    /// The applies in force when the plan was compared with them; `None` if it was not compared.
     pub in_force: Option<&'a [u32]>,
 }
 
@@ -41,11 +41,11 @@ pub struct ApplyOptions {
     pub base_page: PageSize,
 }
 
-/// Applies the steps. All are looked at first; where one cannot be made, none is.
+/// Applies the steps. All steps are checked first; if one of them is impossible, none is executed.
 ///
 /// # Errors
-/// [`HostError`]: a precondition is missing, and nothing was changed. A step that fails later is no
-/// error here: the outcome says what was done and what was not.
+/// [`HostError`]: a precondition is missing, and nothing was changed. A later failure of a step is
+/// no error here. The outcome reports which steps were done.
 pub fn apply(
     context: &mut ChangeContext<'_>,
     request: &Request<'_>,
@@ -73,8 +73,8 @@ pub fn apply(
     if !changes && is_same {
         return Ok(nothing_to_do(context, &looked));
     }
-    // What an apply that was cut off has begun belongs to this one; and one that changes nothing is
-    // undone together with the one that did, where both are for the same services.
+    // This apply continues one that was interrupted. If it changes nothing, it also continues one
+    // for the same services, so that both are undone together.
     let is_for_same = |one: &&Applied| one.head.serves == request.serves;
     let continues = newest.filter(|one| !one.is_whole() || !changes && is_for_same(one));
     let continues = continues.map(|one| one.head.id);
@@ -106,7 +106,7 @@ pub fn apply(
     Ok(outcome)
 }
 
-/// Whether this program can read all that is in force, and whether it was compared with that.
+/// Checks that this program can read all applies in force, and that the plan was compared with them.
 fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
     let mut in_force = history.iter().filter(|one| !one.undone);
     if let Some(newer) = in_force.clone().find(|one| one.is_newer) {
@@ -166,7 +166,7 @@ impl StepOutcome {
         }
     }
 
-    /// A step of which nothing is known but what a header lists.
+    /// Returns an outcome for a step of which only the header's entry is known.
     pub(super) fn listed(listed: Listed) -> StepOutcome {
         StepOutcome {
             id: listed.id,
@@ -257,12 +257,12 @@ impl Run<'_, '_> {
     }
 
     fn fail(&mut self, outcome: &mut StepOutcome, failure: Failure) {
-        // Begun and done, but the journal does not say so: undo looks for itself.
+        // Begun and done, but not recorded as done: undo reads the current state.
         if outcome.state != State::Begun {
             outcome.state = State::Failed;
         }
         outcome.note = Some(failure.error.clone());
-        // Where even this cannot be written, the record of its beginning says enough.
+        // If even this record cannot be written, the record of the beginning is enough.
         let _ = self.writer.add(
             self.context.kernel,
             &Record::Failed {
@@ -278,8 +278,8 @@ impl Run<'_, '_> {
         });
     }
 
-    /// Looks again, since earlier steps may have changed what this one finds; then journals it,
-    /// makes it, and journals what came of it.
+    /// Reads the current state again, since earlier steps may have changed it. Then journals the
+    /// step, executes it, and journals the result.
     fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), Failure> {
         let looked =
             look_one(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {

@@ -1,16 +1,16 @@
-//! Blocks of hugeleaf's lines in files of somebody else. Pure.
+//! Blocks of hugeleaf's lines in files that belong to others. Pure.
 //!
-//! A block has a line that opens it and one that closes it, each with the block's name, so that
-//! several can stand in one file and each can be taken out alone.
+//! A block starts and ends with a marker line that contains its name. So a file can hold several
+//! blocks, and each can be removed alone.
 
 use super::OWNED;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// The line that opens the block is there, and the one that closes it is not.
+    /// A block has an opening line, but no closing line.
     #[error("line {0} opens a block of hugeleaf that no line closes")]
     NotClosed(usize),
-    /// The same block is there twice.
+    /// The same block occurs twice.
     #[error("line {0} opens a block of hugeleaf that is there already")]
     Twice(usize),
 }
@@ -23,7 +23,7 @@ fn closes(name: &str) -> String {
     format!("# end of hugeleaf's block {name}")
 }
 
-/// The block as it stands in a file, its markers and its last newline included.
+/// Returns the block as written to a file, including its markers and last newline.
 pub fn whole(name: &str, text: &str) -> Vec<u8> {
     let mut block = format!("{}\n{text}", opens(name));
     if !text.is_empty() && !text.ends_with('\n') {
@@ -34,7 +34,7 @@ pub fn whole(name: &str, text: &str) -> Vec<u8> {
     block.into_bytes()
 }
 
-/// Where the block stands, its last newline included.
+/// Returns the position of the block, including its last newline.
 pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, Broken> {
     let (open, close) = (opens(name), closes(name));
     let (mut found, mut start): (Option<std::ops::Range<usize>>, Option<(usize, usize)>) =
@@ -60,7 +60,7 @@ pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, B
     }
 }
 
-/// The file with the block in it: in its old place, or at the end.
+/// Returns the file with the block in it, at its previous position or at the end.
 pub fn put(file: &[u8], name: &str, text: &str) -> Result<Vec<u8>, Broken> {
     let block = whole(name, text);
     let mut out = Vec::with_capacity(file.len() + block.len() + 1);
@@ -81,8 +81,7 @@ pub fn put(file: &[u8], name: &str, text: &str) -> Result<Vec<u8>, Broken> {
     Ok(out)
 }
 
-/// The file without the block, where the block is there exactly as it was written; `None` where it
-/// is not.
+/// Returns the file without the block; `None` if the block is not there exactly as it was written.
 pub fn cut(file: &[u8], name: &str, written: &[u8]) -> Option<Vec<u8>> {
     let range = find(file, name).ok()??;
     if &file[range.clone()] != written {
@@ -125,7 +124,7 @@ mod tests {
         assert_eq!(find(cut_off.as_bytes(), "a"), Err(Broken::NotClosed(2)));
         let twice = [&file[..], &file[..]].concat();
         assert!(matches!(find(&twice, "a"), Err(Broken::Twice(_))));
-        // Without its newline the closing line still closes.
+        // The closing line is valid without its newline.
         let bare = text.trim_end().as_bytes();
         assert_eq!(find(bare, "a").unwrap().unwrap().end, bare.len());
     }

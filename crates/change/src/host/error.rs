@@ -1,4 +1,4 @@
-//! Why the host was not changed.
+//! Reasons why the host was not changed.
 
 use std::path::PathBuf;
 
@@ -31,17 +31,18 @@ pub enum Obstacle {
     OtherMount { path: PathBuf, found: String },
     #[error("{}: {broken}", path.display())]
     Broken { path: PathBuf, broken: Broken },
-    /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
+    /// The file's text lacks hugeleaf's marker, so undo could not recognise it.
     #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
     NotMarked(PathBuf),
     #[error("{0}")]
     Denied(SysError),
-    /// Whoever else can change it, or a folder above it, would choose what root writes there.
+    /// Other users can change the path or a folder above it, so they would control what root writes
+    /// there.
     #[error("{0}")]
     Others(PathError),
     #[error("{}: it is not empty, and a mount would hide what is in it", .0.display())]
     NotEmpty(PathBuf),
-    /// A mount point that leads elsewhere, or hides what the host needs.
+    /// The mount point is a link, or the mount would hide files that the host needs.
     #[error("{}: {why}", path.display())]
     NoMountPoint { path: PathBuf, why: String },
     #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
@@ -57,15 +58,15 @@ impl Obstacle {
     }
 }
 
-/// A precondition that is missing. Nothing was changed.
+/// A missing precondition. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     #[error("{}", refused(.0, *.1))]
     Refused(Vec<Obstacle>, usize),
-    /// Two steps of one name: the journal could not distinguish them.
+    /// Two steps have the same name, so the journal could not distinguish them.
     #[error("two steps are called '{0}'")]
     SameId(String),
-    /// Another apply or undo is at work.
+    /// Another apply or undo is running.
     #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
     Locked { pid: Option<u32>, path: PathBuf },
     #[error("{0}")]
@@ -80,13 +81,13 @@ pub enum HostError {
     Overtaken(u32),
     #[error("no apply has the number {0}")]
     NoSuch(u32),
-    /// A later apply changed the same places, or rests on what was changed there.
+    /// A later apply changed the same places, or relies on their changed state.
     #[error("apply {by} came after {id} and {} {}{}", if *.rests { "rests on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
     BuiltUpon {
         id: u32,
         by: u32,
         path: PathBuf,
-        /// Whether the later one found it as it wanted it, and changed nothing there.
+        /// True if the later one found the wanted state already, and changed nothing there.
         rests: bool,
     },
 }

@@ -1,7 +1,6 @@
-//! The journal: one file an apply, appended to and never changed, with the plan's text next to it.
+//! The journal: one append-only file per apply, with the plan's text next to it.
 //!
-//! What the lines mean is in [`super::record`]; here they are found, folded into what they tell,
-//! and written.
+//! Finds, combines and writes the records of [`super::record`].
 
 use std::path::PathBuf;
 
@@ -15,18 +14,18 @@ use super::outcome::State;
 use super::place::{Place, fresh, missing_folders};
 use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};
 
-/// Where journals are, below the root of the host.
+/// Folder of the journals, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// What its journal begins with, but for the steps; where that is damaged, its number alone.
+    /// The header of the journal without its steps; only the number if it is damaged.
     pub head: Header,
-    /// Whether a newer program wrote it, in a way that this one does not know.
+    /// True if a newer program wrote it in a format that this one does not know.
     pub is_newer: bool,
     pub plan: Fact<String>,
     pub steps: Vec<AppliedStep>,
-    /// Whether all steps were reached; `None` where it never came to its end (a crash).
+    /// True if all steps were reached; `None` if the apply did not end (a crash).
     pub complete: Option<bool>,
     pub undone: bool,
     pub damage: Vec<String>,
@@ -34,19 +33,19 @@ pub struct Applied {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedStep {
-    /// As it was listed, but for its state, which is how it stood last.
+    /// The step as listed in the header, with its latest state.
     pub listed: Listed,
-    /// How it stood when the apply was over; differs from that once it is undone.
+    /// State at the end of the apply; differs from the latest state after an undo.
     pub applied: State,
-    /// What it began with; `None` where it was never begun.
+    /// The record of its beginning; `None` if it was never begun.
     pub begun: Option<Begin>,
     pub after: Option<Place>,
-    /// What the value that the kernel changes along with this one became.
+    /// Final value of the setting that the kernel changes along with this one.
     pub beside: Option<String>,
 }
 
-/// Whether a file of the journal is root's word: on the running host others must not be able to
-/// change it, because `undo` puts back what stands there. Of a captured host it is only shown.
+/// Checks that only root can write a journal file on the running host, because `undo` restores its
+/// content. The journal of a captured host is only displayed.
 fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     let path = root.path(relative);
     let is_there = std::fs::symlink_metadata(&path).is_ok();
@@ -56,7 +55,7 @@ fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     check_trusted(&path).map_err(|error| ReadError::new(path, format!("not believed: {error}")))
 }
 
-/// The applies that the journal knows, newest first. Absent where nothing was ever applied.
+/// Returns the applies in the journal, newest first; absent if there was none.
 pub fn applied(root: &Root) -> Fact<Vec<Applied>> {
     if let Err(error) = believed(root, JOURNAL) {
         return Fact::Unreadable(error);
@@ -119,7 +118,7 @@ fn plan_name(id: u32) -> String {
     format!("{JOURNAL}/{id:04}.toml")
 }
 
-/// What the records of a journal come to. Pure.
+/// Combines the records of a journal. Pure.
 fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
     let mut one = Applied {
         head: Header {
@@ -185,14 +184,14 @@ impl Applied {
             AppliedStep::new(listed)
         });
         self.steps = steps.collect();
-        // A journal is known by its file.
+        // A journal is identified by its file.
         self.head = Header {
             id: self.head.id,
             ..head
         };
     }
 
-    /// Fills in a step that begins; one that the (damaged) head does not list is added.
+    /// Records the beginning of a step; adds it if the (damaged) head does not list it.
     fn begin(&mut self, begin: Begin) {
         if !self.steps.iter().any(|s| s.listed.id == begin.step) {
             self.steps.push(AppliedStep::new(Listed {
@@ -218,7 +217,7 @@ impl Applied {
         }
     }
 
-    /// Why nothing can be done about it: what it did is known to a newer program only.
+    /// Returns the error for an apply that only a newer program understands.
     pub(super) fn refuse_newer(&self) -> HostError {
         HostError::Newer {
             id: self.head.id,
@@ -236,15 +235,15 @@ pub struct Writer {
     path: PathBuf,
     next: u64,
     mode: u32,
-    /// Whether the last line may be cut off, so that a new one must begin on a line of its own.
+    /// True if the last line may be cut off, so that the next record must start with a newline.
     torn: bool,
 }
 
 impl Writer {
-    /// Begins the journal of a new apply: the plan's text, then the head.
+    /// Creates the journal of a new apply: the plan's text, then the header.
     ///
     /// # Errors
-    /// Those of the kernel. Nothing of the host was changed then.
+    /// Those of the kernel. Nothing on the host was changed then.
     pub fn create(
         root: &Root,
         kernel: &Kernel,
@@ -252,7 +251,7 @@ impl Writer {
         plan: &str,
         secret: bool,
     ) -> Result<Writer, SysError> {
-        // Copies of files that not all may read are kept as they were.
+        // The journal may hold copies of files that not all users may read.
         let mode = if secret { 0o600 } else { 0o644 };
         let folder = root.path(JOURNAL);
         make_folders(kernel, &missing_folders(&folder))?;
@@ -284,7 +283,7 @@ impl Writer {
         }
     }
 
-    /// Writes a record; it is on disk when this returns.
+    /// Writes a record and syncs it to disk before returning.
     pub fn add(&mut self, kernel: &Kernel, record: &Record) -> Result<(), SysError> {
         let mut text = line(self.next, record);
         if self.torn {

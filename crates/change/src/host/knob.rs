@@ -1,8 +1,8 @@
-//! Texts of knobs and of mounts: which value is meant, and when two are the same. Pure.
+//! Parses and compares the texts of knobs and mounts. Pure.
 
 use hugeleaf_units::Bytes;
 
-/// The value in a knob's text: the one in brackets where it shows its choices.
+/// Returns the value in a knob's text: the one in brackets if the knob lists its choices.
 pub fn value(text: &str) -> &str {
     let inside = text
         .split_once('[')
@@ -10,7 +10,7 @@ pub fn value(text: &str) -> &str {
     inside.map_or(text.trim(), |(chosen, _)| chosen.trim())
 }
 
-/// The values that a knob offers; empty where it does not show them.
+/// Returns the values that a knob offers; empty if it does not list them.
 pub fn choices(text: &str) -> Vec<&str> {
     if !(text.contains('[') && text.contains(']')) {
         return Vec::new();
@@ -20,7 +20,7 @@ pub fn choices(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether two values are the same, however many blanks are between their parts.
+/// True if two values are equal, regardless of the number of blanks between their parts.
 pub fn same(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
 }
@@ -32,7 +32,7 @@ pub struct Mounted {
     pub options: String,
 }
 
-/// Parses a line (proc_pid_mountinfo(5)); `None` where it is of another shape.
+/// Parses a line (proc_pid_mountinfo(5)); `None` if it has another form.
 pub fn parse_mount(line: &str) -> Option<Mounted> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(4);
@@ -48,7 +48,7 @@ pub fn parse_mount(line: &str) -> Option<Mounted> {
     })
 }
 
-/// Blanks and backslashes stand there as three octal digits.
+/// Decodes blanks and backslashes, which the file holds as three octal digits.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -71,19 +71,19 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Whether a mount that the kernel shows with the options `shown` has all of `wanted`.
+/// True if a mount that the kernel shows with the options `shown` has all of `wanted`.
 pub fn mount_has(shown: &str, wanted: &str) -> bool {
     let shown: Vec<String> = shown.split(',').map(normal).collect();
     wanted
         .split(',')
         .filter(|option| !["", "defaults", "rw"].contains(option))
         .map(normal)
-        // What is the default is not shown.
+        // The kernel does not show defaults.
         .filter(|option| !["uid=0", "gid=0"].contains(&option.as_str()))
         .all(|option| shown.contains(&option))
 }
 
-/// An option in one way of writing it: `1G` is shown as `1024M`, `0770` as `770`.
+/// Normalises an option: `1G` is shown as `1024M`, `0770` as `770`.
 fn normal(option: &str) -> String {
     let Some((name, value)) = option.split_once('=') else {
         return option.to_owned();

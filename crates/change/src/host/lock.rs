@@ -1,4 +1,4 @@
-//! One apply or undo at a time: a lock that the kernel lets go when its holder dies.
+//! Allows one apply or undo at a time, by a lock that the kernel releases when its holder dies.
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, HostLock, Kernel, check_trusted, lock_host, own_pid};
@@ -10,15 +10,15 @@ use super::place::missing_folders;
 const FOLDER: &str = "var/lib/hugeleaf";
 const LOCK: &str = "var/lib/hugeleaf/lock";
 
-/// Takes the lock, and leaves this process's id in it for whoever comes second.
+/// Takes the lock, and writes this process's id into it for the next process that tries.
 ///
 /// # Errors
-/// [`HostError::Locked`] where another has it; [`HostError::State`] where there can be none;
-/// [`HostError::Others`] where others could change what is kept there.
+/// [`HostError::Locked`] if another process holds it; [`HostError::State`] if it cannot be created;
+/// [`HostError::Others`] if other users could change the folder.
 pub fn lock(root: &Root) -> Result<HostLock, HostError> {
     let folder = root.path(FOLDER);
-    // The journal is to outlast a power cut, so its folder has to. Everybody may read what was
-    // applied, as `verify` does; the lock in it only its owner may open.
+    // The journal must survive a power failure, and so must its folder. Everybody may read the
+    // journal, as `verify` does; only its owner may open the lock.
     make_folders(&Kernel::new(), &missing_folders(&folder)).map_err(HostError::State)?;
     check_trusted(&folder).map_err(HostError::Others)?;
     let path = root.path(LOCK);

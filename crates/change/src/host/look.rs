@@ -1,4 +1,4 @@
-//! What each step would change, and what stands in its way. Reads, and writes nothing.
+//! Determines what each step would change, and its obstacles. Read-only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ pub struct Looked {
     pub step: Step,
     pub before: Place,
     pub wanted: Place,
-    /// `would-change`, `already` or `not-applicable`.
+    /// One of `would-change`, `already` and `not-applicable`.
     pub state: State,
-    /// Folders that would be made on the way, outermost first, as the host names them.
+    /// Missing parent folders that would be created, outermost first, as the host names them.
     pub makes: Vec<PathBuf>,
 }
 
-/// What the steps would change, in order: each is compared with the host as the ones before it
-/// would leave it. Steps that cannot be made are left out and listed.
+/// Returns the changes of the steps in order. Each step is compared with the state that the earlier
+/// ones would leave. Impossible steps are left out and returned as obstacles.
 pub fn look(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
     let (mut all, mut obstacles) = (Vec::new(), Vec::new());
     let mut files = BTreeMap::new();
@@ -45,7 +45,7 @@ pub fn look(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
     (all, obstacles)
 }
 
-/// One step; `files` are those that earlier steps would leave.
+/// Checks one step; `files` holds the files as earlier steps would leave them.
 pub fn look_one(
     root: &Root,
     step: &Step,
@@ -59,7 +59,7 @@ pub fn look_one(
     if !rooted.is_some_and(|path| plain(path) && path.components().next().is_some()) {
         return Err(Obstacle::BadPath(step.path.clone()));
     }
-    // A knob is written in place: of anything else that would leave half a file.
+    // A knob is written in place, which could leave half of a regular file.
     let is_knob = matches!(step.what, What::Knob { .. } | What::Pool { .. });
     let of_kernel = |path: &Path| path.starts_with("proc/sys") || path.starts_with("sys");
     if is_knob && !rooted.is_some_and(of_kernel) {
@@ -102,12 +102,12 @@ pub fn look_one(
     })
 }
 
-/// sd_booted(3) tells systemd by this folder.
+/// Systemd runs if this folder exists, by sd_booted(3).
 pub fn has_systemd(root: &Root) -> bool {
     root.path("run/systemd/system").is_dir()
 }
 
-/// Settings of units: nobody reads them where systemd does not run.
+/// True for settings of units, which have no effect without systemd.
 fn is_of_systemd(path: &Path) -> bool {
     path.starts_with("/etc/systemd")
 }
@@ -188,7 +188,8 @@ fn block_places(
     Ok((before, wanted))
 }
 
-/// The file that a block goes into: of a link, what it leads to. A rename would replace the link.
+/// Returns the file that a block goes into. Links are followed, because a rename would replace the
+/// link.
 pub fn real_file(root: &Root, path: &Path) -> PathBuf {
     let path = below(root, path);
     std::fs::canonicalize(&path).unwrap_or(path)
@@ -237,8 +238,8 @@ fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place
     })
 }
 
-/// Whether something may be mounted at a path: it hides nothing that the host needs, leads nowhere
-/// else, and is an empty folder or none yet.
+/// Checks a mount point. It must hide nothing that the host needs, must not be a link, and must be
+/// empty or not exist.
 pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     let no = |why: String| Obstacle::NoMountPoint {
         path: path.to_owned(),
@@ -250,7 +251,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     let real = below(root, path);
     let there = real.ancestors().find(|at| at.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("/"));
-    // Of a captured host only what is below its own root is its own.
+    // On a captured host only paths below its own root are its own.
     let above = root.path("").canonicalize();
     let is_itself = match (there.canonicalize(), above) {
         (Ok(found), Ok(above)) => {
@@ -265,7 +266,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
             there.display()
         )));
     }
-    // It is mounted again at each boot: whoever could put a link in its place would choose where.
+    // The mount is repeated at each boot, at a place that a replaced link would choose.
     let above = real.ancestors().skip(1).find(|at| at.exists());
     above.map_or(Ok(()), |folder| check_trusted(folder).map_err(others))?;
     let is_empty = std::fs::read_dir(&real).is_ok_and(|mut all| all.next().is_none());
@@ -275,8 +276,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     }
 }
 
-/// Whether the steps that change something could be made now, as far as that can be determined without
-/// making them.
+/// Checks that the changing steps could be made now, as far as this is possible without making them.
 pub fn probe(root: &Root, looked: &[Looked]) -> Vec<Obstacle> {
     let changing = looked.iter().filter(|l| l.state == State::WouldChange);
     changing.filter_map(|l| probe_one(root, l).err()).collect()
@@ -317,16 +317,16 @@ fn others(error: PathError) -> Obstacle {
     }
 }
 
-/// Whether this process has CAP_SYS_ADMIN in force. Where that cannot be read, the call will tell.
+/// True if this process has CAP_SYS_ADMIN. If that cannot be read, the call will report it.
 fn may_mount(root: &Root) -> bool {
     const CAP_SYS_ADMIN: u32 = 21; // include/uapi/linux/capability.h
     own_capabilities(root).is_none_or(|set| set >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// What the kernel sets anew when THP is switched on or off, unless somebody has set it by hand.
+/// A setting that the kernel recalculates when THP is switched on or off, unless it was set by hand.
 pub const SET_ALONG: &str = "proc/sys/vm/min_free_kbytes";
 
-/// The value that the kernel may change along with this knob.
+/// Returns the value that the kernel may change along with this knob.
 pub fn set_along(root: &Root, path: &Path) -> Option<String> {
     let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
     let text = is_thp.then(|| root.read(SET_ALONG))?;

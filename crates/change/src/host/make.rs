@@ -1,4 +1,4 @@
-//! Making a place what it is to be: the same for a step and for its undoing.
+//! Brings a place into its wanted state, both for a step and for its undo.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct Change<'a> {
     pub path: &'a Path,
     pub now: &'a Place,
     pub target: &'a Place,
-    /// Whether it is a block in a file of somebody else: links are followed.
+    /// True for a block in a file that belongs to others: links are followed.
     pub is_block: bool,
     pub drop_caches: bool,
 }
@@ -24,16 +24,16 @@ pub struct Change<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     pub after: Place,
-    /// `done`, `short`, `in-use` or `differs`.
+    /// One of `done`, `short`, `in-use` and `differs`.
     pub state: State,
     pub attempts: u32,
 }
 
-/// Makes the change, and reads back.
+/// Makes the change, and reads back the result.
 ///
 /// # Errors
-/// Those of the kernel and of reading it back. What was there before is there still, or what was wanted
-/// is there already: no half of a file.
+/// Those of the kernel and of reading back. The place then has its old or its new content, never half
+/// of a file.
 pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made, SysError> {
     let path = real_path(context, &change);
     match (change.now, change.target) {
@@ -112,7 +112,7 @@ fn make_pool(
     })
 }
 
-/// What stands at a place of the same kind as `like`.
+/// Reads the current state of a place of the same kind as `like`.
 ///
 /// # Errors
 /// Those of reading it; ENOENT for a knob or pool that is gone.
@@ -137,8 +137,8 @@ pub fn read_again(
     }
 }
 
-/// Replaces a file in one step, or makes it: its new content is next to it, under a random name,
-/// until it is whole.
+/// Replaces or creates a file atomically. The new content is first written next to it under a random
+/// name.
 fn replace(
     context: &mut ChangeContext<'_>,
     path: &Path,
@@ -152,7 +152,7 @@ fn replace(
         .change(HostChange::Create(&draft, content, look))
         .and_then(|()| context.kernel.change(HostChange::Rename(&draft, path)));
     if let Err(error) = made {
-        // The first error is the one to tell; undo looks for the file again.
+        // Report the first error; undo looks for the draft again.
         let _ = remove_drafts(context, path);
         return Err(error);
     }
@@ -186,7 +186,7 @@ fn sync_above(kernel: &Kernel, path: &Path) -> Result<(), SysError> {
     }
 }
 
-/// Makes folders that everybody may read, outermost first, and makes them last.
+/// Creates folders that everybody may read, outermost first, and syncs them to disk.
 pub fn make_folders(kernel: &Kernel, folders: &[PathBuf]) -> Result<(), SysError> {
     for folder in folders {
         match kernel.change(HostChange::MakeFolder(folder, 0o755, None)) {
@@ -198,8 +198,8 @@ pub fn make_folders(kernel: &Kernel, folders: &[PathBuf]) -> Result<(), SysError
     Ok(())
 }
 
-/// Removes folders that a step had made, innermost first. Gives those that are not empty, because
-/// somebody else has put something there.
+/// Removes folders that a step had created, innermost first. Returns those that are not empty, because
+/// others have put files there.
 pub fn remove_above(
     context: &mut ChangeContext<'_>,
     folders: &[PathBuf],

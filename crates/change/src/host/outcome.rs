@@ -1,4 +1,4 @@
-//! What came of a change of the host. Values in here were read back.
+//! Outcome of a change of the host. The values were read back.
 
 use std::path::PathBuf;
 
@@ -13,24 +13,24 @@ hugeleaf_units::named! {
     #[derive(Deserialize)]
     pub enum State {
         WouldChange = "would-change",
-        /// It was so before: nothing was done.
+        /// The place already had the wanted state, and nothing was done.
         Already = "already",
         Done = "done",
         Short = "short",
-        /// The pool was made smaller, and programs still hold pages beyond its size: those go when the
-        /// programs let go.
+        /// The pool was reduced, but programs still hold surplus pages, which go when the programs
+        /// free them.
         InUse = "in-use",
-        /// The kernel took the value and shows another.
+        /// The kernel accepted the value but shows another.
         Differs = "differs",
-        /// It means nothing on this host: a unit's setting where systemd does not run.
+        /// The step has no effect on this host, e.g. a unit's setting without systemd.
         NotApplicable = "not-applicable",
-        /// Begun, and not known to be made: a crash fell in between.
+        /// Begun but not known to be done, because of a crash.
         Begun = "begun",
         Failed = "failed",
-        /// Not begun: an earlier step failed, or the person stopped it.
+        /// Not begun, because an earlier step failed or the user stopped it.
         NotReached = "not-reached",
         Restored = "restored",
-        /// Nothing to undo: it is as it was before.
+        /// The place already has its previous state, so there is nothing to undo.
         AsBefore = "as-before",
         ChangedSince = "changed-since",
         Busy = "busy",
@@ -54,23 +54,23 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepOutcome {
     pub id: String,
-    /// What it does, in a word: `knob`, `pool`, `file`, `block`, `folder`, `mount`.
+    /// The kind of the step: `knob`, `pool`, `file`, `block`, `folder`, `mount`.
     pub what: String,
     pub path: PathBuf,
     pub why: String,
     pub verify: String,
     pub needs: Needs,
-    /// What stood there; `None` where it was not looked at.
+    /// State before the step; `None` if it was not read.
     #[serde(serialize_with = "place::as_value")]
     pub before: Option<Place>,
     #[serde(skip)]
     pub wanted: Option<Place>,
-    /// What stands there now, read back; `None` where nothing was done.
+    /// State after the step, read back; `None` if nothing was done.
     #[serde(serialize_with = "place::as_value")]
     pub after: Option<Place>,
     pub state: State,
     pub note: Option<String>,
-    /// For a pool that is short: what is missing, and what holds the memory.
+    /// For a pool that is short: the missing pages, and the holders of the memory.
     pub shortage: Option<Box<Shortage>>,
 }
 
@@ -82,20 +82,20 @@ pub enum StopReason {
         error: String,
         #[serde(skip)]
         errno: Option<Errno>,
-        /// Whether it was the journal that could not be written.
+        /// True if the journal itself could not be written.
         #[serde(skip)]
         journal: bool,
     },
     Signal,
-    /// A pool was short, and nothing short of everything was wanted.
+    /// A pool was short, and `all_or_nothing` was set.
     Short,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplyOutcome {
-    /// The number that `undo` knows it by; `None` where nothing had to be changed.
+    /// The number for `undo`; `None` if nothing had to be changed.
     pub id: Option<u32>,
-    /// The earlier apply that this one goes on with: undone together.
+    /// The earlier apply that this one continues; both are undone together.
     pub continues: Option<u32>,
     pub steps: Vec<StepOutcome>,
     pub stopped: Option<StopReason>,
@@ -107,12 +107,12 @@ pub struct ApplyOutcome {
 pub struct UndoOutcome {
     pub id: u32,
     pub time: String,
-    /// The steps that had been begun, in the order in which they were undone: newest first.
+    /// The steps that had been begun, in the order of their undo: newest first.
     #[serde(skip)]
     pub steps: Vec<StepOutcome>,
     pub damage: Vec<String>,
-    /// Whether all steps were seen to, so that it does not count as applied any more. What somebody
-    /// else changed, and was left alone for that, counts as seen to.
+    /// True if all steps were handled, so that the apply is no longer in force. Steps that others
+    /// changed, and that were left alone for that, count as handled.
     pub finished: bool,
     pub unjournaled: bool,
     #[serde(skip)]

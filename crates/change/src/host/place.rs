@@ -1,4 +1,4 @@
-//! What stands at a place on the host: what a step finds, and what it leaves.
+//! The state of a place on the host, before and after a step.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;
 
-/// Bytes of a file, or of an extended attribute: as text in the journal where they are text.
+/// Bytes of a file or of an extended attribute; the journal stores valid text as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(pub Vec<u8>);
 
@@ -24,7 +24,7 @@ impl From<&str> for Content {
     }
 }
 
-/// How [`Content`] stands in the journal.
+/// Form of [`Content`] in the journal.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Written {
@@ -77,22 +77,22 @@ pub enum Place {
         uid: u32,
         gid: u32,
     },
-    /// A link, device, socket or pipe: never touched.
+    /// A link, device, socket or pipe, which is never changed.
     Other,
-    /// A knob, with its value; of one that shows its choices the one that is chosen.
+    /// A knob with its value; for a knob that lists its choices, the chosen one.
     Value {
         value: String,
     },
     Pool {
         pages: u64,
-        /// Pages beyond those (surplus): they go when the programs that use them let go.
+        /// Surplus pages beyond `pages`, which go when the programs that use them free them.
         surplus: u64,
     },
     Mount {
         options: String,
     },
     NoMount,
-    /// Another file system is mounted here: never touched.
+    /// Another file system is mounted here. It is never changed.
     OtherMount {
         kind: String,
     },
@@ -112,7 +112,7 @@ impl Place {
         }
     }
 
-    /// What it holds and how it looks, where it is a file.
+    /// Returns content, mode, owner and attributes of a file.
     pub fn as_file(&self) -> Option<(&Content, FileLook)> {
         let Place::File {
             content,
@@ -154,8 +154,7 @@ impl Place {
         }
     }
 
-    /// Whether it is the same as far as a step is concerned: of files the content, of folders that
-    /// they are there.
+    /// True if the states are equal for a step: files by content, folders by existence.
     pub fn is_like(&self, other: &Place) -> bool {
         match (self, other) {
             (Place::File { content: a, .. }, Place::File { content: b, .. }) => a == b,
@@ -170,7 +169,7 @@ impl Place {
     }
 }
 
-/// A place as answers have it: of a pool the pages, of a knob its value, of a file its content.
+/// Serialises a place for JSON: the pages of a pool, the value of a knob, the content of a file.
 pub(super) fn as_value<S: Serializer>(place: &Option<Place>, to: S) -> Result<S::Ok, S::Error> {
     match place {
         None | Some(Place::Absent | Place::NoMount) => to.serialize_none(),
@@ -207,7 +206,7 @@ pub fn read_file(path: &Path) -> Result<Place, SysError> {
     })
 }
 
-/// The text of a knob as it stands; `None` where it does not exist.
+/// Returns the text of a knob; `None` if it does not exist.
 pub fn read_knob(path: &Path) -> Result<Option<String>, SysError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -216,10 +215,10 @@ pub fn read_knob(path: &Path) -> Result<Option<String>, SysError> {
     }
 }
 
-/// The pool whose `nr_hugepages` this is; `None` where there is none.
+/// Returns the pool with this `nr_hugepages` file; `None` if there is none.
 ///
 /// # Errors
-/// Those of open(2) and read(2); EINVAL where it holds no number.
+/// Those of open(2) and read(2); EINVAL if it holds no number.
 pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
     let number = |path: &Path| -> Result<Option<u64>, SysError> {
         let Some(text) = read_knob(path)? else {
@@ -231,7 +230,7 @@ pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
     let Some(all) = number(path)? else {
         return Ok(None);
     };
-    // The kernel counts surplus pages into nr_hugepages when it is read, and not when it is set.
+    // When read, nr_hugepages includes surplus pages; when written, it does not.
     let surplus = number(&path.with_file_name("surplus_hugepages"))?.unwrap_or(0);
     let surplus = surplus.min(all);
     Ok(Some(Place::Pool {
@@ -241,14 +240,14 @@ pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
 }
 
 pub fn read_mount(root: &Root, path: &Path) -> Place {
-    // As all places here: by its path, for links below a root are its owner's.
+    // Compare by path, as for all places: links below a root belong to its owner.
     let table = read_knob(&root.path("proc/self/mountinfo"));
     let real = below(root, path);
     let real = std::fs::canonicalize(&real).unwrap_or(real);
     let text = table.ok().flatten().unwrap_or_default();
     let topmost = text.lines().filter_map(knob::parse_mount).rfind(|mount| {
         let at = Path::new(&mount.at);
-        // Of a captured host the paths are those it had itself.
+        // A captured host has the paths of its own mounts.
         at == if root.is_live() { path } else { &real } || at == real
     });
     match topmost {

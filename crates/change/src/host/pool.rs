@@ -1,4 +1,4 @@
-//! Setting the size of a pool: a bounded number of tries, with compaction between them.
+//! Sets the size of a pool, with a bounded number of attempts and compaction between them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use hugeleaf_sys::{Errno, HostChange, SysError};
 use super::ChangeContext;
 use super::place::{Place, read_pool};
 
-/// How often a pool is asked for at most. Each try reclaims and compacts by itself; what later
-/// ones gain comes from the compaction of the whole node between them.
+/// Maximum number of attempts. Each attempt reclaims and compacts; later ones gain from the
+/// compaction of the whole node in between.
 pub const POOL_ATTEMPTS: u32 = 8;
 
-/// How many tries in a row may bring nothing before it is given up.
+/// Number of consecutive attempts without gain before giving up.
 const IN_VAIN: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct PoolResult {
     pub attempts: u32,
 }
 
-/// Sets the pool whose `nr_hugepages` this is. `caches`: drop clean page caches between tries.
+/// Sets the pool with this `nr_hugepages` file. `caches`: drop clean page caches between attempts.
 pub fn set(
     context: &mut ChangeContext<'_>,
     file: &Path,
@@ -44,7 +44,7 @@ pub fn set(
         };
         vain = if result.pages > before { 0 } else { vain + 1 };
         let is_stopped = context.stop.load(std::sync::atomic::Ordering::Relaxed);
-        // A pool that shrinks does so at once.
+        // A pool shrinks at the first attempt.
         if result.pages >= wanted || wanted < begun_with || vain > IN_VAIN || is_stopped {
             break;
         }
@@ -70,11 +70,11 @@ fn now(file: &Path) -> Result<PoolResult, SysError> {
     }
 }
 
-/// Compacts, so that the next try finds contiguous memory. That it could not is no failure: the
-/// next try says what there is.
+/// Compacts memory, so that the next attempt finds contiguous memory. Errors are ignored, because
+/// the next attempt shows the result.
 fn make_room(context: &mut ChangeContext<'_>, file: &Path, caches: bool) {
     if caches {
-        // 3: pages of files, and the names and inodes that hold memory in between.
+        // 3 drops page cache, dentries and inodes; the latter hold memory between pages.
         let knob = context.root.path("proc/sys/vm/drop_caches");
         let _ = context.kernel.change(HostChange::Write(&knob, "3"));
     }
@@ -83,7 +83,7 @@ fn make_room(context: &mut ChangeContext<'_>, file: &Path, caches: bool) {
         .change(HostChange::Write(&compactor(context.root, file), "1"));
 }
 
-/// The knob that compacts the node of this pool, or the whole host where there are no nodes.
+/// Returns the knob that compacts the pool's node, or the whole host if there are no nodes.
 fn compactor(root: &Root, file: &Path) -> PathBuf {
     let node = file.ancestors().nth(3).map(|node| node.join("compact"));
     node.filter(|knob| knob.exists())

@@ -1,8 +1,7 @@
 //! Records of the journal, and their lines. Pure.
 //!
-//! A line is a checksum, a number that counts up, and the record as JSON. So a line that was cut
-//! off, one that was damaged and one that is missing can be distinguished, and the others still be used:
-//! each record says by itself what it needs.
+//! A line has a checksum, a sequence number, and the record as JSON. So truncated, damaged and missing
+//! lines can be distinguished, and the other lines remain usable: each record is self-contained.
 
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ pub(super) const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// The first: what is about to be applied.
+    /// The first record: the apply that begins.
     Apply(Header),
     Begin(Begin),
     Done {
@@ -54,17 +53,17 @@ pub enum Record {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Header {
     pub schema: u32,
-    /// The number that `undo` knows it by; counts up.
+    /// The number for `undo`, counted up.
     pub id: u32,
     pub time: String,
-    /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
+    /// The boot in which it was applied (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot: Option<String>,
     pub program: String,
     pub plan_file: String,
     #[serde(default)]
     pub forced: Option<String>,
-    /// The apply that this one goes on with: undone together.
+    /// The apply that this one continues; both are undone together.
     #[serde(default)]
     pub continues: Option<u32>,
     #[serde(default)]
@@ -81,11 +80,11 @@ pub struct Listed {
     pub verify: String,
     #[serde(with = "NeedsInJournal")]
     pub needs: Needs,
-    /// `already` and `not-applicable` ones are never begun.
+    /// The state; `already` and `not-applicable` steps are never begun.
     pub state: State,
 }
 
-/// [`Needs`] as it stands in the journal.
+/// Form of [`Needs`] in the journal.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Needs", rename_all = "snake_case")]
 enum NeedsInJournal {
@@ -95,7 +94,7 @@ enum NeedsInJournal {
     Login,
 }
 
-/// A step that is about to be made; enough to undo it by.
+/// A step about to be executed, with all that its undo needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     pub step: String,
@@ -103,7 +102,7 @@ pub struct Begin {
     pub path: PathBuf,
     pub before: Place,
     pub wanted: Place,
-    /// Folders that are made on the way, outermost first.
+    /// Parent folders that are created, outermost first.
     #[serde(default)]
     pub makes: Vec<PathBuf>,
     #[serde(default)]
@@ -114,47 +113,47 @@ pub struct Begin {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The last line was cut off: a crash while it was written.
+    /// The last line was cut off by a crash during its write.
     #[error("line {line} was cut off; it was left out")]
     CutOff {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// A line is not what was written.
+    /// A line differs from the one that was written.
     #[error("line {line} is damaged; it was left out")]
     Damaged {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// A line is whole, and of a kind that this program does not know: a newer one wrote it.
+    /// A line is intact, but of a kind that only a newer program knows.
     #[error("line {line} was written by a newer hugeleaf; it was left out")]
     Unknown {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
     #[error("lines are missing before line {line}")]
     Missing {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// A record as a line; `number` counts the records of a journal from 1.
+/// Formats a record as a line; `number` counts the records of a journal from 1.
 pub fn line(number: u64, record: &Record) -> String {
-    // It cannot fail: all keys are texts and all values plain.
+    // Cannot fail: all keys are strings and all values plain.
     let json = serde_json::to_string(record).unwrap_or_default();
     let body = format!("{number} {json}");
     format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
 }
 
-/// The records of a journal that are whole, the number of the last one, and what is not whole.
+/// Returns the intact records of a journal, the number of the last one, and the damage.
 pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
     let (mut records, mut damage) = (Vec::new(), Vec::new());
     // Numbers that were seen or may be in damaged lines.
     let (mut last, mut unknown) = (0, 0);
     for (at, raw) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
         let line = at + 1;
-        // An empty line ends one that was cut off, when the journal is written on.
+        // An empty line follows one that was cut off, when the journal is continued.
         if raw == b"\n" {
             continue;
         }
@@ -179,7 +178,8 @@ pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
     (records, last, damage)
 }
 
-/// The number and the record of a line that is whole; no record where this program knows none such.
+/// Returns the number and the record of an intact line; no record if this program does not know its
+/// kind.
 fn parse_line(raw: &[u8]) -> Option<(u64, Option<Record>)> {
     let text = std::str::from_utf8(raw.strip_suffix(b"\n")?).ok()?;
     let (sum, body) = text.split_at_checked(8)?;
@@ -288,7 +288,7 @@ mod tests {
             let (read, _, damage) = parse_records(&bytes);
             assert!(!damage.is_empty(), "{at}");
             let known = read.iter().all(|record| records().contains(record));
-            // A line break that flips joins two lines.
+            // A flipped line break joins two lines.
             assert!(known && read.len() >= 2, "{at}: {damage:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Changing the size of a pool outside of an apply: what the guard does where a plan says so.
+//! Resizes a pool outside of an apply, as the guard does if a plan allows it.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use super::{ChangeContext, pool};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resized {
-    /// The pages that the pool has now: fewer than were asked for where the kernel found no more.
+    /// The pool's current pages; fewer than requested if the kernel found no more memory.
     Has(u64),
-    /// It had another number of pages than was expected, and was left alone.
+    /// The pool had another size than expected, and was left alone.
     ChangedSince(u64),
 }
 
-/// Sets the pool whose `nr_hugepages` this is from so many pages to so many, and reads back what came of it. No apply
-/// or undo is at work meanwhile. Pages that a program takes at that moment stay in the pool.
+/// Resizes the pool with this `nr_hugepages` file from `from` to `to` pages, and reads back the result. Excludes a
+/// concurrent apply or undo. Pages that a program takes meanwhile stay in the pool.
 pub fn resize_pool(
     context: &mut ChangeContext<'_>,
     file: &Path,
@@ -43,7 +43,7 @@ fn resize(
         return Ok(Resized::ChangedSince(pages));
     }
     let mut got = pool::set(context, &path, to, false)?;
-    // The kernel makes surplus pages of those that somebody took in between: they would go when he frees them.
+    // Pages taken meanwhile become surplus, and would leave the pool when their process frees them.
     let taken = got.surplus.saturating_sub(surplus);
     if to < from && taken > 0 {
         got = pool::set(context, &path, (got.pages + taken).min(from), false)?;
@@ -63,7 +63,7 @@ mod tests {
 
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-    /// A kernel of which programs hold so many pages, and which finds no more than so many.
+    /// A kernel whose programs hold `held` pages, and which finds at most `most`.
     #[derive(Debug)]
     struct Host {
         held: u64,

@@ -1,4 +1,4 @@
-//! What holds the memory that a pool did not get. Reads.
+//! Finds the users of the memory that a pool did not get. Read-only.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ pub struct Shortage {
     pub total: Fact<Bytes>,
     #[serde(rename = "free_bytes")]
     pub free: Fact<Bytes>,
-    /// Free memory in blocks that hold a page of this size. Absent where such a page is larger than
-    /// any block that the kernel keeps free lists of.
+    /// Free memory in blocks that hold a page of this size. Absent if such a page is larger than
+    /// any block in the kernel's free lists.
     #[serde(rename = "free_in_blocks_bytes")]
     pub free_in_blocks: Fact<Bytes>,
     #[serde(rename = "cache_bytes")]
@@ -30,15 +30,15 @@ pub struct Shortage {
     pub anon: Fact<Bytes>,
     #[serde(rename = "shmem_bytes")]
     pub shmem: Fact<Bytes>,
-    /// The kernel's own, that it can return (names and inodes).
+    /// Kernel memory that can be reclaimed (dentries and inodes).
     #[serde(rename = "kernel_reclaimable_bytes")]
     pub kernel_reclaimable: Fact<Bytes>,
-    /// The kernel's own, that it cannot move or return: slab, stacks, page tables.
+    /// Kernel memory that cannot be reclaimed or moved: slab, stacks, page tables.
     #[serde(rename = "kernel_fixed_bytes")]
     pub kernel_fixed: Fact<Bytes>,
     #[serde(rename = "locked_bytes")]
     pub locked: Fact<Bytes>,
-    /// Blocks, a huge page or so each, that unmovable pages are in (`/proc/pagetypeinfo`).
+    /// Number of blocks, about a huge page each, with unmovable pages (`/proc/pagetypeinfo`).
     pub unmovable_blocks: Fact<u64>,
 }
 
@@ -52,7 +52,7 @@ pub fn shortage(
     let of_node = format!("sys/devices/system/node/node{node}/meminfo");
     let text = match root.read(&of_node) {
         Fact::Known(text) => Fact::Known(without_prefix(&text)),
-        // A kernel without nodes has one of all memory.
+        // A kernel without nodes has one file for all memory.
         _ => root.read("proc/meminfo"),
     };
     let get = |name: &str| field(&text, name);
@@ -124,7 +124,7 @@ fn free_in_blocks(root: &Root, node: u32, size: PageSize, base: PageSize) -> Fac
         })
 }
 
-/// The column `Unmovable` of the table of blocks, over the zones of a node.
+/// Reads the column `Unmovable` of the block table, summed over the zones of a node.
 fn unmovable_blocks(text: &str, node: u32) -> Option<u64> {
     let mut lines = text
         .lines()
@@ -140,7 +140,7 @@ fn unmovable_blocks(text: &str, node: u32) -> Option<u64> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// The pool's node, from the path of its file; 0 on a kernel without nodes.
+/// Returns the pool's node from the path of its file; 0 on a kernel without nodes.
 pub fn node_of(path: &Path) -> u32 {
     path.components()
         .filter_map(|part| {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(short.free_in_blocks, kib(3 * 256));
         assert_eq!(short.unmovable_blocks, Fact::Known(5));
         assert_eq!(short.locked, Fact::Absent);
-        // No free list holds blocks of that size.
+        // No free list holds blocks of this size.
         let giant = shortage(&root, (size("1G"), 1), (1, 0), 1, size("64K"));
         assert_eq!(giant.free_in_blocks, Fact::Absent);
     }

@@ -1,8 +1,8 @@
-//! Taking an apply back, by what its journal says alone.
+//! Undoes an apply from its journal alone.
 //!
-//! Each step is compared with what is there now. As it was before: nothing is done. As the apply
-//! left it: it is put back. Anything else was done by somebody else meanwhile, and is left alone
-//! unless the person insists. So undoing again, after a crash too, does no harm.
+//! Each step is compared with the current state. If it is as before the apply, nothing is done. If
+//! it is as the apply left it, it is restored. Any other state was set by others meanwhile, and is
+//! left alone unless the user insists. So a repeated undo, even after a crash, does no harm.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use super::{ChangeContext, lock};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// The newest that is in force, with those that it goes on with.
+    /// The newest apply in force, with those that it continues.
     Newest,
     Id(u32),
-    /// All that are in force, newest first.
+    /// All applies in force, newest first.
     All,
 }
 
@@ -36,20 +36,20 @@ pub struct UndoOptions {
     pub dry_run: bool,
 }
 
-/// Places as steps that were undone before would leave them, for a dry run.
+/// States that earlier undo steps would leave, for a dry run.
 pub type Left = BTreeMap<String, Place>;
 
-/// Undoes applies, newest first. Empty where there was none to undo.
+/// Undoes applies, newest first. Returns an empty list if there is none.
 ///
 /// # Errors
-/// [`HostError`]: a precondition is missing, and nothing was changed. What cannot be put back later
-/// is no error here: the outcome says so, step by step.
+/// [`HostError`]: a precondition is missing, and nothing was changed. A later failure to restore a
+/// place is no error here. The outcome reports it per step.
 pub fn undo(
     context: &mut ChangeContext<'_>,
     which: Which,
     options: &UndoOptions,
 ) -> Result<Vec<UndoOutcome>, HostError> {
-    // Where nothing was ever applied, not even the lock is made.
+    // Without any earlier apply not even the lock is created.
     let is_new = context.root.list(super::JOURNAL).is_absent();
     let _lock = match options.dry_run || is_new {
         true => None,
@@ -67,7 +67,7 @@ pub fn undo(
     let (mut outcomes, mut left) = (Vec::new(), Left::new());
     for one in chosen {
         let outcome = undo_one(context, one, options, &mut left);
-        // What is below one that could not be undone must wait: it may be built upon.
+        // If this one could not be undone, older ones must wait, because it may rely on them.
         let goes_on = outcome.finished;
         outcomes.push(outcome);
         if !goes_on {
@@ -89,7 +89,7 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
     let mut chosen: Vec<&Applied> = first.into_iter().collect();
     while let Some(next) = chosen.last().and_then(|one| one.head.continues) {
         match all.iter().find(|one| one.head.id == next && !one.undone) {
-            // A damaged journal must not lead round in circles.
+            // A damaged journal must not cause an endless loop.
             Some(one) if chosen.iter().all(|c| c.head.id > one.head.id) => chosen.push(one),
             _ => break,
         }
@@ -110,8 +110,8 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
     Ok(chosen)
 }
 
-/// A place that a later apply has changed as well, or that it found as it wanted it: then it rests
-/// on the change, though it made none itself.
+/// Returns a place that a later apply also changed, or found already as wanted. In that case the
+/// later one relies on the change without a change of its own.
 fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool)> {
     let changed = |step: &&AppliedStep| step.begun.is_some();
     let ours = |path: &Path| {
@@ -166,7 +166,7 @@ pub fn undo_one(
 
 fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
     let is_back = matches!(step.listed.state, State::Restored | State::AsBefore);
-    // Its folders may have had to stay for a later step's file, when an undo came to no end.
+    // Its folders may remain, because an incomplete undo kept a later step's file in them.
     let has_folders = |begun: &Begin| !one.undone && !begun.makes.is_empty();
     step.begun
         .as_ref()
@@ -175,7 +175,7 @@ fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
 
 struct Run<'a, 'h, 's> {
     context: &'a mut ChangeContext<'h>,
-    /// `None` in a dry run.
+    /// The journal; `None` in a dry run.
     writer: Option<Writer>,
     outcome: UndoOutcome,
     rules: Rules,
@@ -194,8 +194,8 @@ impl<'s> Run<'_, '_, 's> {
 
     fn step(&mut self, step: &'s AppliedStep) {
         let mut result = outcome_of(step);
-        // What is below a step that could not be undone must wait for it: the block that was put
-        // into the file before, the folder that a mount is on.
+        // A step must wait for a later one at the same place that could not be undone, e.g. the
+        // block written to the file before, or the folder below a mount.
         let waits = self.blocked.contains(&&*step.listed.path);
         if !self.journaled || waits || self.context.stop.load(Ordering::Relaxed) {
             self.all_reached = false;
@@ -249,7 +249,7 @@ fn outcome_of(step: &AppliedStep) -> StepOutcome {
 enum Back {
     Nothing,
     To(Place),
-    /// It is left alone, but for our block, which is taken out.
+    /// The file is left alone, except for our block, which is removed.
     Cut(Place),
     LeaveAlone,
 }
@@ -257,7 +257,7 @@ enum Back {
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     even: bool,
-    /// Another boot than the one it was applied in: what is in force now came from the files.
+    /// True after a reboot since the apply: the current values come from the files.
     rebooted: bool,
 }
 
@@ -276,7 +276,7 @@ fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
         Some(after) => now.is_like(after) || (rules.rebooted && now.is_like(wanted)),
         None => now.is_like(wanted),
     };
-    // A pool may stand anywhere on its way when the kill came; and a boot may have found fewer.
+    // A kill leaves a pool at any size in between, and a boot may have found fewer pages.
     let on_the_way = (step.after.is_none() || rules.rebooted) && is_between(before, now, wanted);
     if is_left || on_the_way || rules.even {
         return Back::To(before.clone());
@@ -318,7 +318,7 @@ fn read_now(context: &ChangeContext<'_>, step: &AppliedStep) -> Result<Place, Sy
     read_again(context, &step.listed.path, like, &real)
 }
 
-/// Whether a knob or pool is not there any more: its cgroup has ended, or another kernel runs.
+/// True if a knob or pool no longer exists: its cgroup has ended, or another kernel runs.
 fn is_gone(step: &AppliedStep, error: &SysError) -> bool {
     let is_knob = |b: &Begin| matches!(b.before, Place::Value { .. } | Place::Pool { .. });
     step.begun.as_ref().is_some_and(is_knob) && error.errno == Errno::NOENT
@@ -336,7 +336,7 @@ fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
     result.note = Some(text.to_owned());
 }
 
-/// Undoes a step; where there is a `left`, says what that would do, and notes it there.
+/// Undoes a step. With `left`, reports what the undo would do, and records it there.
 fn back(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,
@@ -458,8 +458,8 @@ fn put_back(
     Ok(())
 }
 
-/// Puts back what the kernel changed along with a knob, where it did not do so by itself and
-/// nobody else has set it meanwhile.
+/// Restores the value that the kernel changed along with a knob, unless the kernel did so or it was
+/// changed by others meanwhile.
 fn put_beside(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,

@@ -1,4 +1,4 @@
-//! The variables that a program is started with. It must not read the host.
+//! Environment variables for the started program. This module must not read the host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,7 +13,7 @@ use super::library::Library;
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 
-/// What SQLite's cache is to be, and the library that makes it.
+/// Size of SQLite's page cache, and the library that provides it.
 #[derive(Debug, Clone)]
 pub struct SqliteCache {
     pub library: PathBuf,
@@ -29,8 +29,8 @@ impl SqliteCache {
     }
 }
 
-/// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it. With
-/// `sqlite` a second one is.
+/// Returns the variables to set for a program into which `library` is loaded; `None` if its loader must not load it.
+/// With `sqlite`, a second library is loaded.
 pub fn variables(
     settled: &Settled,
     library: Option<PathBuf>,
@@ -49,13 +49,13 @@ pub fn variables(
         all.push((PRELOAD, preload(&list, &before(PRELOAD))));
     }
     all.push((RunSettings::VARIABLE, settled.settings.to_string().into()));
-    // For its children too: a program built with the address sanitizer ends at once where
-    // another library is loaded before the sanitizer's.
+    // Its children need this too: a program built with the address sanitizer exits at once if another library is loaded
+    // before the sanitizer's.
     all.push((SANITIZER, sanitizer(&before(SANITIZER))));
     Ok(all)
 }
 
-/// ld.so(8): the list is separated by blanks and colons, and nothing can be quoted.
+/// Checks the path for separators: ld.so(8) separates the list by blanks and colons, without quoting.
 fn check_path(library: &Path) -> Result<(), Failure> {
     let bytes = library.as_os_str().as_bytes();
     let separates = |b: &u8| *b == b':' || b.is_ascii_whitespace();
@@ -71,8 +71,8 @@ fn check_path(library: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Our libraries first, then what was there. Where `run` was started under `run`, the inner one
-/// holds: the libraries of the outer one are taken out.
+/// Returns the list with our libraries first, then the previous entries. If `run` was started under `run`, the libraries
+/// of the outer one are removed.
 fn preload(libraries: &[&Path], before: &OsStr) -> OsString {
     let names: Vec<&[u8]> = { libraries.iter() }
         .map(|library| library.as_os_str().as_bytes())
@@ -93,8 +93,7 @@ fn is_ours(path: &[u8]) -> bool {
     Library::is_one(path.rsplit(|b| *b == b'/').next().unwrap_or_default())
 }
 
-/// The sanitizer's options with the one that lets it live together with another library; whoever set
-/// that one knows better.
+/// Returns the sanitizer's options plus the one that permits a library before it. A value that the user has set is kept.
 fn sanitizer(before: &OsStr) -> OsString {
     let key = SANITIZER_OPTION.split('=').next().unwrap_or_default();
     let bytes = before.as_bytes();

@@ -1,6 +1,5 @@
-//! Where the library that is loaded into programs is. It travels inside this program and is
-//! written to a file that only its owner can change: whoever could change it would run code in
-//! every program that is started.
+//! Location of the library that is loaded into programs. This program contains it and writes it to a file that
+//! only the owner can change, because a writer of this file could run code in every started program.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -13,12 +12,12 @@ use hugeleaf_units::Failure;
 pub struct Library {
     name: &'static str,
     variable: &'static str,
-    /// The file; empty where none was built for this architecture.
+    /// Content of the library file; empty if none was built for this architecture.
     bytes: &'static [u8],
 }
 
 impl Library {
-    /// The one that all of `run` is about.
+    /// Returns the library that `run` loads.
     pub const fn run(bytes: &'static [u8]) -> Library {
         Library {
             name: "libhugeleaf_run",
@@ -35,24 +34,24 @@ impl Library {
         }
     }
 
-    /// Whether a file of that name is one of hugeleaf's libraries, of any version.
+    /// True if the file name is one of hugeleaf's libraries, of any version.
     pub(super) fn is_one(file: &[u8]) -> bool {
         let names = [Library::run(b"").name, Library::sqlite(b"").name];
         file.ends_with(b".so") && names.iter().any(|name| file.starts_with(name.as_bytes()))
     }
 }
-/// Where root's copy is; others may use it.
+/// Folder of root's copy, which other users may load.
 const SYSTEM: &str = "/var/cache/hugeleaf";
 const FOLDER: &str = "hugeleaf";
 
-/// Write permission of the group and of others.
+/// Write permission of group and others.
 const FOREIGN_WRITE: u32 = 0o022;
 
-/// The path of the library, written if need be; empty bytes are of no library, where none was built for this
+/// Returns the path of the library, after writing it if needed. Empty bytes mean that none was built for this
 /// architecture.
 ///
 /// # Errors
-/// Where there is no place that only this user, or root, can change.
+/// No folder is writable only by this user or root.
 pub fn place(library: &Library) -> Result<PathBuf, Failure> {
     let path = match existing(library)? {
         Some(path) => path,
@@ -65,7 +64,7 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The same without writing anything.
+/// Returns the path that [`place`] would return, without writing anything.
 pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
     match existing(library)? {
         Some(path) => Ok(path),
@@ -73,8 +72,8 @@ pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file that is there already: the one that is named, the one installed next to this program,
-/// or root's copy.
+/// Returns an existing file: the one named in the variable, the one installed next to this program, or root's
+/// copy.
 fn existing(library: &Library) -> Result<Option<PathBuf>, Failure> {
     if let Some(named) = std::env::var_os(library.variable).filter(|v| !v.is_empty()) {
         return check_named(library.variable, PathBuf::from(named)).map(Some);
@@ -114,7 +113,7 @@ fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether a file holds the library and only root or this user can change it.
+/// True if a file contains the library and only root or this user can change it.
 fn is_sound(path: &Path, library: &[u8]) -> bool {
     let trusted = |path: &Path| fs::metadata(path).is_ok_and(|facts| is_ours(&facts));
     trusted(path) && path.parent().is_some_and(trusted) && holds(path, library)
@@ -129,8 +128,8 @@ fn is_ours(facts: &Metadata) -> bool {
     (owner == 0 || owner == effective_uid()) && facts.mode() & FOREIGN_WRITE == 0
 }
 
-/// Named by what it holds: several versions can be in use at a time, and a file never changes
-/// under a running program. (FNV-1a; files are compared whole, so this is a name and no proof.)
+/// Returns a file name derived from the content, so that several versions can coexist and a file never changes
+/// under a running program. The FNV-1a hash is only a name; files are compared in full.
 fn file_name(library: &Library) -> String {
     let bytes = library.bytes.iter();
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -144,7 +143,7 @@ fn own_folder(library: &Library) -> Result<PathBuf, Failure> {
         return Ok(PathBuf::from(SYSTEM));
     }
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    // The base directory specification: a value that is no whole path is to be ignored.
+    // The base directory specification says to ignore values that are not absolute paths.
     let variable = |name| variable(name).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
@@ -179,7 +178,7 @@ fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
         Ok(_) if holds(&path, library.bytes) => return Ok(path),
         _ => {}
     }
-    // Whole or not at all: another launcher may be at it at the same time. The mask does not count here either.
+    // Write atomically, because another launcher may write the same file. The umask does not apply here either.
     write_whole(&path, library.bytes, Existing::Replaced)
         .map_err(|error| refuse(library, &path, error.reason()))?;
     fs::set_permissions(&path, Permissions::from_mode(0o644))
@@ -196,11 +195,11 @@ fn make(folder: &Path) -> std::io::Result<()> {
         .recursive(true)
         .mode(mode)
         .create(folder)?;
-    // The mask may have taken away what others need to read root's copy.
+    // The umask may have removed permissions that others need to read root's copy.
     fs::set_permissions(folder, Permissions::from_mode(mode))
 }
 
-/// A folder that others can change, or replace, is no place for it.
+/// Refuses a folder that others can change or replace.
 fn check_folder(folder: &Path, library: &Library) -> Result<(), Failure> {
     const WORLD_WRITE: u32 = 0o002;
     for (depth, path) in folder.ancestors().enumerate() {
@@ -229,7 +228,7 @@ fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Failure {
 mod tests {
     use super::*;
 
-    /// A folder that has no world-writable one above it: temporary ones of the system do.
+    /// Returns a folder without a world-writable ancestor, unlike the system's temporary folders.
     fn folder() -> Option<tempfile::TempDir> {
         let above = std::env::current_exe().ok()?.parent()?.to_owned();
         let dir = tempfile::tempdir_in(above).ok()?;
@@ -252,7 +251,7 @@ mod tests {
         let inode = fs::metadata(&path).unwrap().ino();
         assert_eq!(write_to(&folder, &Library::run(b"library")).unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "written again");
-        // Another version goes next to it; a damaged file is replaced, not changed.
+        // Another version is written next to it. A damaged file is replaced, not modified.
         assert_ne!(write_to(&folder, &Library::run(b"newer")).unwrap(), path);
         fs::write(&path, b"damaged").unwrap();
         assert_eq!(write_to(&folder, &Library::run(b"library")).unwrap(), path);

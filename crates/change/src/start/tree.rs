@@ -1,8 +1,8 @@
-//! A program and all that it started, each as it was when it held most.
+//! A process tree, with each process as observed when it held the most memory.
 //!
-//! Which processes belong to it is known by the settings in its environment: the socket that they name is
-//! this launcher's alone. So daemons that left their parents are found too, and programs that were
-//! started with a clean environment are not.
+//! A process belongs to the tree if the settings in its environment name this launcher's socket, which is
+//! unique. This includes daemons that left their parents, and excludes programs started with a clean
+//! environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -21,10 +21,10 @@ use super::{Found, Seen};
 const LISTED: usize = 200;
 
 struct Member {
-    /// Start time and image: another image is another program.
+    /// Start time and image; a different image means another program.
     identity: (u64, [u64; 4]),
     resident: Bytes,
-    /// The most that was ever resident, as the kernel has it.
+    /// Peak resident memory as the kernel reports it.
     peak: Bytes,
     best: Option<(Seen, Roles)>,
 }
@@ -36,7 +36,7 @@ pub struct Tree {
     settings: RunSettings,
     socket: String,
     started: Instant,
-    /// Ids that were there at the last look, members or not.
+    /// Ids that existed at the last scan, members or not.
     known: BTreeSet<Pid>,
     members: BTreeMap<Pid, Member>,
     ended: Vec<Seen>,
@@ -46,7 +46,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Of the program with this id. `before` are the processes that were there before it.
+    /// Creates the tree of the program with this id. `before` are the processes that existed before it.
     pub fn new(
         program: Pid,
         before: BTreeSet<Pid>,
@@ -72,7 +72,7 @@ impl Tree {
         tree
     }
 
-    /// Looks at who is there, and closely at those that hold more than ever.
+    /// Scans the existing processes, and reads those in full that hold more than ever before.
     pub fn survey(&mut self) {
         self.find_new();
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
@@ -81,7 +81,7 @@ impl Tree {
         self.sum_up();
     }
 
-    /// A process is about to end, and waits.
+    /// Handles a process that is about to exit and waits.
     pub fn ends(&mut self, pid: Pid) {
         if !self.members.contains_key(&pid) && self.belongs(pid) {
             self.admit(pid);
@@ -117,7 +117,7 @@ impl Tree {
         match read_run_settings(&self.root, pid) {
             Fact::Known(settings) => settings.report.as_deref() == Some(self.socket.as_str()),
             Fact::Absent => false,
-            // It wrote over its environment: then its parent tells.
+            // The process overwrote its environment, so its parent decides.
             Fact::Unreadable(_) => self
                 .root
                 .parse(format!("proc/{pid}/stat"), stat::parse_stat)
@@ -138,7 +138,7 @@ impl Tree {
         }
     }
 
-    /// The look that costs little: has it grown beyond what was seen?
+    /// Reads only the size, to check whether the process has grown.
     fn update(&mut self, pid: Pid, at_exit: bool) {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
@@ -147,11 +147,12 @@ impl Tree {
             self.drop_member(pid);
             return;
         };
-        // Another program in the same process begins anew: the peak that was seen before stays.
+        // After an execve the resident size starts anew, but the earlier peak remains.
         member.resident = resident;
         member.peak = member.peak.max(peak);
         let is_more = |(seen, _): &(Seen, Roles)| match at_exit {
-            // The later of two looks at as much is the better one: growth may have been made good.
+            // At equal size the later observation is better, because the library may have corrected
+            // growth.
             true => resident >= less_a_little(seen.resident),
             false => less_a_little(resident) > seen.resident,
         };
@@ -161,13 +162,13 @@ impl Tree {
     }
 
     fn look(&mut self, pid: Pid, at_exit: bool) {
-        // Pools and knobs as they are now: reasons speak of them.
+        // Read pools and knobs again, because reasons refer to their current state.
         if let Ok(host) = read_memory_facts(&self.root, &self.kernel) {
             self.host = host;
         }
         let read = read_process(&self.root, &self.kernel, &self.host, pid, Looking::Pages);
         let Ok(process) = read else {
-            return; // Gone: what was seen before stays.
+            return; // Gone; earlier observations stay.
         };
         let identity = (process.start_ticks, process.image);
         if self
@@ -175,7 +176,7 @@ impl Tree {
             .get(&pid)
             .is_some_and(|m| m.identity != identity)
         {
-            // It became another program.
+            // The process executes another program now.
             self.drop_member(pid);
         }
         let roles = self.judge(&process);
@@ -202,7 +203,7 @@ impl Tree {
         let accounts = account(&self.host, process, &process.pid.to_string());
         let mut roles = judge_roles(&self.host, process, &self.settings, &accounts);
         for state in &mut roles.states {
-            // Whoever reads the report cannot do anything to the process any more.
+            // The process has ended when the report is read, so commands on it are useless.
             let of_the_living =
                 |c: &String| c.contains("hugeleaf promote") || c.contains("--orders");
             state.command = state.command.take().filter(|c| !of_the_living(c));
@@ -210,7 +211,7 @@ impl Tree {
         roles
     }
 
-    /// A process that is gone: what was seen of it is kept.
+    /// Removes a process that is gone, and keeps its observations.
     fn drop_member(&mut self, pid: Pid) {
         let member = self.members.remove(&pid);
         let best = member.and_then(|member| Some((member.peak, member.best?)));
@@ -232,7 +233,7 @@ impl Tree {
         self.ended.truncate(LISTED);
     }
 
-    /// Sums up all that live, where they hold more together than ever.
+    /// Sums up all live processes if they hold more together than ever before.
     fn sum_up(&mut self) {
         let total: Bytes = self.members.values().map(|m| m.resident).sum();
         if total >= less_a_little(self.peak) && !total.is_zero() {
@@ -252,8 +253,8 @@ pub fn ids(root: &Root) -> BTreeSet<Pid> {
         .collect()
 }
 
-/// Resident now and at most, hugetlb pages included (of which the kernel keeps no maximum); `None`
-/// of a process that is gone or a zombie.
+/// Returns current and peak resident memory, including hugetlb pages (for which the kernel keeps no
+/// peak); `None` for a process that is gone or a zombie.
 fn resident(root: &Root, pid: Pid) -> Option<(Bytes, Bytes)> {
     let status = root.parse(format!("proc/{pid}/status"), stat::parse_status);
     let status = status.known()?;
@@ -264,7 +265,7 @@ fn resident(root: &Root, pid: Pid) -> Option<(Bytes, Bytes)> {
     ))
 }
 
-/// Two percent less: growth below that is not worth a close look.
+/// Subtracts 2 %. Smaller growth is not worth a full read.
 fn less_a_little(bytes: Bytes) -> Bytes {
     bytes - Bytes(bytes.get() / 50)
 }

@@ -1,8 +1,8 @@
-//! Looks at a program for `run --report FILE`.
+//! Watches a program for `run --report FILE`.
 //!
-//! A thread of the launcher looks at the program and all that it starts: first after 10 ms, then
-//! less and less often, at last once a second. A process is looked at closely only where it holds
-//! more than ever before. The library in it says when it ends, and waits for a last look.
+//! A thread of the launcher scans the process tree, first after 10 ms, then less and less often, down to once
+//! a second. A process is read in full only if it holds more memory than ever before. The library in a
+//! process announces its exit, and waits for a last scan.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -23,7 +23,7 @@ use tempfile::{Builder, TempDir};
 use super::Found;
 use super::tree::{Tree, ids};
 
-/// The first look, and the longest pause between two.
+/// Delay of the first scan, and the longest pause between two.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub struct Watch {
 
 #[derive(Debug)]
 enum Event {
-    /// A process ends, and waits until this is answered.
+    /// A process is about to exit, and waits for the answer.
     Ends(Pid, UnixStream),
     Over,
 }
@@ -58,8 +58,8 @@ fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// A new folder below the one for temporary files, which only this user can enter; gone with its content when
-/// dropped. Its name separates no settings.
+/// Creates a folder in the temporary folder that only this user can enter. It is removed with its content on
+/// drop. Its path contains no `;`, which separates settings.
 fn private_folder() -> Result<TempDir, Failure> {
     let above = std::env::temp_dir();
     let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
@@ -75,7 +75,7 @@ fn private_folder() -> Result<TempDir, Failure> {
 }
 
 impl Watcher {
-    /// Makes what must be there before the program starts.
+    /// Creates the socket and folder that must exist before the program starts.
     pub fn new(root: &Root, host: Host) -> Result<Watcher, Failure> {
         let folder = private_folder()?;
         let socket = folder.path().join("socket");
@@ -98,7 +98,7 @@ impl Watcher {
         let to_thread = events.clone();
         let listener = self.listener;
         std::thread::spawn(move || listen(&listener, &to_thread));
-        // What the launcher itself wrote reads back.
+        // The launcher wrote these settings, so they always parse.
         let settings = parse_run_settings(settings).unwrap_or_default();
         let socket = self.socket.display().to_string();
         let tree = Tree::new(pid, self.before, settings, socket, self.host);
@@ -112,10 +112,10 @@ impl Watcher {
     }
 }
 
-/// Passes on what ending processes say. Ends with this program.
+/// Forwards the messages of exiting processes. Ends with this program.
 fn listen(listener: &UnixListener, events: &Sender<Event>) {
     for stream in listener.incoming().flatten() {
-        // Who connects and says nothing must not keep the others waiting for long.
+        // A client that connects and sends nothing must not delay the others.
         let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
         let mut line = String::new();
         let is_read = BufReader::new((&stream).take(32))
@@ -123,7 +123,7 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
             .is_ok();
         let said = line.trim_end().strip_prefix("exit ");
         let said = said.filter(|_| is_read).and_then(|pid| pid.parse().ok());
-        // In a PID namespace of its own a process knows itself by another id than it has here.
+        // In a PID namespace of its own, a process knows itself by another id than the launcher does.
         if let Some(said) = said
             && let pid = hugeleaf_sys::peer_pid(&stream).unwrap_or(Pid(said))
             && events.send(Event::Ends(pid, stream)).is_err()
@@ -140,7 +140,7 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
         match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Event::Ends(pid, mut stream)) => {
                 tree.ends(pid);
-                // It may have waited long enough, and be gone.
+                // The write may fail: the process may have waited long enough and be gone.
                 let _ = stream.write_all(b"\n");
             }
             Err(RecvTimeoutError::Timeout) => {

@@ -1,4 +1,4 @@
-//! Every call failing in turn: it stops there, says so, and undo works.
+//! Every call fails in turn: the apply stops there and reports it, and undo works.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use super::faulty::{Fate, FaultyHost};
 use super::tree::{Tree, assert_same, file, knob, pool, steps};
 use super::{apply_to, options, state, undo_newest};
 
-/// How many calls an apply of all steps makes, and how many its undo.
+/// Returns the number of calls of an apply of all steps, and of its undo.
 pub fn calls() -> (usize, usize) {
     let tree = Tree::new();
     let sink = FaultyHost::counting();
@@ -50,7 +50,7 @@ fn fails_at(at: usize, fate: Fate) {
     let result = apply_to(tree.path(), &sink.kernel, &steps(), &options());
     let when = format!("{fate:?} at call {at}, {}", sink.calls()[at - 1]);
     match result {
-        // Nothing but the journal was touched.
+        // Only the journal was touched.
         Err(HostError::State(_)) => assert_same(&before, &tree.snapshot(), &when),
         Err(other) => panic!("{when}: {other}"),
         Ok(outcome) => {
@@ -58,7 +58,7 @@ fn fails_at(at: usize, fate: Fate) {
                 panic!("{when}: not reported: {outcome:#?}");
             };
             assert!(!error.is_empty(), "{when}");
-            // What comes after the failed step was not begun.
+            // Steps after the failed one were not begun.
             let place = outcome.steps.iter().position(|s| s.id == *step);
             let after = outcome
                 .steps
@@ -119,10 +119,10 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
 fn two_at_once() {
     let tree = Tree::new();
     tree.write("var/lib/hugeleaf/lock", "4711\n");
-    // Where nothing was ever applied, undo needs no lock.
+    // Without any earlier apply, undo needs no lock.
     std::fs::create_dir(tree.path().join("var/lib/hugeleaf/journal")).unwrap();
     let lock = tree.path().join("var/lib/hugeleaf/lock");
-    // The guard against forks is taken by what is called here: it cannot be held as well.
+    // The functions called here take the guard against forks, so it cannot be held too.
     let held = {
         let _no_fork = super::no_fork();
         lock_host(&lock, false).unwrap()
@@ -141,7 +141,7 @@ fn two_at_once() {
     assert!(matches!(undo, Err(HostError::Locked { .. })), "{undo:?}");
     assert_same(&before, &tree.snapshot(), "refused");
     drop(held);
-    // A child that was forked meanwhile lets go of it when it runs its program.
+    // A child forked meanwhile releases the lock when it executes its program.
     hugeleaf_testkit::until("the lock is let go", || {
         match apply_to(tree.path(), &Kernel::new(), &steps(), &options()) {
             Err(HostError::Locked { .. }) => false,
@@ -159,7 +159,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     );
     tree.write("proc/buddyinfo", "Node 0, zone Normal 1 2 3\n");
     let before = tree.snapshot();
-    // A pool of plain text takes any number: this one is made to forget what is written.
+    // A pool of plain text takes any number; this one ignores writes.
     let mut steps = steps();
     steps[1] = pool(500);
     let kernel = Kernel::behind(Arc::new(Stingy));
@@ -193,7 +193,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     assert_same(&before, &tree.snapshot(), "taken back");
 }
 
-/// A host whose pools never hold more than seven pages.
+/// A host with pools of at most seven pages.
 #[derive(Debug)]
 struct Stingy;
 
@@ -254,7 +254,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
         .filter(|s| s.state == State::NotReached)
         .count();
     assert_eq!((done, rest), (3, steps.len() - 3));
-    // What was cut off and is applied again is undone as one.
+    // An interrupted apply and its repetition are undone as one.
     let again = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap();
     assert_eq!(again.continues, Some(1));
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();

@@ -5,26 +5,26 @@ use std::sync::{Arc, Mutex};
 
 use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError};
 
-/// What happens at the chosen call.
+/// Result of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It fails in this way and does nothing.
+    /// It fails with this error and does nothing.
     Fail(Errno),
-    /// This process is killed before it.
+    /// This process is killed before the call.
     Kill,
-    /// Half of what is written is written, and this process is killed.
+    /// Half of the data is written, and this process is killed.
     Half,
-    /// Half of what is written is written, and the call fails.
+    /// Half of the data is written, and the call fails.
     HalfThenFail(Errno),
 }
 
-/// The running host, but for one call or more.
+/// The running host, with one or more faulty calls.
 #[derive(Debug)]
 struct Faulty {
     calls: Mutex<Vec<String>>,
-    /// Counted from 1: the first call that it befalls, and what.
+    /// The first faulty call, counted from 1, and its result.
     at: Option<(usize, Fate)>,
-    /// Whether it befalls all calls from there on.
+    /// True if all later calls are faulty too.
     onwards: bool,
 }
 
@@ -57,13 +57,13 @@ impl FaultyHost {
         FaultyHost::new(Some((call, fate)), true)
     }
 
-    /// Calls so far, by name and path.
+    /// Returns the calls so far, by name and path.
     pub fn calls(&self) -> Vec<String> {
         self.gate.calls.lock().unwrap().clone()
     }
 }
 
-/// The first half of what the call would write is written.
+/// Writes the first half of the call's data.
 fn half(change: HostChange<'_>) {
     let half = match change {
         HostChange::Create(path, content, look) => {
@@ -116,7 +116,7 @@ impl Gate for Faulty {
         }
     }
 
-    /// Waits for nothing.
+    /// Waits return at once.
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
         Ok(matches!(call, ProcessCall::Sleep(_)).then_some(Answer::Done))
     }

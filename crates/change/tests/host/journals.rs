@@ -1,4 +1,4 @@
-//! Journals that are not whole: what is there is used, and what is not is said.
+//! Damaged journals: the intact records are used, and the damage is reported.
 
 use hugeleaf_change::host::{HostError, State, applied};
 use hugeleaf_host::Root;
@@ -23,7 +23,7 @@ fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
         tree.write(LOG, &whole[..end]);
         let begun = whole[..end].matches("\"record\":\"begin\"").count();
         let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
-        // A begin whose line is not whole does not count.
+        // A begin record with a damaged line does not count.
         let steps = &undone[0].steps;
         assert!(
             steps.len() == begun || steps.len() + 1 == begun,
@@ -53,7 +53,7 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
         "{undone:#?}"
     );
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
-    // The step whose beginning was lost is the only one that stays.
+    // Only the step with the lost beginning stays.
     assert_eq!(tree.read(super::tree::POOL), "5\n");
     tree.write(super::tree::POOL, "0\n");
     assert_same(&before, &tree.snapshot(), "but for the pool");
@@ -86,7 +86,7 @@ fn noise_is_no_journal_and_hurts_nothing() {
     assert_eq!(outcome.id, Some(2));
 }
 
-/// A line of a journal with its sum.
+/// Returns a journal line with its checksum.
 fn line(body: &str) -> String {
     format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
 }

@@ -1,5 +1,5 @@
-//! A kill at every call. A child process of this test program acts; it is killed in the middle, and
-//! what it left is undone, or applied again and then undone.
+//! A kill at every call. A child process of this test program is killed during its work. The
+//! remains are undone, or applied again and then undone.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use super::faulty::{Fate, FaultyHost};
 use super::tree::{Tree, assert_same, steps};
 use super::{apply_to, options, undo_in, undo_newest};
 
-/// What the child gets, in its environment: what to do, where, and when to die.
+/// The child's order in its environment: its work, the place, and the time of its death.
 const ORDER: &str = "HUGELEAF_TEST_ORDER";
 
-/// Which steps the child applies.
+/// Steps that the child applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steps {
     Plain,
     Real,
 }
 
-/// Not a test by itself: what the child process of the others does.
+/// The child process of the other tests; not a test itself.
 #[test]
 fn child_that_is_killed() {
     let Ok(order) = std::env::var(ORDER) else {
@@ -51,7 +51,7 @@ fn child_that_is_killed() {
     apply_to(&root, &sink.kernel, &steps, &options()).unwrap();
 }
 
-/// Lets a child apply or undo, killed at a call. Gives whether the kill came.
+/// Lets a child apply or undo, killed at a call. Returns true if it was killed.
 pub fn killed(what: &str, steps: Steps, at: usize, half: bool, root: &Path) -> bool {
     let fate = if half { "half" } else { "kill" };
     let order = format!("{what} {steps:?} {at} {fate} {}", root.display());
@@ -101,7 +101,7 @@ fn killed_at_any_call_an_apply_is_undone() {
             undo(tree.path());
             let when = format!("killed at call {at}, half: {half}");
             assert_same(&before, &tree.snapshot(), &when);
-            // And once more.
+            // A second undo changes nothing.
             undo(tree.path());
             assert_same(&before, &tree.snapshot(), &when);
         }
@@ -190,7 +190,7 @@ fn killed_in_both_directions_again_and_again() {
     assert_same(&before, &tree.snapshot(), "after all of it");
 }
 
-/// The kill falls where it should: a test of the tests.
+/// The kill occurs at the right call: a test of the tests.
 #[test]
 fn the_child_says_where_it_fails() {
     let tree = Tree::new();

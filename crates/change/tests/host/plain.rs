@@ -1,4 +1,4 @@
-//! Applying and undoing on plain files.
+//! Tests apply and undo on plain files.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -46,7 +46,7 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(undone.len() == 1 && undone[0].is_good(), "{undone:#?}");
     assert_same(&before, &tree.snapshot(), "after undo");
-    // Again: there is nothing more.
+    // A second undo finds nothing.
     let again = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(again.is_empty(), "{again:#?}");
     let by_id = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
@@ -98,7 +98,7 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     let outcome = apply_to(tree.path(), &Kernel::new(), &second, &options()).unwrap();
     assert_eq!((outcome.id, outcome.continues), (Some(2), None));
     assert!(!tree.read("etc/fstab").contains("/mnt/a"));
-    // The first cannot be taken from under the second.
+    // The first cannot be undone before the second.
     let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
     assert!(
         matches!(refused, HostError::BuiltUpon { id: 1, by: 2, .. }),
@@ -132,7 +132,7 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
         .unwrap()
     };
     apply(&[pool(5)], &["a"]);
-    // For another service, and the pool is large enough already.
+    // For another service, with a pool that is large enough already.
     let second = apply(&[pool(5)], &["b"]);
     assert_eq!((second.id, second.continues), (Some(2), None));
     let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
@@ -149,12 +149,12 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
         "{refused}"
     );
     assert!(refused.to_string().contains("rests on"), "{refused}");
-    // Undone by itself the second takes nothing of the first with it.
+    // Undoing the second alone changes nothing of the first.
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(tree.read(super::tree::POOL), "5\n");
     undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
     assert_eq!(tree.read(super::tree::POOL), "0\n");
-    // The same plan again is nothing new.
+    // The same plan again changes nothing.
     apply(&[pool(5)], &["a"]);
     assert_eq!(apply(&[pool(5)], &["a"]).id, None);
 }
@@ -202,7 +202,7 @@ fn what_others_changed_is_left_alone_and_said() {
     assert!(!undone[0].is_good() && undone[0].finished);
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "99\n");
     assert_eq!(tree.read("etc/sysctl.d/60-hugeleaf.conf"), "mine now\n");
-    // Only the blocks went, and the folder with somebody's file in it stays.
+    // Only the blocks were removed. The folder with a foreign file in it stays.
     let expected = "# none\nproc /proc proc defaults 0 0\nnone /mnt/mine tmpfs defaults 0 0\n";
     assert_eq!(tree.read("etc/fstab"), expected);
     assert_eq!(tree.read("etc/tmpfiles.d/others.conf"), "theirs\n");
@@ -376,7 +376,7 @@ fn what_would_be_changed_is_told_as_each_step_would_leave_it() {
     assert!(obstacles.is_empty(), "{obstacles:?}");
     assert!(looked.iter().all(|l| l.state == State::WouldChange));
     let of = |id: &str| looked.iter().find(|l| l.step.id == id).unwrap();
-    // The second block finds the first.
+    // The second block is compared with the result of the first.
     assert_eq!(of("fstab-b").before, of("fstab-a").wanted);
     let (Place::File { content, .. }, made) = (&of("fstab-b").wanted, &of("point").makes) else {
         panic!("{looked:#?}")
@@ -477,7 +477,7 @@ fn nothing_is_written_where_others_could_steer_it() {
         assert_same(&before, &tree.snapshot(), path);
         mode(path, back);
     }
-    // Nor is a journal kept there.
+    // The journal is refused there too.
     tree.write("var/lib/hugeleaf/.keep", "");
     mode("var/lib", 0o777);
     let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();

@@ -1,4 +1,4 @@
-//! The running host's own knobs, pools and mounts, with an /etc and a journal of the test's own.
+//! Tests the running host's own knobs, pools and mounts, with an /etc and a journal of the test.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::{apply_to, options, state, undo_in, undo_newest};
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const NODE: &str = "/sys/devices/system/node/node0/hugepages";
 
-/// The sizes that this host has pools of, smallest first, with their folders.
+/// Returns the sizes with pools on this host, smallest first, with their folders.
 fn pool_sizes() -> Vec<(PageSize, PathBuf)> {
     let size_of = |path: &Path| {
         let name = path.file_name()?.to_str()?;
@@ -34,14 +34,14 @@ fn pool_sizes() -> Vec<(PageSize, PathBuf)> {
     sizes
 }
 
-/// The smallest size that this host has pools of.
+/// Returns the smallest size with a pool on this host.
 fn pool_size() -> Option<(PageSize, PathBuf)> {
     pool_sizes().into_iter().next()
 }
 
-/// A group of its own, a pool, a mount, THP knobs, and files: whatever this host has of them.
+/// Returns a group, a pool, a mount, THP knobs and files, as far as this host has them.
 ///
-/// The child that is killed makes the same list, so it depends on nothing that the steps change.
+/// The killed child makes the same list, so it must not depend on values that the steps change.
 pub fn steps() -> Vec<Step> {
     let mut steps = vec![knob("group", "/proc/sys/vm/hugetlb_shm_group", "4711")];
     if let Some((size, path)) = pool_size() {
@@ -119,7 +119,7 @@ impl Host {
         Some(host)
     }
 
-    /// One whose pools, if it has any, nobody uses: they can be set to any size.
+    /// Returns a host whose pools, if any, are unused, so that they can have any size.
     fn with_pool(test: &str) -> Option<Host> {
         let host = Host::new(test)?;
         let facts = read_host(&Root::live(), &Kernel::new()).unwrap();
@@ -157,7 +157,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Also after a failed assertion: the host must be as it was.
+        // After a failed assertion too, the host must be as before.
         let _ = undo_in(
             self.path(),
             &Kernel::new(),
@@ -171,7 +171,7 @@ fn tree_of(root: &Path) -> super::tree::Snapshot {
     snapshot(root, &["proc", "sys", "var"])
 }
 
-/// All of /proc/sys, and what /sys has on huge pages. Left out: counters, which move by themselves.
+/// Returns all of /proc/sys and the huge page settings of /sys, without counters, which change all the time.
 fn values() -> Values {
     const COUNTERS: [&str; 16] = [
         "/proc/sys/fs/dentry-state",
@@ -301,7 +301,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
         return;
     };
     apply_to(host.path(), &Kernel::new(), &steps(), &options()).unwrap();
-    // Two pages of a file on the mount, there until it is removed.
+    // Two pages of a file on the mount, which exist until it is removed.
     let path = host.path().join("mnt/huge/held");
     let held = std::fs::File::create(&path).unwrap();
     let length = Pages(2).of(size).get();
@@ -340,8 +340,8 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
 fn a_pool_larger_than_memory_says_what_is_missing() {
     let name = "a_pool_larger_than_memory_says_what_is_missing";
     let Some(host) = Host::new(name) else { return };
-    // Of the largest size, one page more than all of memory holds: nothing is squeezed out for it
-    // where a page of that size is unavailable anyway.
+    // A pool of the largest size with one page more than memory holds. Such a page is unavailable anyway, so no
+    // memory is reclaimed for it.
     let Some((size, pool)) = largest() else {
         println!("not run: {name}: needs a page size that memory holds few of");
         return;
@@ -361,7 +361,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
     if giant.state == State::Done {
         println!("not run: {name}: a page of {size} is available");
     } else {
-        // What holds the memory is not looked at below a root whose /proc is a link; that has tests of its own.
+        // The memory's users are not read below a root whose /proc is a link; other tests cover that.
         let shortage = giant.shortage.as_ref().unwrap();
         assert_eq!(shortage.missing, Pages(1));
     }

@@ -1,4 +1,4 @@
-//! A host of plain files below a folder, and steps for it; what it looked like before and after.
+//! A host of plain files below a folder, with steps for it, and snapshots before and after.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -33,7 +33,7 @@ impl Tree {
         tree
     }
 
-    /// Nothing but a folder; in memory where that can be, since every record is synced.
+    /// Creates an empty folder, in memory if possible, since every record is synced.
     pub fn empty() -> Tree {
         let memory = Path::new("/dev/shm");
         let mut builder = tempfile::Builder::new();
@@ -61,7 +61,7 @@ impl Tree {
         self.path().join(path).exists()
     }
 
-    /// Everything there is, but for hugeleaf's own folder.
+    /// Returns everything except hugeleaf's own folder.
     pub fn snapshot(&self) -> Snapshot {
         snapshot(self.path(), &["var"])
     }
@@ -96,7 +96,7 @@ pub fn snapshot(root: &Path, except: &[&str]) -> Snapshot {
     all
 }
 
-/// Fails with what differs.
+/// Fails with the differences.
 #[track_caller]
 pub fn assert_same(before: &Snapshot, after: &Snapshot, when: &str) {
     let shown = |(mode, uid, gid, content): &(u32, u32, u32, Option<Vec<u8>>)| {
@@ -158,8 +158,8 @@ pub fn folder(id: &str, path: &str) -> Step {
     step(id, path, what)
 }
 
-/// One of every kind that plain files can stand for; two blocks in one file, files whose folders
-/// are missing, and two files that share such a folder.
+/// Returns one step of every kind that plain files can represent: two blocks in one file, files in
+/// missing folders, and two files that share such a folder.
 pub fn steps() -> Vec<Step> {
     let unit = "/etc/systemd/system/db.service.d/60-hugeleaf.conf";
     vec![

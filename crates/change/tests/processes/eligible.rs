@@ -1,4 +1,4 @@
-//! `why`, `promote`, `demote` and the kernel say the same of memory of each kind.
+//! Checks that `why`, `promote`, `demote` and the kernel agree on memory of each kind.
 
 use std::io::Write;
 
@@ -17,8 +17,8 @@ fn read(bench: &Bench, pid: Pid) -> Process {
     read_process(&bench.root, &bench.kernel, &bench.host, pid, Looking::Pages).unwrap()
 }
 
-/// `why` promises what a dry run does, the kernel keeps it, what is said to go back goes back, and can be had again.
-/// Returns what was promised, and what does not go back.
+/// Checks that `why` predicts a dry run, the kernel follows, and demotable memory can be demoted and promoted again.
+/// Returns the predicted memory, and the memory that cannot be demoted.
 #[track_caller]
 fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let verdicts = why::judge(&bench.host, &read(bench, pid));
@@ -117,14 +117,14 @@ fn guard_pages_are_named_and_never_promised() {
     keeps_its_word(&bench, victim.pid());
 }
 
-/// A file in small pieces, on kernels that collapse files and on those that do not.
+/// A file read in small parts, on kernels that collapse files and on others.
 #[test]
 fn a_file_is_promised_where_the_kernel_takes_it() {
     let Some(bench) = Bench::new("a_file_is_promised_where_the_kernel_takes_it") else {
         return;
     };
     let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
-    // In small writes: what is written at once is on large folios at once on some file systems.
+    // Small writes, because some file systems put a large write on large folios at once.
     let base = bench.kernel.base_page();
     let block = vec![1; usize::try_from(base.bytes().get()).unwrap()];
     for _ in 0..bench.huge.holds(base) * 2 {
@@ -141,14 +141,14 @@ fn a_file_is_promised_where_the_kernel_takes_it() {
     let text = process.segments.iter().find(|s| s.name == path).unwrap();
     assert!(!text.collapses.is_absent(), "{text:#?}");
     assert_eq!(text.collapses.get() == Some(true), stays > Bytes::ZERO);
-    // Demotion says of memory on huge pages that it stays there.
+    // Demotion reports memory on huge pages that stays there.
     let on_huge: Bytes = Held::on_base(&text.by_page_size);
     let back = bench.demote(&[victim.pid()], &fast_demote());
     let left = bytes_of(&back.processes[0].left_out, Not::FileStays);
     assert!(left >= text.resident - on_huge, "{back:#?}");
 }
 
-/// The undo of a promotion is known before it starts.
+/// Memory that cannot be demoted is reported before promotion.
 #[test]
 fn what_cannot_go_back_is_said_before_it_moves() {
     let Some(bench) = Bench::new("what_cannot_go_back_is_said_before_it_moves") else {
@@ -168,7 +168,7 @@ fn what_cannot_go_back_is_said_before_it_moves() {
     assert!(said.contains(&(true, Some(part))), "{said:?}");
 }
 
-/// A server that fills memory and forks its workers: the guard's account is that of `mem`.
+/// For a server that fills memory and forks its workers, the guard's scan agrees with `mem`.
 #[test]
 fn a_closer_look_counts_what_workers_share_once() {
     let Some(bench) = Bench::new("a_closer_look_counts_what_workers_share_once") else {

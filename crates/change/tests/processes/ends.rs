@@ -1,4 +1,4 @@
-//! Processes that end, become other programs, or change their memory midway; and Ctrl-C.
+//! Processes that end, execute other programs, or change their memory midway; and Ctrl-C.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use hugeleaf_verdict::eligible;
 use super::victim::Victim;
 use super::{Bench, bytes_of, fast, fast_demote};
 
-/// Promotes a victim of eight blocks, one a call, and does something after the first.
+/// Promotes a victim of eight blocks, one per call, and runs `act` after the first.
 fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
     let (mut victim, _) = bench.private_victim(8);
     let pid = victim.pid();
@@ -94,11 +94,11 @@ fn a_stop_says_what_was_done_so_far() {
     .unwrap();
     assert!(outcome.interrupted && outcome.stopped_by == Some(StoppedBy::Signal));
     let p = &outcome.processes[0];
-    // Some of those that were tried may have been busy.
+    // Some of the tried blocks may have been busy.
     let not_tried = bytes_of(&p.failed, Reason::Interrupted);
     assert!(not_tried > Bytes::ZERO, "{p:#?}");
     assert!(not_tried <= bench.pages(77), "{p:#?}");
-    // Going on is the same command again.
+    // The same command continues the work.
     let rest = bench.promote(&[victim.pid()], &fast());
     assert_eq!(rest.asked(), bench.pages(80) - p.done, "{rest:#?}");
 }
@@ -143,7 +143,7 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
     zombie.wait().unwrap();
 }
 
-/// It maps, moves, empties and unmaps memory all the time, while its memory goes there and back.
+/// The process maps, moves, empties and unmaps memory all the time during promotion and demotion.
 #[test]
 fn a_process_that_changes_all_the_time_keeps_what_it_holds() {
     let Some(bench) = Bench::new("a_process_that_changes_all_the_time_keeps_what_it_holds") else {

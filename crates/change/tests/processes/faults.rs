@@ -1,4 +1,5 @@
-//! Every call failing with every errno it can return: each has its reason, and nothing is believed.
+//! Every call fails with every errno it can return: each has its reason, and return values are not
+//! trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use hugeleaf_verdict::eligible;
 use super::faulty::{Call, failing};
 use super::{Bench, bytes_of, fast, fast_demote};
 
-/// The first call asks for the right to act; those after it name memory.
+/// The first call checks the permission; later ones name memory.
 const PROBES: u64 = 1;
 
 fn collapse_failing(bench: &Bench, errno: Errno, times: u64, options: &PromoteOptions) -> Outcome {
@@ -69,7 +70,7 @@ fn what_passes_is_tried_again() {
             assert!(outcome.is_complete(), "{errno}: {outcome:#?}");
         }
     }
-    // Bounded: one pass is one pass.
+    // The number of passes is a bound.
     let once = PromoteOptions {
         passes: 1,
         ..PromoteOptions::default()
@@ -113,7 +114,7 @@ fn kernels_that_lack_a_call_are_named() {
     };
     let old = failing(Call::KnowsCollapse, Errno::INVAL, 0, u64::MAX);
     assert_eq!(refused(&old), ChangeError::NoCollapse);
-    // Splitting needs no MADV_COLLAPSE.
+    // A split needs no MADV_COLLAPSE.
     bench.demote_with(&old, &pids, &fast_demote()).unwrap();
     let old = failing(Call::KnowsProcessMadvise, Errno::NOSYS, 0, u64::MAX);
     assert_eq!(refused(&old), ChangeError::NoProcessMadvise);
@@ -210,7 +211,7 @@ fn each_errno_of_cold_has_its_reason() {
             "{errno}: {p:#?}"
         );
     }
-    // One failure in a list does not keep the others from being split.
+    // One failure in a list does not prevent the split of the others.
     let call = Call::ProcessMadvise(Advice::Cold);
     let kernel = failing(call, Errno::INVAL, PROBES, 2);
     let outcome = bench
@@ -219,11 +220,11 @@ fn each_errno_of_cold_has_its_reason() {
     assert_eq!(outcome.done(), bench.pages(3), "{outcome:#?}");
 }
 
-/// A kernel that answers otherwise than it acts.
+/// A kernel whose answers differ from its actions.
 struct Odd<A, M> {
-    /// What process_madvise answers for ranges of this many bytes; `None` lets the call through.
+    /// The answer of process_madvise for ranges of this many bytes; `None` lets the call through.
     advise: A,
-    /// Changes what the page map says.
+    /// Changes the answer of the page map.
     map: M,
 }
 
@@ -309,7 +310,7 @@ fn a_call_that_stops_halfway_is_gone_on_with() {
         let outcome = bench
             .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
             .unwrap();
-        // A part that was reported done, and was not, is reported as such.
+        // A part that was falsely reported as done is reported as such.
         let p = &outcome.processes[0];
         let misreported = if halfway == Ok(huge) {
             huge
@@ -363,7 +364,7 @@ fn no_page_map_at_all_means_nothing_is_taken() {
     }
 }
 
-/// As a kernel before 6.7 answers: entries of pagemap, and no word on huge pages.
+/// Answers as a kernel before 6.7: entries of pagemap, without huge pages.
 fn without_huge(map: PageMap, _: Range, _: ScanDetail) -> Result<PageMap, Errno> {
     let facts = [
         PageState::PRESENT,
@@ -420,7 +421,7 @@ fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
     }
 }
 
-/// A page map that reports no sizes cannot be read past its limit, and is not.
+/// A page map without sizes has a limit, beyond which it is not read.
 #[test]
 fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
     let Some(bench) = Bench::new("what_is_too_long_to_be_read_page_by_page_is_left_out_by_name")
@@ -447,7 +448,7 @@ fn a_host_short_of_memory_is_left_in_peace() {
         return;
     };
     let (victim, _) = bench.private_victim(64);
-    // A floor that no host has: the work holds back, and gives up in the end.
+    // A floor that no host meets: the work waits, and finally gives up.
     let options = PromoteOptions {
         keep_available: Some(Bytes(u64::MAX)),
         pace: Percent::new(1).unwrap().into(),
@@ -461,7 +462,7 @@ fn a_host_short_of_memory_is_left_in_peace() {
     assert!(outcome.held_back_seconds > 0.0);
 }
 
-/// Its filter ends it at the very call: it is left alone, and lives.
+/// Its filter would kill it at this call, so it is left alone and survives.
 #[test]
 fn one_that_filters_its_calls_is_left_alone() {
     let Some(bench) = Bench::new("one_that_filters_its_calls_is_left_alone") else {
@@ -528,6 +529,6 @@ fn one_that_refuses_is_made_to_take_it_back() {
     if outcome.processes[0].switched_on {
         assert!(outcome.is_complete(), "{outcome:#?}");
     }
-    // It still obeys: the call came in the middle of its reading a line.
+    // It still works: the call came while it was reading a line.
     victim.tell("touch a");
 }

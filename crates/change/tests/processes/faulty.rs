@@ -41,13 +41,13 @@ impl Call {
     }
 }
 
-/// The call that fails, and how.
+/// The failing call, and its error.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
     pub call: Call,
-    /// Calls that pass before the first one fails.
+    /// Number of calls that pass before the first failure.
     pub after: u64,
-    /// Calls that fail then; `u64::MAX` for all.
+    /// Number of failing calls; `u64::MAX` for all.
     pub times: u64,
     pub errno: Errno,
 }
@@ -55,7 +55,7 @@ pub struct Fault {
 #[derive(Debug)]
 struct Faulty {
     faults: Mutex<Vec<(Fault, u64)>>,
-    /// Asked where no fault is due.
+    /// Gate for calls without a due fault.
     then: Option<Arc<dyn Gate>>,
 }
 
@@ -76,7 +76,7 @@ impl Gate for Faulty {
     }
 }
 
-/// The kernel of this host, behind `then`, but for one fault.
+/// Returns this host's kernel behind `then`, with one fault.
 pub fn faulty(fault: Fault, then: Option<Arc<dyn Gate>>) -> Kernel {
     Kernel::behind(Arc::new(Faulty {
         faults: Mutex::new(vec![(fault, 0)]),
@@ -84,7 +84,7 @@ pub fn faulty(fault: Fault, then: Option<Arc<dyn Gate>>) -> Kernel {
     }))
 }
 
-/// The kernel of this host, but for one call.
+/// Returns this host's kernel with one failing call.
 pub fn failing(call: Call, errno: Errno, after: u64, times: u64) -> Kernel {
     let fault = Fault {
         call,

@@ -1,4 +1,4 @@
-//! Memory that a hypervisor took away is brought back before a call, and not where it is there.
+//! Memory that a hypervisor took away is recovered before a call, but not if it is present.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +19,8 @@ enum Made {
     Move(u64),
 }
 
-/// The kernel of this host below a hypervisor: every page that is fetched takes so long, by its clock, which nothing
-/// else moves but waiting.
+/// This host's kernel below a hypervisor: every fetched page takes a fixed time, by a clock that only waiting
+/// advances otherwise.
 #[derive(Debug)]
 struct Guest {
     each: Duration,
@@ -87,7 +87,7 @@ fn what_is_taken_is_fetched_before_it_is_needed() {
     );
     let outcome = outcome.unwrap();
     assert!(outcome.is_complete(), "{outcome:#?}");
-    // All that is moved was fetched before, and the program did not wait for it.
+    // All promoted memory was fetched before, so the program did not wait for it.
     let mut there = 0;
     for made in slow.made.lock().unwrap().iter() {
         match made {
@@ -118,7 +118,7 @@ fn where_memory_is_there_nothing_is_fetched() {
     assert!(outcome.unwrap().is_complete());
     let made = quick.made.lock().unwrap();
     let fetched = made.iter().filter(|made| matches!(made, Made::Fetch(_)));
-    // A look at one page.
+    // A check of one page.
     assert!(fetched.clone().count() <= 1, "{made:?}");
     assert!(
         fetched.clone().all(|made| *made == Made::Fetch(1)),
@@ -137,7 +137,7 @@ fn without_memory_for_it_the_work_goes_on() {
     assert!(outcome.unwrap().is_complete());
 }
 
-/// A server may share the cgroup, and need the room that is left there.
+/// A server may share the cgroup, and need the remaining room.
 #[test]
 fn a_small_share_of_its_own_cgroup_is_taken() {
     const NAME: &str = "processes::fetches::a_small_share_of_its_own_cgroup_is_taken";
@@ -151,7 +151,7 @@ fn a_small_share_of_its_own_cgroup_is_taken() {
         return hugeleaf_testkit::not_run(NAME, "one huge page is more than is fetched");
     }
     let huge = bench.huge.bytes().get();
-    // Its room is smaller by what this process takes.
+    // Its room is reduced by the memory of this process.
     for (share, most) in [(3, 2), (1, 0)] {
         let (victim, _) = bench.private_victim(PAGES);
         let slow = Guest::new(&bench, Duration::from_millis(500));

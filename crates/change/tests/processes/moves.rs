@@ -1,4 +1,4 @@
-//! What is moved, what is left out, and that nobody grows.
+//! Tests what is promoted, what is left out, and that no process grows.
 
 use hugeleaf_change::{DemoteOptions, Footprint, Memory, NoZeros, Percent, PromoteOptions, Reason};
 use hugeleaf_sys::Errno;
@@ -23,7 +23,7 @@ fn private_memory_goes_there_and_back() {
         assert_eq!(p.done, bench.pages(16));
         assert_eq!(p.moved, [range]);
         assert!(p.coverage_after > p.coverage_before, "{p:#?}");
-        // Not a page more than before, but for what the process did by itself.
+        // Not a page more than before, except for the process's own growth.
         let grown = p.resident_after.unwrap() - p.resident_before;
         assert!(grown < bench.huge.bytes(), "{p:#?}");
         assert_eq!(p.grown, Bytes::ZERO);
@@ -41,7 +41,7 @@ fn private_memory_goes_there_and_back() {
     }
 }
 
-/// A process whose memory is mostly pages of zeros, promoted.
+/// Returns a promoted process whose memory is mostly zero pages.
 fn sparse(bench: &Bench, n: u64) -> Victim {
     let mut victim = Victim::start();
     victim.map("a", "private", bench.pages(n), bench.huge);
@@ -97,7 +97,8 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         assert_eq!(p.no_zeros, Some(why));
         let lost = p.resident_before - p.resident_after.unwrap();
         assert!(lost >= Bytes(three_quarters.get() / 4 * 3), "{p:#?}");
-        // What is left is where the huge pages were: they are taken again, up to what they were.
+        // The remaining pages have the frames of the huge pages, so they are promoted again to their
+        // former size.
         let there = bench.promote(&[victim.pid()], &fast());
         assert!(there.is_complete(), "{there:#?}");
         let p = &there.processes[0];
@@ -106,7 +107,7 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
     }
 }
 
-/// Memory that was read and never written is no huge page that was split.
+/// Memory that was read but never written is no split huge page.
 #[test]
 fn pages_that_were_never_written_are_not_filled_up() {
     let Some(bench) = Bench::new("pages_that_were_never_written_are_not_filled_up") else {
@@ -143,7 +144,7 @@ fn only_the_named_ranges_are_moved() {
     };
     let back = bench.demote(&[victim.pid()], &options);
     assert_eq!(back.processes[0].moved, [first]);
-    // A list that does not name the process allows nothing.
+    // A list that does not name the process permits nothing.
     let options = DemoteOptions {
         only: Some(Vec::new()),
         ..fast_demote()
@@ -164,7 +165,7 @@ fn what_a_process_gave_back_is_not_filled_up_again() {
         held: Some(split.held.clone()),
         ..fast()
     };
-    // As it was found: all of it comes back.
+    // As found: all of it is promoted again.
     let outcome = bench.promote(&[victim.pid()], &back);
     assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
     let unasked = DemoteOptions {
@@ -179,7 +180,7 @@ fn what_a_process_gave_back_is_not_filled_up_again() {
     assert_eq!(outcome.done(), Bytes::ZERO, "{outcome:#?}");
     assert!(process.resident_after.unwrap() <= process.resident_before);
     assert_eq!(outcome.totals.grown, Bytes::ZERO);
-    // It takes the memory again, and so may we.
+    // It uses the memory again, so promotion may restore it.
     victim.tell("touch a");
     let outcome = bench.promote(&[victim.pid()], &back);
     assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
@@ -191,7 +192,7 @@ fn zeros_that_a_split_gave_back_count_as_held_by_nobody() {
     let Some(bench) = Bench::new(test) else {
         return;
     };
-    // Three pages of four hold zeros, which a split may return to the kernel.
+    // Three of four pages hold zeros, which a split may return to the kernel.
     let mut victim = Victim::start();
     victim.map("a", "private", bench.pages(4), bench.huge);
     victim.tell("sparse a");
@@ -215,7 +216,7 @@ fn ranges_of_a_process_that_ended_move_nothing_of_another() {
     let (victim, range) = bench.private_victim(4);
     bench.promote(&[victim.pid()], &fast());
     let (other, _) = bench.private_victim(1);
-    // The ranges are remembered with whose they are: here of a process that had this id before.
+    // Ranges are stored with their process, here an earlier one with this id.
     let who = bench.memory(other.pid(), range).who;
     let mut who = serde_json::to_value(who).unwrap();
     who["pid"] = victim.pid().0.into();
@@ -269,7 +270,7 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     assert!(there.is_complete(), "{there:#?}");
     for p in &there.processes {
         assert_eq!(p.done, bench.pages(8), "{p:#?}");
-        // Page tables of shared memory are returned, and it is mapped as it was before.
+        // Page tables of shared memory are freed, and it is mapped as before.
         assert!(
             p.page_tables_after.unwrap() < p.page_tables_before,
             "{p:#?}"
@@ -281,7 +282,8 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     let back = bench.demote(&pids[..1], &fast_demote());
     assert!(back.is_complete(), "{back:#?}");
     assert_eq!(back.done(), bench.pages(8));
-    // Splitting unmaps it; it is mapped again at once, so that it is as large, and can go there again.
+    // A split unmaps the memory. It is mapped again at once, so that its size stays and it can be
+    // promoted again.
     let p = &back.processes[0];
     assert_eq!(p.unmapped, Bytes::ZERO, "{p:#?}");
     let lost = p.resident_before - p.resident_after.unwrap();
@@ -291,7 +293,7 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     assert_eq!(again.done(), bench.pages(8));
 }
 
-/// A process that cannot be worked on makes the whole less than complete; one that has ended does not.
+/// A skipped live process makes the outcome incomplete; one that has ended does not.
 #[test]
 fn somebody_who_was_skipped_is_missed() {
     let Some(bench) = Bench::new("somebody_who_was_skipped_is_missed") else {
@@ -344,7 +346,7 @@ fn memory_shared_with_a_forked_child_is_left_alone() {
     let (mut victim, _) = bench.private_victim(8);
     let child = hugeleaf_sys::Pid(victim.tell("fork").parse().unwrap());
     let outcome = bench.promote(&[victim.pid(), child], &fast());
-    // Nothing of it can be asked for: there is nothing to do.
+    // None of it is eligible, so there is nothing to do.
     assert!(outcome.is_complete());
     assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
     for p in &outcome.processes {
@@ -393,7 +395,7 @@ fn what_refuses_huge_pages_is_left_out() {
     victim.tell("nohuge a");
     let outcome = bench.promote(&[victim.pid()], &fast());
     assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
-    // Nothing of it can be asked for: there is nothing to do.
+    // None of it is eligible, so there is nothing to do.
     assert!(outcome.is_complete());
     let p = &outcome.processes[0];
     assert!(

@@ -12,8 +12,7 @@ fn sum_of(outcome: &Outcome, of: impl Fn(&hugeleaf_change::ProcessOutcome) -> By
     outcome.processes.iter().map(of).sum()
 }
 
-/// What the kernel says that the processes hold together, each page once; of those that nobody else
-/// maps.
+/// Returns the memory of the processes by the kernel, each page once, if no other process maps it.
 fn pss(pids: &[Pid]) -> Bytes {
     let of = |pid: &Pid| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
@@ -23,7 +22,7 @@ fn pss(pids: &[Pid]) -> Bytes {
     pids.iter().map(of).sum()
 }
 
-/// All that a plan looked at, each page once.
+/// Returns all memory covered by a plan, each page once.
 fn looked_at(outcome: &Outcome) -> Bytes {
     let totals = &outcome.totals;
     totals.asked + totals.already + Part::total(&totals.left_out)
@@ -89,7 +88,7 @@ fn memory_that_one_process_maps_several_times_counts_once() {
     assert_eq!(there.processes[0].done, bench.pages(12));
 }
 
-/// One process, ten and a hundred that share all their memory copy-on-write.
+/// Trees of one, ten and a hundred processes that share all memory copy-on-write.
 #[test]
 fn forked_trees_come_to_what_the_kernel_says() {
     let Some(bench) = Bench::alone("forked_trees_come_to_what_the_kernel_says") else {
@@ -121,7 +120,7 @@ fn forked_trees_come_to_what_the_kernel_says() {
     }
 }
 
-/// Huge pages that a forked tree has copy-on-write could not come back: they stay, and count once.
+/// Copy-on-write huge pages of a forked tree could not be promoted again, so they stay, and count once.
 #[test]
 fn huge_pages_of_a_forked_tree_stay_and_count_once() {
     let Some(bench) = Bench::new("huge_pages_of_a_forked_tree_stay_and_count_once") else {

@@ -1,7 +1,6 @@
-//! Splitting what several processes map: on a kernel that does it, on one that says it did, and on
-//! all that refuse. What refuses or does nothing is made up; where memory is split, it really is:
-//! a hole of one page in the shared file has the kernel split the huge page around it, for all who
-//! map it.
+//! Splits memory that several processes map: on a kernel that does so, one that only claims it, and
+//! one that refuses. Refusals and false success are simulated. Real splits come from a hole of one
+//! page in the shared file, for which the kernel splits the huge page in all processes that map it.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -73,18 +72,18 @@ fn behind(splitting: Splitting) -> (Kernel, Arc<Splitting>) {
     (Kernel::behind(gate.clone()), gate)
 }
 
-/// The kernel of this host, but for splitting.
+/// This host's kernel with a simulated split.
 #[derive(Debug)]
 struct Splitting {
     file: PathBuf,
     ranges: [Range; 2],
     huge: PageSize,
-    /// What opening answers: by its path, and unattached.
+    /// Errors of opening the file: by path, and unattached.
     open: Option<[Errno; 2]>,
     does_nothing: bool,
-    /// Hands out handles on another process than asked for, as if `/proc` counted otherwise.
+    /// Returns handles of another process than requested, as if `/proc` counted differently.
     stranger: bool,
-    /// What was asked for, but for ranges without memory.
+    /// Requested splits, without ranges that hold no memory.
     splits: Mutex<Vec<(Pid, Range)>>,
 }
 
@@ -133,7 +132,7 @@ impl Gate for Splitting {
     }
 }
 
-/// That both processes keep their huge pages, for this reason.
+/// Checks that both processes keep their huge pages, for this reason.
 #[track_caller]
 fn assert_kept(bench: &Bench, outcome: &Outcome, reason: Reason) {
     assert_eq!(outcome.done(), Bytes::ZERO, "{outcome:#?}");
@@ -181,7 +180,7 @@ fn what_two_processes_share_is_split_once_for_both() {
             let longest = splits.iter().map(|(_, range)| range.len()).max();
             assert!(longest <= Some(bench.pages(4)), "in slices: {splits:?}");
         }
-        // Whole again in the first process, which was made to map it: so it can go back.
+        // Mapped again in full in the first process, so it can be promoted.
         let back = bench.promote(&sharers.pids(), &fast());
         assert!(back.processes[0].done == bench.pages(PAGES), "{back:#?}");
         sharers_touch(&sharers);
@@ -189,7 +188,7 @@ fn what_two_processes_share_is_split_once_for_both() {
     }
 }
 
-/// Both have all of it in their page tables.
+/// Has both processes map all of it in their page tables.
 fn sharers_touch(sharers: &Sharers) {
     let kernel = Kernel::new();
     for (pid, range) in sharers.pids().into_iter().zip(sharers.ranges) {
@@ -269,7 +268,7 @@ fn each_errno_of_the_write_has_its_reason() {
         (Errno::ACCESS, shared(NoSplit::Refused)),
         (Errno::IO, shared(NoSplit::Failed(Errno::IO))),
     ] {
-        // The first write asks whether it is allowed at all.
+        // The first write only checks the permission.
         let kernel = failing(errno, 1, u64::MAX);
         let pids = [sharers.pids()[0]];
         let outcome = bench.demote_with(&kernel, &pids, &fast_demote()).unwrap();
@@ -352,7 +351,7 @@ fn locked_shared_memory_keeps_its_promise() {
     assert!(gate.splits.lock().unwrap().is_empty());
 }
 
-/// By the kernel of this host itself, where it offers that.
+/// Uses this host's own kernel, if it offers the split.
 #[test]
 fn this_host_splits_or_says_why_not() {
     let Some(bench) = Bench::new("this_host_splits_or_says_why_not") else {

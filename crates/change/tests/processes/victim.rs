@@ -1,5 +1,5 @@
-//! A process whose memory the tests move: this test program started again, which does as it is
-//! asked over its standard input.
+//! A process whose memory the tests promote: this test program started again, controlled over its
+//! standard input.
 #![allow(unsafe_code)]
 //! # Safety
 //! fork(2) has no safe wrapper. The child calls only prctl(2) and pause(2), which are safe after a
@@ -15,10 +15,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Pid, Reserve, Space};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// Set in the victim's environment, so that it knows what it is.
+/// Marks the victim in its environment.
 const MARK: &str = "HUGELEAF_TEST_VICTIM";
 
-/// The test's end of a victim. Killed when dropped, its forked children with it.
+/// The test's side of a victim. Killed on drop, with its forked children.
 pub struct Victim {
     child: Child,
     input: ChildStdin,
@@ -52,7 +52,7 @@ impl Victim {
         Pid(self.child.id())
     }
 
-    /// Tells it to do something, and waits until it has.
+    /// Sends a command, and waits for its completion.
     pub fn tell(&mut self, command: &str) -> String {
         self.say(command);
         for line in &mut self.lines {
@@ -65,7 +65,7 @@ impl Victim {
         panic!("the victim ended at '{command}'");
     }
 
-    /// Tells it to do something that this kernel may not know; whether it does.
+    /// Sends a command that this kernel may not support; returns true if it does.
     pub fn tries(&mut self, command: &str) -> bool {
         self.say(command);
         let answer = self.lines.find_map(|line| {
@@ -75,7 +75,7 @@ impl Victim {
         answer.is_some_and(|answer| !answer.starts_with("error"))
     }
 
-    /// Tells it to do something that it does not answer.
+    /// Sends a command without an answer.
     pub fn say(&mut self, command: &str) {
         writeln!(self.input, "{command}").unwrap();
     }
@@ -87,13 +87,13 @@ impl Victim {
         Range::new(start.parse().unwrap(), end.parse().unwrap()).unwrap()
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Kills it, and waits until it is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until it has become the program of that name.
+    /// Waits until it has executed the program of that name.
     pub fn await_name(&self, name: &str) {
         let path = format!("/proc/{}/comm", self.pid());
         while std::fs::read_to_string(&path).unwrap().trim() != name {
@@ -108,7 +108,7 @@ impl Drop for Victim {
     }
 }
 
-/// No test: the victim's own program. Does nothing unless it was started as one.
+/// The victim's own program, not a test. Does nothing unless it was started as one.
 #[test]
 fn does_as_it_is_told() {
     if std::env::var_os(MARK).is_none() {
@@ -126,7 +126,7 @@ fn does_as_it_is_told() {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// From now on prctl(2) ends this process, by a filter of its own.
+/// Installs a filter that kills this process at prctl(2).
 fn filter() -> Result<(), Failed> {
     let code = |code: u32| u16::try_from(code);
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
@@ -156,7 +156,7 @@ fn filter() -> Result<(), Failed> {
         len: u16::try_from(program.len())?,
         filter: program.as_mut_ptr(),
     };
-    // Of all threads: this is not the first one.
+    // For all threads, because this is not the first one.
     // SAFETY: the program and its length are those of the array above.
     let answer = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -206,18 +206,18 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
         [verb, name, rest @ ..] => {
             let mapping = maps.get(*name).ok_or("no such mapping")?;
             match (*verb, rest) {
-                // Not zeros: splitting a huge page gives pages of zeros back to the kernel.
+                // Not zeros, because a split returns zero pages to the kernel.
                 ("touch", []) => touch(mapping, 1)?,
-                // In memory, and three pages of four hold only zeros.
+                // Resident, and three of four pages contain only zeros.
                 ("sparse", []) => {
                     mapping.advise(mapping.range(), Advice::PopulateWrite)?;
                     touch(mapping, 4)?;
                 }
                 // Every page holds what `touch` wrote.
                 ("check", []) => check(mapping)?,
-                // Writes every second page and reads the others: those are the zero page then.
+                // Writes every second page and reads the others, which are then the zero page.
                 ("half", []) => read_half(mapping)?,
-                // As many mappings as it has pages.
+                // One mapping per page.
                 ("crumble", []) => crumble(mapping)?,
                 // All but the first page of every block of `huge`.
                 ("free", [huge]) => {
@@ -254,17 +254,17 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
     Ok("done".to_owned())
 }
 
-/// Advice of any number.
+/// Gives any advice, by its number.
 fn advise(range: Range, advice: i32) -> Result<(), Failed> {
     let len = usize::try_from(range.len().get())?;
-    // SAFETY: the range is of a mapping of this process, whose contents nobody relies on.
+    // SAFETY: the range is of a mapping of this process, with contents that are not used.
     match unsafe { libc::madvise(range.start() as *mut _, len, advice) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().into()),
     }
 }
 
-/// A private mapping of `/dev/zero`, which the kernel makes anonymous memory.
+/// Maps `/dev/zero` privately, which the kernel treats as anonymous memory.
 fn map_zero_device(range: Range) -> Result<(), Failed> {
     let device = OpenOptions::new()
         .read(true)
@@ -281,7 +281,7 @@ fn map_zero_device(range: Range) -> Result<(), Failed> {
     }
 }
 
-/// A child that shares all memory copy-on-write and does nothing.
+/// Forks a child that shares all memory copy-on-write and does nothing.
 fn fork() -> Result<String, Failed> {
     // SAFETY: the child calls only functions that are safe after a fork of a threaded program.
     let pid = unsafe { libc::fork() };
@@ -296,7 +296,7 @@ fn fork() -> Result<String, Failed> {
     Ok(pid.to_string())
 }
 
-/// Maps, touches, moves, empties and unmaps memory for as long as the victim lives.
+/// Maps, touches, moves, empties and unmaps memory until the victim ends.
 fn storm(huge: PageSize) {
     let huge = usize::try_from(huge.bytes().get()).unwrap();
     let page = usize::try_from(Kernel::new().base_page().bytes().get()).unwrap();
@@ -324,7 +324,7 @@ fn storm(huge: PageSize) {
     });
 }
 
-/// A file mapped as program text is: private, for reading and running.
+/// Maps a file like program text: private, readable and executable.
 fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
     let size = usize::try_from(hugeleaf_units::Pages(pages).of(huge).get())?;
     let align = usize::try_from(huge.bytes().get())?;
@@ -399,7 +399,7 @@ fn crumble(mapping: &Space) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Backwards, so that the frames do not happen to be in the order of a huge page.
+/// Reads backwards, so that frames are not in the order of a huge page by chance.
 fn read_half(mapping: &Space) -> Result<(), Failed> {
     let page = Kernel::new().base_page().bytes().get();
     let pages = mapping.range().len().get() / page;

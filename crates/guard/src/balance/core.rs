@@ -1,9 +1,9 @@
-//! A target and its components: from what their threads report to what is to be done. No clock, no thread, no input or
-//! output, so that its tests play servers that restart, lie and hang.
+//! A target and its components: turns reports of threads into commands. No clock, thread, input or output, so that
+//! tests simulate servers that restart, lie and hang.
 //!
-//! The policy (`hugeleaf-balance`) divides what is left of the target once what each process holds at any size is taken
-//! off. An order is over when the server says so and, where it gave memory, when its process holds less: only then the
-//! policy hears of it, and gives that much to somebody else.
+//! The policy (`hugeleaf-balance`) divides the target minus each process's overhead at any size. An order ends when the
+//! server reports this. For a reduction its process must also hold less memory. Only then the policy is informed, and
+//! gives that memory to another component.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,21 +18,21 @@ use super::rules::{BalanceAction, Target};
 use super::status::{BalanceStatus, ComponentStatus};
 use crate::seen::ProgramId;
 
-/// The target is so many granules or more, so that one is small next to it and its effect can be measured.
+/// Minimum number of granules in a target, so that one is small in comparison and its effect can be measured.
 const GRANULES: u64 = 64;
-/// So much longer than memory may take to come back the policy waits for an answer.
+/// Extra time that the policy waits for an answer, beyond the time to return memory.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What was given fills over this time; so long it is promoted, every so often.
+/// After growth a server's memory is promoted during the first time, at intervals of the second.
 const PROMOTED: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(10));
-/// Rounds in one step: what was freed is given in the next round.
+/// Maximum rounds per step. Freed memory is given in the next round.
 const ROUNDS: usize = 8;
 const SHOWN: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Around {
-    /// What is available, and what of it is to stay so; `None` where the kernel does not report it.
+    /// Available memory, and the part that must stay available; `None` if the kernel does not report it.
     pub available: Option<(Bytes, Bytes)>,
-    /// Why nothing may be given now.
+    /// Reason why no memory may be given now.
     pub short: Option<String>,
     pub paused: bool,
 }
@@ -47,7 +47,7 @@ pub struct Command {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// `balance`, `balanced`, `failed`, `problem`, `resolved`.
+    /// One of `balance`, `balanced`, `failed`, `problem`, `resolved`.
     pub what: &'static str,
     pub name: String,
     pub text: String,
@@ -70,14 +70,14 @@ pub struct Core {
     components: Vec<Component>,
     would: Vec<String>,
     problems: BTreeMap<&'static str, String>,
-    /// Why each component stands apart, as it was said last.
+    /// Last reported reason for the exclusion of each component.
     apart: BTreeMap<String, String>,
-    /// Those that were given a limit, as they had none.
+    /// Components that had no limit and were given one.
     given_limits: BTreeSet<usize>,
-    /// Those that the policy lets be, as it was said last.
+    /// Last reported trouble of each component that the policy skips.
     troubled: BTreeMap<String, String>,
     looks: u32,
-    /// Until when what each was given is promoted, and when next.
+    /// End of promotion for each component that grew, and the time of the next one.
     promote: BTreeMap<usize, (Duration, Duration)>,
     pub promoted: BTreeMap<u32, Bytes>,
 }
@@ -123,7 +123,7 @@ impl Core {
         self.looks
     }
 
-    /// Another amount for all together; components keep what they have until the next steps.
+    /// Changes the total; components keep their memory until the next steps.
     pub fn set_target(&mut self, target: Bytes) {
         self.target.target = target;
     }
@@ -157,9 +157,9 @@ impl Core {
         done
     }
 
-    /// Gives a limit to those that have none and are to get one, no lower than their least.
+    /// Sets a limit for components that must get one, at least their minimum.
     fn limit(&mut self, around: &Around, done: &mut Done) {
-        /// Not that of any order.
+        /// Differs from the id of any order.
         const ID: u64 = u64::MAX;
         if self.target.action == BalanceAction::Watch || around.paused {
             return;
@@ -219,8 +219,8 @@ impl Core {
         }
     }
 
-    /// What there is to divide, and among whom. Those that just started anew are left out once, so that the policy
-    /// forgets what it knew of them.
+    /// Computes the memory to divide, and the components. Restarted ones are left out once, so that the policy drops
+    /// its knowledge of them.
     fn divide(&mut self, around: &Around, fresh: &[bool], now: Duration) {
         let is_short = around.short.is_some();
         let mut usable = self.target.target;
@@ -242,14 +242,14 @@ impl Core {
             }
         }
         if !all_known {
-            // One that nobody has seen may have any size: what is unused may be its.
+            // An unseen component may have any size, so unused memory may be its own.
             usable = usable.min(held);
         }
         self.usable = self.limited(usable, held, around);
         self.components = components;
     }
 
-    /// No more than the host and a cgroup that all of them are in can give, and less where those are short.
+    /// Limits memory to the capacity of the host and of a cgroup common to all, and lower if those are short.
     fn limited(&mut self, usable: Bytes, held: Bytes, around: &Around) -> Bytes {
         let unfilled: Bytes = self.parts.iter().map(Part::unfilled).sum();
         let mut limited = usable;
@@ -314,7 +314,7 @@ impl Core {
         );
         if let Some(before) = before {
             if !moves.is_empty() {
-                // Nothing is ordered, so nothing is to be waited for.
+                // No order is given, so there is no result to wait for.
                 self.state = before;
             }
             self.would_do(&moves, now, done);
@@ -325,7 +325,7 @@ impl Core {
         !moves.is_empty()
     }
 
-    /// `a: 512M to 496M, for b: WHY`, and what it may cost.
+    /// Returns `a: 512M to 496M, for b: WHY`, and the possible cost.
     fn in_words(&self, one: &Move, now: Duration) -> String {
         let line = move_in_words(one);
         let is_it = |part: &&Part| part.member.name == one.order.component;
@@ -341,7 +341,7 @@ impl Core {
         }
     }
 
-    /// Notes what would be done; it is logged when there was nothing to do before.
+    /// Records planned moves, and logs them if there was none before.
     fn would_do(&mut self, moves: &[Move], now: Duration, done: &mut Done) {
         let lines: Vec<String> = moves.iter().map(|one| self.in_words(one, now)).collect();
         if self.would.is_empty() {
@@ -386,7 +386,7 @@ impl Core {
         });
     }
 
-    /// Says which components stand apart, once each time that changes, and what is wrong with all.
+    /// Reports excluded components, once per change, and problems of the whole target.
     fn tell_apart(&mut self, around: &Around, now: Duration, done: &mut Done) {
         let problem = self.state.problem().map(ToString::to_string);
         match problem {
@@ -429,7 +429,7 @@ impl Core {
     }
 
     fn tell_trouble(&mut self, done: &mut Done) {
-        // While an order goes on its memory may still be on its way back.
+        // During an order its memory may not be returned yet.
         let moves = |name: &str| {
             let mut parts = self.parts.iter();
             parts.any(|part| part.member.name == name && part.order.is_some())
@@ -528,7 +528,7 @@ fn said(target: &str, component: &str, what: &'static str, text: String) -> Said
     }
 }
 
-/// `a: 512M to 496M, for b: WHY`.
+/// Returns `a: 512M to 496M, for b: WHY`.
 fn move_in_words(one: &Move) -> String {
     let order = &one.order;
     let by_whom = match (order.kind, &one.from, &one.to) {

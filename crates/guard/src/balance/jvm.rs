@@ -1,7 +1,7 @@
-//! A JVM: `SoftMaxHeapSize`, where its collector obeys it (ZGC, Shenandoah), set by `jcmd`.
+//! A JVM: sets `SoftMaxHeapSize` by `jcmd`, if the collector respects it (ZGC, Shenandoah).
 //!
-//! What a larger heap saves is time of its collector's threads, which the kernel counts: so a look costs no call into
-//! the JVM. Its flags are asked for by `jcmd`, which starts a JVM of its own, and that seldom.
+//! A larger heap saves time of the collector's threads, which the kernel counts. So an observation needs no call into
+//! the JVM. Only the flags are read by `jcmd`, which starts a JVM of its own, and therefore rarely.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -16,9 +16,9 @@ use super::process::named;
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::Unanswered;
 
-/// Its flags are asked for again after this time.
+/// Interval between readings of its flags.
 const FLAGS_HOLD: Duration = Duration::from_secs(30);
-/// No answer of jcmd is longer.
+/// Maximum length of jcmd's answer, in bytes.
 const LONGEST: usize = 256 << 10;
 
 pub(crate) const KIND: ServerKind = ServerKind {
@@ -27,12 +27,12 @@ pub(crate) const KIND: ServerKind = ServerKind {
     example: "shop.jar",
     resizes: "`SoftMaxHeapSize` by jcmd, where the collector obeys it (ZGC, Shenandoah); memory comes back after their delay (ZUncommitDelay: five minutes unless set)",
     benefit: "processor time of its collector's threads",
-    // A tick of the kernel's clock, in which processor time is counted.
+    // One tick of the kernel's clock, the unit of its processor times.
     miss: Duration::from_millis(10),
     processes: &["java"],
     is_shared: true,
     evicts: false,
-    // Five minutes, and the time until the collector looks.
+    // Five minutes, plus the time until the collector checks.
     returns: Duration::from_secs(330),
     check: |address| match address.trim() {
         "" => Err("nobody is called that".into()),
@@ -53,7 +53,7 @@ fn opened(opening: &Opening) -> Box<Jvm> {
 struct Jvm {
     root: Root,
     address: String,
-    /// Of which process they are, when they were asked for, and they themselves.
+    /// The flags, with their process and the time of the request.
     flags: Option<(Pid, Instant, Flags)>,
 }
 
@@ -86,7 +86,7 @@ fn flags_in(text: &str) -> Flags {
     flags
 }
 
-/// Runs jcmd; what it prints, bounded, in time.
+/// Runs jcmd, and returns its output within bounds of length and time.
 fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Unanswered> {
     let mut command = Command::new("jcmd");
     command
@@ -150,7 +150,7 @@ impl Jvm {
         Ok(flags)
     }
 
-    /// Processor time of all its threads, and of those of its collector, in ticks.
+    /// Returns the processor times of all its threads and of its collector threads, in ticks.
     fn times(&self, pid: Pid) -> Result<Counts, Unanswered> {
         let folder = format!("proc/{pid}/task");
         let tasks = self.root.list(&folder).known().cloned();
@@ -169,7 +169,7 @@ impl Jvm {
     }
 }
 
-/// `VM.flags -all` prints a table: `TYPE NAME = VALUE {…}`; as the words of a command line.
+/// Converts the table of `VM.flags -all` (`TYPE NAME = VALUE {…}`) to the words of a command line.
 fn set_in(text: &str) -> String {
     let lines = text.lines().filter_map(|line| {
         let (left, right) = line.split_once('=')?;
@@ -184,7 +184,7 @@ fn set_in(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// By the names that HotSpot gives its threads, cut to 15 characters by the kernel.
+/// Recognises collector threads by HotSpot's names, which the kernel cuts to 15 characters.
 fn is_collector(name: &str) -> bool {
     [
         "GC ",
@@ -197,7 +197,7 @@ fn is_collector(name: &str) -> bool {
     ]
     .iter()
     .any(|prefix| match *prefix {
-        // `ZWorker#0`, `ZUncommitter`, `ZStat`: a Z and a capital.
+        // `ZWorker#0`, `ZUncommitter`, `ZStat`: a Z and a capital letter.
         "Z" => name
             .strip_prefix('Z')
             .is_some_and(|rest| rest.starts_with(char::is_uppercase)),
@@ -237,7 +237,7 @@ impl Server for Jvm {
             &["VM.set_flag", "SoftMaxHeapSize", &size],
             Question::new(PATIENCE),
         )?;
-        // It ends in success whatever came of it.
+        // Its exit status is 0 even on failure.
         match said.to_ascii_lowercase().contains("successful") {
             true => Ok(()),
             false => Err(Unanswered::new(format!(

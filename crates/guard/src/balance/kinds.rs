@@ -1,9 +1,9 @@
-//! The table of kinds of servers: help, errors and documents are made from it.
+//! The table of server kinds, from which help, errors and documents are made.
 
 use super::server::ServerKind;
 use super::{jvm, mariadb, memcached, postgresql, redis};
 
-/// All kinds, in the order in which help and documents list them.
+/// All kinds, in the order of help and documents.
 pub static KINDS: &[ServerKind] = &[
     mariadb::KIND,
     redis::KIND,

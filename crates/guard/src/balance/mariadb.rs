@@ -1,4 +1,4 @@
-//! MariaDB and MySQL: `SET GLOBAL innodb_buffer_pool_size`.
+//! MariaDB and MySQL: sets `SET GLOBAL innodb_buffer_pool_size`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 
-/// Where no chunk is said (MariaDB from 10.11.12 on), the pool is resized by extents of this size.
+/// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
 const EXTENT: Bytes = Bytes::from_mib(8);
-/// A resize is a statement that ends when it is done: for so long this connection waits for it.
+/// Time limit for the resize statement, which ends when the resize is complete.
 const RESIZE: Duration = Duration::from_secs(45);
-/// So long it is waited for free pages; one that reads nothing has no more of them later.
+/// Time limit for free pages to appear. A server that reads nothing gets no more of them later.
 const AWAITED: Duration = Duration::from_secs(1);
 
 pub(crate) const KIND: ServerKind = ServerKind {
@@ -50,19 +50,19 @@ struct MariaDb {
     given: Given,
 }
 
-/// Memory that it was given last. Free pages are taken from the front of their list, and new ones are at its end: until as
-/// many pages were read as were free then, some of them may never have been written to.
+/// The last growth. Free pages are taken from the front of their list, and new ones are added at its end. Some of the new
+/// pages may be unwritten until as many pages were read as were free after the growth.
 #[derive(Debug, Clone, Copy, Default)]
 struct Given {
     size: Bytes,
-    /// Pages that are free once it has that size, and reads by then.
+    /// Free pages at that size, and the number of reads by then.
     free: u64,
     reads: u64,
 }
 
 impl Given {
-    /// Takes over what it says now. The most pages that it has never written to; all of a server that has read less
-    /// than it holds since it started.
+    /// Applies its current state. Returns an upper bound of the pages never written to. All free pages of a server count
+    /// that has read less than it holds since its start.
     fn untouched(&mut self, size: Bytes, free: u64, reads: u64, pages: u64) -> u64 {
         if self.size.is_zero() {
             *self = Given {
@@ -83,7 +83,7 @@ impl MariaDb {
     fn connect(&self, question: Question<'_>) -> Result<Connection, Unanswered> {
         let address = self.address.as_ref();
         let address = address.map_err(|why| Unanswered::new(why.clone()))?;
-        // The server's message may repeat the password.
+        // The server's message may contain the password.
         let hidden = |e: Unanswered| match address.password.as_deref() {
             Some(secret) if !secret.is_empty() => Unanswered {
                 what: e.what.replace(secret, "***"),
@@ -112,11 +112,11 @@ impl MariaDb {
 }
 
 impl MariaDb {
-    /// Waits for a moment in which it has as many free pages as are to be taken, as it has now and then while it reads: from
-    /// 10.11.12 on it moves the pages that it keeps into free ones, and where these do not do, evicts whatever was used
-    /// least until the right ones are free. That may be all of its pages (tried: 10.11.19, 120M to 104M, 48 of 6,480 left).
+    /// Waits until as many pages are free as will be removed, which occurs now and then while the server reads. From
+    /// 10.11.12 on a reduction moves kept pages into free ones. If these do not suffice, it evicts the least recently used
+    /// pages until the right ones are free, possibly all (tested: 10.11.19, 120M to 104M, 48 of 6,480 left).
     fn await_free_pages(&mut self, to: Bytes, question: Question<'_>) -> Result<(), Unanswered> {
-        /// Beside those that are taken, for pages that are read meanwhile.
+        /// Extra pages, for reads during the resize.
         const SPARE: u64 = 256;
         const SLICE: Duration = Duration::from_millis(50);
         let variables = self.pairs(VARIABLES, question)?;
@@ -125,7 +125,7 @@ impl MariaDb {
         let size = Bytes(variables.must("innodb_buffer_pool_size")?);
         let page = variables.number("innodb_page_size").unwrap_or(0);
         let wanted = (size - to).get().checked_div(page).unwrap_or(0) + SPARE;
-        // More than it keeps free is never there.
+        // The server never keeps that many pages free.
         if !is_new || size <= to || wanted > kept(&variables) {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl MariaDb {
     }
 }
 
-/// Names and values, as `SHOW` lists them.
+/// Names and values, as listed by `SHOW`.
 struct Pairs(BTreeMap<String, String>);
 
 impl Pairs {
@@ -194,8 +194,8 @@ fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look,
     })
 }
 
-/// What of its pool is in use. Its data alone would not do: a full pool of 2G has 36M less of it, for what describes
-/// pages, and for the pages that it keeps free (tried: MariaDB 10.11).
+/// Returns the pool's memory in use. Its data alone is too little: a full pool of 2G has 36M less data, due to page
+/// descriptors and pages kept free (tested: MariaDB 10.11).
 fn used(variables: &Pairs, status: &Pairs, size: Bytes) -> Option<Bytes> {
     let free = status.number("Innodb_buffer_pool_pages_free");
     let Some((free, page)) = free.zip(variables.number("innodb_page_size")) else {
@@ -204,13 +204,13 @@ fn used(variables: &Pairs, status: &Pairs, size: Bytes) -> Option<Bytes> {
     Some(size - Bytes(page) * free.saturating_sub(kept(variables)))
 }
 
-/// Pages that it keeps free, to read into.
+/// Returns the number of pages that it keeps free for reads.
 fn kept(variables: &Pairs) -> u64 {
     let instances = variables.number("innodb_buffer_pool_instances");
     variables.number("innodb_lru_scan_depth").unwrap_or(0) * instances.unwrap_or(1).max(1)
 }
 
-/// The status says what it is doing, in words; empty, or with one of these, it is over.
+/// True if the status text describes a resize in progress. It is over if the text is empty or contains one of these words.
 fn is_under_way(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let over = [
@@ -243,11 +243,11 @@ impl Server for MariaDb {
     }
 }
 
-/// The number in its pid file; relative names are below its data.
+/// Returns the number in its pid file; relative names are below its data folder.
 fn pid_in(variables: &Pairs, question: Question<'_>) -> Option<Pid> {
     let file = std::path::Path::new(variables.0.get("datadir")?).join(variables.0.get("pid_file")?);
     let read = move || read_at_most(&open_regular(&file).ok()?, Bytes(32)).ok();
-    // Its data may be on a server that is gone.
+    // Its data may be on a file server that does not answer.
     let text = String::from_utf8(question.aside(read).ok()??).ok()?;
     text.trim().parse().ok().map(Pid)
 }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn pages_that_it_keeps_free_are_in_use() {
-        // As MariaDB 10.11 says it of 2G that are full: 36M less data than that.
+        // Values of MariaDB 10.11 with a full pool of 2G: 36M less data than that.
         let variables = pairs(&[
             ("innodb_buffer_pool_size", "2147483648"),
             ("innodb_page_size", "16384"),
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(used_with("2536"), Bytes(2_147_483_648 - 1000 * 16384));
     }
 
-    /// As MariaDB 10.11 does it: 1,014 pages more, of which those at the end of the list are written to last.
+    /// As with MariaDB 10.11: 1,014 more pages, of which those at the end of the list are written last.
     #[test]
     fn what_was_given_is_untouched_until_as_much_was_read() {
         let mib = Bytes::from_mib;

@@ -1,7 +1,7 @@
-//! memcached: `cache_memlimit`.
+//! memcached: sets `cache_memlimit`.
 //!
-//! Lowering the limit alone frees nothing: pages stay with their size class until something moves them. So pages of the
-//! largest class are moved into the pool of free pages, from where memcached returns what is above its limit.
+//! A lower limit alone frees nothing, because pages stay in their size class. So pages of the largest class are moved
+//! to the pool of free pages, from which memcached returns memory above its limit.
 
 use hugeleaf_units::Bytes;
 
@@ -13,10 +13,10 @@ use hugeleaf_sys::{Pid, Question};
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Place, Unanswered, Wire};
 
-/// The limit is in these, and memory moves between classes in pages of this size.
+/// Unit of the limit, and size of the pages that move between classes.
 const UNIT: Bytes = Bytes::from_mib(1);
 const PORT: u16 = 11211;
-/// So many pages are moved in one call, so that a look is not held up.
+/// Maximum number of pages moved per call, so that an observation is not delayed.
 const MOVED_AT_ONCE: usize = 64;
 
 pub(crate) const KIND: ServerKind = ServerKind {
@@ -48,7 +48,7 @@ struct Memcached {
 }
 
 impl Memcached {
-    /// Sends a line and reads its answer up to `END`, or the one line that it is. After an error it connects anew.
+    /// Sends a line, and reads the answer: up to `END`, or a single line. After an error it reconnects.
     fn ask(
         &mut self,
         command: &str,
@@ -88,7 +88,7 @@ impl Memcached {
     }
 }
 
-/// `STAT NAME VALUE`.
+/// Parses lines of the form `STAT NAME VALUE`.
 fn statistics(lines: &[String]) -> BTreeMap<String, String> {
     let pairs = lines.iter().filter_map(|line| {
         let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
@@ -168,12 +168,12 @@ impl Server for Memcached {
             if held <= limit {
                 return Ok(());
             }
-            // A page is moved by a thread of its own; while it is at one, it says BUSY.
+            // memcached moves pages in a thread of its own, and answers BUSY while it works.
             let said = self.ask(&format!("slabs reassign {class} 0"), false, question)?;
             match said.first().map(String::as_str) {
                 Some("OK") => {}
                 Some(busy) if busy.starts_with("BUSY") => {}
-                // What it says instead is seen by what it still holds.
+                // Other answers show up in the memory that it still holds.
                 _ => return Ok(()),
             }
             let ended = |e: std::io::Error| Unanswered::new(e.to_string());

@@ -1,7 +1,7 @@
-//! `hugeleaf balance`: one memory target for several servers, moved by what memory is worth to each.
+//! `hugeleaf balance`: one memory target for several servers, divided by the benefit of memory to each.
 //!
-//! `rules` reads what is written, `server` has the trait, `kinds` the table of kinds, `core` decides (pure, by
-//! `hugeleaf-balance`), and `run` has the threads: one a target, one a server, so that no server holds up another one.
+//! `rules` parses the configuration, `server` has the trait, `kinds` the table of kinds. `core` decides (pure, by
+//! `hugeleaf-balance`). `run` has one thread per target and per server, so that no server blocks another.
 
 mod core;
 mod jvm;

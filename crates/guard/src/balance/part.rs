@@ -1,5 +1,5 @@
-//! One component of a target: what is known of its server, what counts as its size, and what memory is worth to it.
-//! Pure: reports come in with their times.
+//! One component of a target: the server's state, its size, and the benefit of memory to it. Pure: reports come in with
+//! their times.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use super::server::{Counts, Look};
 use crate::seen::ProgramId;
 use hugeleaf_ask::Unanswered;
 
-/// A server that answered nothing for so long, or for three looks, is unreachable.
+/// Time without an answer, at least three scans, after which a server is unreachable.
 const SILENCE: Duration = Duration::from_secs(10);
-/// What a process holds at any size may grow by more than a granule at once: after so long it counts as that, and no
-/// longer as memory that it did not give back.
+/// Time after which a sudden growth of a process by more than a granule counts as overhead, and no longer as memory that it
+/// did not return.
 const JUMP: Duration = Duration::from_secs(60);
-/// After it said that a resize is done, its size must show it within this time.
+/// Time for the size to change after the server reports a resize as complete.
 const GRACE: Duration = Duration::from_secs(5);
-/// It fills as long as what is in use grows by more than one part in so many of its size between two looks.
+/// Divisor of the size for the growth in use between two scans above which a cache is filling.
 const FILLS_PART: u64 = 200;
-/// After it was made smaller, a server that fills is taken to read again data that it lost, for this long at most.
+/// Longest time after a reduction in which a filling server is assumed to read lost data again.
 const REFILL: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// A whole granule must be unused for so long before it is worth nothing.
+/// Time for which a whole granule must be unused before it has no benefit.
 const UNUSED: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
     pub trouble: Option<String>,
-    /// What came of the call of an order.
+    /// Result of an order's call.
     pub answer: Option<(u64, Result<(), Unanswered>)>,
 }
 
@@ -43,18 +43,18 @@ pub(crate) struct Ordered {
     pub before: Bytes,
     pub goal: Bytes,
     pub since: Duration,
-    /// Memory of its process, and the part of its size that was surely in use, where it reports that.
+    /// Memory of its process, and the part of its size certainly in use, if reported.
     pub held: Option<(Bytes, Bytes)>,
-    /// Its memory did not come back, so it was given this size again.
+    /// The size that it was given again because its memory was not returned, and the time.
     pub back: Option<(Bytes, Duration)>,
 }
 
-/// What is to follow from what was seen of an order.
+/// Next action after an observation of an order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Wait,
     Over(Came),
-    /// Its memory did not come back: it may use it again.
+    /// Its memory was not returned, so it may use this size again.
     SetBack(Bytes),
 }
 
@@ -66,21 +66,21 @@ pub(crate) struct Part {
     counted: Option<(Duration, Counts)>,
     pub seen: Option<(Duration, Look)>,
     pub process: Option<ProcessSeen>,
-    /// Whether its process was found at the last look.
+    /// True if its process was found at the last observation.
     located: bool,
     pub trouble: Option<String>,
     pub overhead: Bytes,
-    /// It is no more than this, as far as what is in use says.
+    /// Upper bound of `overhead`, from the memory in use.
     overhead_most: Option<Bytes>,
     jumped: Option<Duration>,
     pub order: Option<Ordered>,
     used: Bytes,
     fills: bool,
-    /// Whether less than a granule of it is unused; also where it does not say.
+    /// True if less than a granule of it is unused, or if it does not report its use.
     is_full: bool,
     unused_since: Option<Duration>,
     shrunk: Option<Duration>,
-    /// Data that resizes may have evicted, and when.
+    /// Data that resizes may have evicted, and the times.
     evicted: VecDeque<(Duration, Bytes)>,
 }
 
@@ -110,7 +110,7 @@ impl Part {
         }
     }
 
-    /// Takes over what its thread says. `Some` where it is another process now: that one's start.
+    /// Applies a report of its thread. Returns the new process's id if the process changed.
     pub fn observe(&mut self, report: &Report, now: Duration) -> Option<ProgramId> {
         self.trouble.clone_from(&report.trouble);
         let (at, look, process) = report.seen.as_ref()?;
@@ -125,7 +125,7 @@ impl Part {
             *self = Part::new(self.member.clone(), self.granule, self.every);
             self.evicted = evicted;
         }
-        // What a process was is remembered while there is none.
+        // The process's last state is kept while no process is found.
         self.process = process.clone().or_else(|| self.process.take());
         self.located = process.is_some();
         self.granule = self.fit(look.granule);
@@ -138,7 +138,7 @@ impl Part {
         restarted
     }
 
-    /// The granule of the policy: a multiple of what the server can be resized by.
+    /// Returns the policy's granule: a multiple of the server's resize step.
     fn fit(&mut self, server: Bytes) -> Granule {
         let Ok(server) = Granule::new(server) else {
             return self.granule;
@@ -151,7 +151,7 @@ impl Part {
         fits
     }
 
-    /// Whether what is in use still grows, and since when a granule of it is unused.
+    /// Determines if the memory in use still grows, and since when a granule is unused.
     fn fill(&mut self, look: &Look, at: Duration) {
         let Some(used) = look.used else { return };
         let grown = used - self.used;
@@ -172,7 +172,7 @@ impl Part {
         let operations = counts.operations.checked_sub(before.operations);
         let misses = counts.misses.checked_sub(before.misses);
         match operations.zip(misses).filter(|_| self.order.is_none()) {
-            // A cache that is not full misses what it never had: that says nothing of its size.
+            // A cache that is not full misses data that it never held, independent of its size.
             Some((operations, misses)) if self.fills || !self.is_full => {
                 (self.counters).observe_unfilled(operations, misses, elapsed);
             }
@@ -183,7 +183,7 @@ impl Part {
         }
     }
 
-    /// What of its resident memory is there at any size.
+    /// Determines the overhead: resident memory independent of the size.
     fn weigh(&mut self, now: Duration) {
         let Some((size, resident)) = self.size().zip(self.resident()) else {
             return;
@@ -217,7 +217,7 @@ impl Part {
         self.process.as_ref().map(|process| process.resident)
     }
 
-    /// What it may come to hold in all; what is unknown is what it has at least.
+    /// Returns its maximum memory; for an unknown component its minimum.
     pub fn reserved(&self) -> Bytes {
         match self.size() {
             Some(size) => size.max(self.measured().unwrap_or_default()) + self.overhead,
@@ -225,7 +225,7 @@ impl Part {
         }
     }
 
-    /// What was found of the memory that its size is about: its size, and whole granules above.
+    /// Returns the measured memory for its size: the size plus whole granules above it.
     fn measured(&self) -> Option<Bytes> {
         let (size, resident) = self.size().zip(self.resident())?;
         let above = resident - self.overhead - size;
@@ -274,7 +274,7 @@ impl Part {
         look.busy.clone()
     }
 
-    /// As the policy sees it; `None` of one that was never seen. Under pressure nobody gets anything.
+    /// Returns the policy's view; `None` if it was never seen. Under memory pressure no component may grow.
     pub fn component(&self, is_short: bool, now: Duration) -> Option<Component> {
         let (_, look) = self.seen.as_ref()?;
         let size = look.size;
@@ -326,7 +326,7 @@ impl Part {
             .shrunk
             .is_some_and(|at| now.saturating_sub(at) < REFILL);
         match shrunk && self.fills {
-            // It lost more than was taken, and reads that again: what it would lose next is all that it has.
+            // It lost more than was removed, and reads it again. A further loss could be all that it has.
             true => Benefit {
                 less: sure(1.0),
                 ..benefit
@@ -335,7 +335,7 @@ impl Part {
         }
     }
 
-    /// Returns the data that may be evicted now, so that it is no more in an hour than its rule allows.
+    /// Returns the data that may be evicted now within its hourly limit.
     pub fn may_evict(&self, now: Duration) -> Bytes {
         let recent = self.evicted.iter();
         let recent = recent.filter(|(at, _)| now.saturating_sub(*at) < HOUR);
@@ -348,7 +348,7 @@ impl Part {
         self.member.kind.evicts && look.is_some_and(|look| look.floor.is_zero())
     }
 
-    /// Returns the data that it evicts at most when it is set to a size.
+    /// Returns the maximum data that it evicts when set to a size.
     pub fn evicts(&self, to: Bytes) -> Bytes {
         let used = self.seen.as_ref().and_then(|(_, look)| look.used);
         match self.is_evicting() {
@@ -357,13 +357,13 @@ impl Part {
         }
     }
 
-    /// Below this it would evict more than it may.
+    /// Returns the size below which it would evict more than allowed.
     fn least_evicted(&self, now: Duration) -> Bytes {
         let size = self.size().unwrap_or_default();
         (self.evicts(Bytes::ZERO) - self.may_evict(now)).min(size)
     }
 
-    /// An order begins.
+    /// Records the beginning of an order.
     pub fn begin(&mut self, order: Ordered, now: Duration) {
         let evicts = self.evicts(order.goal);
         if order.kind == OperationKind::Shrink && !evicts.is_zero() {
@@ -396,7 +396,7 @@ impl Part {
                     why: error.what.clone(),
                 });
             }
-            // Without an answer it may still do it.
+            // Without an answer it may still make the change.
             Err(_) if look.size == order.before => return Outcome::Wait,
             _ => {}
         }
@@ -414,7 +414,7 @@ impl Part {
         if self.has_returned(&order, look.size) {
             self.shrunk = Some(now);
             let over = self.over(look.size);
-            // Memory of its process above that was never its cache's.
+            // Its process's memory above that size never belonged to the cache.
             let above = self.resident().unwrap_or_default() - look.size;
             self.overhead = self.overhead.max(above);
             return over;
@@ -432,8 +432,8 @@ impl Part {
         })
     }
 
-    /// Returns true if memory above a size is back with the system: less than half a granule is left of it. A server that
-    /// reports its use has also returned it once its process holds that much less: memory never written to cannot come back.
+    /// Returns true if memory above a size was returned, with less than half a granule left. For a server that reports its
+    /// use, a fall of its process's memory by that amount suffices: memory never written to cannot be returned.
     fn has_returned(&self, order: &Ordered, size: Bytes) -> bool {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
@@ -448,7 +448,7 @@ impl Part {
         Some((used - order.goal) - (held - self.resident()?))
     }
 
-    /// The size, in granules of the order, that what it still holds comes to.
+    /// Returns the size, in granules of the order, that covers the memory it still holds.
     fn still_held(&self, order: &Ordered) -> Bytes {
         let held = self.resident().unwrap_or_default() - self.overhead;
         let kept = self.owes(order).unwrap_or(held - order.goal);
@@ -480,8 +480,8 @@ mod tests {
     use super::*;
     use crate::balance::tests::member;
 
-    /// A server of 512M that nobody uses misses what it never held, whatever its size: were that counted, it would
-    /// seem that memory is worth nothing to it when its load comes.
+    /// An idle server of 512M misses data that it never held, at any size. If these misses counted, memory would seem
+    /// useless to it when its load comes.
     #[test]
     fn misses_of_a_cache_that_is_not_full_say_nothing_of_its_size() {
         let mib = Bytes::from_mib;
@@ -510,7 +510,7 @@ mod tests {
         };
         assert!(slope(|size| size).is_some());
         assert!(slope(|_| Bytes::from_mib(100)).is_none());
-        // One that was full at one size only.
+        // Full at one size only.
         assert!(slope(|size| size.min(Bytes::from_mib(256))).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! PostgreSQL: shown with its size, and never resized: `shared_buffers` changes only with a restart, and what a reload
-//! changes (`work_mem`, `maintenance_work_mem`) is no cache that could be moved to somebody else.
+//! PostgreSQL: shows its size, but never resizes it. `shared_buffers` changes only with a restart, and the settings
+//! that a reload changes (`work_mem`, `maintenance_work_mem`) size no cache whose memory could go to another server.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 impl Observer for PostgreSql {
     fn look(&mut self) -> Result<Look, Unanswered> {
         let question = Question::new(PATIENCE);
-        // After an error it connects anew.
+        // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {

@@ -1,4 +1,4 @@
-//! A server's process: which it is, what it holds, and what its cgroups leave it. Read below a [`Root`].
+//! A server's process: identity, resident memory, and room in its cgroups. Read below a [`Root`].
 
 use hugeleaf_host::limits;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
@@ -10,11 +10,11 @@ use crate::seen::ProgramId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSeen {
-    /// Which process: a restart is another one.
+    /// Identity of the process; differs after a restart.
     pub id: ProgramId,
-    /// What it holds, reserved huge pages included.
+    /// Resident memory, reserved huge pages included.
     pub resident: Bytes,
-    /// The limits of its cgroups: path, and what may still be taken below it.
+    /// The limits of its cgroups: path, and memory left below the limit.
     pub limits: Vec<(String, Bytes)>,
 }
 
@@ -39,11 +39,11 @@ pub(crate) fn named(root: &Root, names: &[&str], word: &str) -> Vec<Pid> {
     found
 }
 
-/// The process that calls itself `said`, which may be its number inside a container. `None` where none or several do.
+/// Finds the process with the reported id, which may be an id inside a container. `None` if none or several match.
 pub(crate) fn find(root: &Root, names: &[&str], said: Option<Pid>) -> Option<Pid> {
     let all = candidates(root, names);
     let Some(said) = said else {
-        // It does not say: then there must be no doubt.
+        // Without a reported id only one process may match.
         return match all.as_slice() {
             [one] => Some(*one),
             _ => None,
@@ -63,7 +63,7 @@ pub(crate) fn find(root: &Root, names: &[&str], said: Option<Pid>) -> Option<Pid
     one.filter(|_| matching.next().is_none())
 }
 
-/// What it holds now; `None` where it has ended.
+/// Returns its current state; `None` if it has ended.
 pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen> {
     let Fact::Known(stat) = root.parse(format!("proc/{pid}/stat"), parse_stat) else {
         return None;
@@ -86,7 +86,7 @@ pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen>
     })
 }
 
-/// Its share of what several map (`Pss`): a page that it maps twice counts once.
+/// Returns its proportional share (`Pss`), in which a page that it maps twice counts once.
 fn proportional(root: &Root, pid: Pid) -> Option<Bytes> {
     let text = root
         .read(format!("proc/{pid}/smaps_rollup"))
@@ -135,7 +135,7 @@ mod tests {
         let names = ["redis-server"];
         assert_eq!(find(&root, &names, Some(Pid(70))), Some(Pid(70)));
         assert_eq!(find(&root, &names, Some(Pid(1))), Some(Pid(70)));
-        // Two of them, and none of it says which.
+        // Two processes, and no reported id.
         assert_eq!(find(&root, &names, None), None);
         assert_eq!(find(&root, &names, Some(Pid(5))), None);
         assert_eq!(find(&root, &["bash"], None), Some(Pid(90)));

@@ -1,9 +1,9 @@
-//! Redis and Valkey: `maxmemory`, with respect for what happens at that limit (`maxmemory-policy`).
+//! Redis and Valkey: sets `maxmemory`, depending on the behaviour at that limit (`maxmemory-policy`).
 //!
-//! If its policy may not evict any key, a limit below what is in use makes writes fail, and one below what its owner chose makes them fail
-//! earlier than he expects: so there it is set lower than neither. `volatile` policies count as such: how many bytes the keys
-//! that expire have, nobody says. Evicting frees memory inside the allocator; whether it is returned depends on how values lie, and is measured by who
-//! balances.
+//! If the policy may not evict every key, a limit below the memory in use makes writes fail. A limit below the configured one makes them
+//! fail earlier than expected. So the limit is then never set below either. `volatile` policies count as such, because the size of the keys
+//! that expire is unknown. Eviction frees memory inside the allocator. The balancer measures whether it is returned, which depends on
+//! fragmentation.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use hugeleaf_units::Bytes;
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Unanswered, redis};
 
-/// Where writes fail at the limit, so much of what is in use stays on top of it, one part in so many.
+/// Divisor for the room above the memory in use, if writes fail at the limit.
 const HEADROOM: u64 = 8;
 
 pub(crate) const KIND: ServerKind = ServerKind {
@@ -37,12 +37,12 @@ pub(crate) const KIND: ServerKind = ServerKind {
     },
 };
 
-/// Asks for what it is. Its connection sends no other command.
+/// Reads its state. Its connection sends no other command.
 struct Reader {
     address: Result<redis::Address, String>,
     set_limit: bool,
     below_limit: bool,
-    /// Its limit when it was first seen.
+    /// Its limit at the first observation.
     owners: Option<Bytes>,
     connection: Option<redis::Reading>,
 }
@@ -118,13 +118,13 @@ impl Info {
         let saves = is("rdb_bgsave_in_progress") || is("aof_rewrite_in_progress");
         match (is("loading"), saves) {
             (true, _) => Some("it loads its data".into()),
-            // What is evicted meanwhile is copied first, because the child still has it.
+            // Keys evicted meanwhile are copied first, because the child still has them.
             (_, true) => Some("a child of it saves".into()),
             _ => None,
         }
     }
 
-    /// `owners` is the limit that its owner chose; 0 where that does not bind.
+    /// `owners` is the configured limit; 0 if it does not bind.
     fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, Unanswered> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
@@ -141,7 +141,7 @@ impl Info {
             "its maxmemory is 0, which is no limit; let it be, or add set_limit = true to its [[balance.component]]".to_owned()
         });
         let size = match limit {
-            // One without a limit counts as what it uses, or as the limit that it is to get: policies evict from there on.
+            // Without a limit its size is its use, or the limit that it will get, at which policies begin to evict.
             0 if set_limit => Bytes(used) + headroom,
             0 => Bytes(used),
             limit => Bytes(limit),
@@ -171,7 +171,7 @@ impl Observer for Redis {
 
 impl Server for Redis {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
-        // What is in use may have grown since the last look: where nothing may be evicted, every write would fail.
+        // The use may have grown since the last observation. Without eviction every write would fail.
         let look = self.look()?;
         if to < look.size && to < look.floor {
             return Err(Unanswered::new(format!(
@@ -206,9 +206,9 @@ mod tests {
         let none = ("", "");
         assert_eq!(look("allkeys-lru", none, false).floor, Bytes::ZERO);
         assert_eq!(look("noeviction", none, false).floor, Bytes(900));
-        // Half of its keys expire: how many bytes that is, it does not say.
+        // Half of its keys expire, but their size is unknown.
         assert_eq!(look("volatile-lru", none, false).floor, Bytes(900));
-        // Below what its owner chose writes would fail that did not before.
+        // Below the configured limit writes would fail that succeeded before.
         let little = ("used_memory:800", "used_memory:80");
         assert_eq!(look("noeviction", little, false).floor, Bytes(850));
         assert_eq!(look("volatile-ttl", little, false).floor, Bytes(850));

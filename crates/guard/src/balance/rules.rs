@@ -1,6 +1,6 @@
-//! `[[balance]]`: one memory target for several servers, as it is written and as it is meant.
+//! `[[balance]]`: one memory target for several servers, as written and as parsed.
 //!
-//! What is wrong is said with its place in the file. Nothing here talks to a server.
+//! Errors have their place in the file. This module does not contact servers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,11 +32,11 @@ pub enum Pages {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Its name, which no other has.
+    /// Name, unique among targets.
     pub name: String,
     pub target: Bytes,
     pub action: BalanceAction,
-    /// Time between two looks; at least a second.
+    /// Time between two scans; at least a second.
     pub every: Duration,
     pub pages: Pages,
     /// The servers; at least one.
@@ -45,21 +45,21 @@ pub struct Target {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// Its name, which no other of this target has.
+    /// Name, unique in this target.
     pub name: String,
     pub kind: &'static ServerKind,
-    /// Where it is; may hold a password.
+    /// The server's address; may contain a password.
     pub address: String,
-    /// The same without.
+    /// The address without the password.
     pub shown: String,
     pub least: Bytes,
     pub most: Bytes,
     pub miss: Duration,
-    /// Whether a server without a limit of its own is to get one.
+    /// True if a server without a limit must get one.
     pub set_limit: bool,
-    /// True if a server that fails instead of evicting may get less than its owner gave it.
+    /// True if a server that fails instead of evicting may get less than its configured limit.
     pub below_limit: bool,
-    /// Data that resizes may evict in an hour, where it evicts at all.
+    /// Data that resizes may evict per hour, if it evicts.
     pub evict_per_hour: Bytes,
 }
 
@@ -99,7 +99,7 @@ struct WrittenMember {
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Time(#[serde(deserialize_with = "time")] Duration);
 
-/// What a miss costs may be less than a millisecond.
+/// The cost of a miss, which may be less than a millisecond.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Miss(#[serde(deserialize_with = "short_time")] Duration);
 
@@ -130,7 +130,7 @@ fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
     }
 }
 
-/// Without `evict_per_hour`, a component may lose its `most` divided by this.
+/// Divisor of a component's `most` for its default of `evict_per_hour`.
 const EVICTED_PART: u64 = 4;
 
 fn evict_per_hour(

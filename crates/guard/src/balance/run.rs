@@ -1,4 +1,4 @@
-//! Runs targets: each in a thread of its own, with a thread for each of its servers.
+//! Runs targets: one thread per target, and one per server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::config::Share;
 use crate::fault::StopsOthers;
 use crate::seen::ProgramId;
 
-/// While memory is on its way it looks so often.
+/// Scan interval while a resize is in progress.
 const SOON: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy)]
@@ -30,14 +30,14 @@ pub struct Run<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
     pub host: &'a Host,
-    /// Nothing is given while tasks stall for memory for this part of the time.
+    /// Share of time in memory stalls above which no memory is given.
     pub pause_memory: Share,
     pub stop: &'a AtomicBool,
-    /// While it is set nothing is moved.
+    /// Set while moves are paused.
     pub paused: &'a AtomicBool,
     pub say: &'a (dyn Fn(Said) + Sync),
     pub shared: &'a Mutex<Vec<Option<BalanceStatus>>>,
-    /// Ends when this says so, after a step: for one look.
+    /// Called after each step. Ends the run if true, e.g. for a single scan.
     pub enough: &'a (dyn Fn(&Core, Duration) -> bool + Sync),
 }
 
@@ -59,7 +59,7 @@ struct Surroundings {
 
 impl Surroundings {
     fn look(&mut self, run: Run<'_>, now: Duration) -> Around {
-        /// Less time than this between two readings says nothing.
+        /// Minimum time between two readings for a meaningful rate.
         const LEAST: Duration = Duration::from_secs(1);
         let is_due = self.before.is_none_or(|before| now >= before.at + LEAST);
         if is_due {
@@ -116,7 +116,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
             }
         }
         done.said.into_iter().for_each(run.say);
-        // One at a time, each in its turn.
+        // Promote one server at a time, in order.
         waiting.extend(
             done.promote
                 .iter()
@@ -164,8 +164,8 @@ fn report(worker: &Result<Worker, String>) -> Report {
     }
 }
 
-/// Moves what a server got onto large pages, within a tenth of its time. Servers switch THP off for themselves because
-/// it grows them: only blocks that are wholly resident are taken here, which does not.
+/// Promotes memory that a server got, within a tenth of its time. Servers disable THP for themselves because it grows
+/// them. Only fully resident blocks are promoted here, which avoids growth.
 fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
     let options = PromoteOptions {
         switch_thp_on: true,

@@ -1,4 +1,4 @@
-//! What a server is to a balancer. The kinds that there are stand in `kinds`.
+//! The interface between a server and a balancer. `kinds` lists the kinds.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-/// Time of one call to a server, all that is asked in it together.
+/// Time limit of one call to a server, for all requests in it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server whose size can be looked at. An observer has no call that changes anything, and what only watches has nothing
-/// else. Every call is one [`hugeleaf_sys::Question`] and reads a bounded answer; it is made from a thread of that server's own.
+/// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
+/// Every call is one [`hugeleaf_sys::Question`], reads a bounded answer, and runs in a thread of that server's own.
 pub trait Observer: Send {
     fn look(&mut self) -> Result<Look, Unanswered>;
 }
 
-/// A server whose size can be set, too.
+/// A server whose size can also be set.
 pub trait Server: Observer {
-    /// Has it take that size. It may still be under way afterwards: `Look::busy`.
+    /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
     ///
     /// # Errors
-    /// It refuses; where there was no answer in time ([`Unanswered::is_late`]) it may still do it.
+    /// The server refuses. Without an answer in time ([`Unanswered::is_late`]) it may still make the change.
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered>;
 
-    /// Asked again and again after it was made smaller, until its memory is back: what a server does not do by itself
-    /// to return memory is done here.
+    /// Helps a server to return memory that it does not return without help. Called repeatedly after a reduction until its
+    /// memory is returned.
     fn give_back(&mut self) -> Result<(), Unanswered> {
         Ok(())
     }
@@ -34,22 +34,22 @@ pub trait Server: Observer {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
     pub size: Bytes,
-    /// What it can be resized by; 0 where it takes any size.
+    /// Step of its size; 0 if it accepts any size.
     pub granule: Bytes,
-    /// Below this it would fail requests, so it is not made smaller; 0 where there is no such size.
+    /// Size below which requests would fail, so it is not reduced further; 0 if there is none.
     pub floor: Bytes,
     pub ceiling: Option<Bytes>,
     pub used: Option<Bytes>,
-    /// The part of `used` that it may never have written to since it got it: its process need not hold that.
+    /// Upper bound of the part of `used` never written to, which the process need not hold.
     pub untouched: Bytes,
-    /// Its counters since it started.
+    /// Its counters since its start.
     pub counts: Option<Counts>,
-    /// What it is busy with that a resize has to wait for, or be waited for.
+    /// Activity that conflicts with a resize.
     pub busy: Option<String>,
     pub fixed: Option<String>,
-    /// It has no limit of its own, and is to get one; until then it counts as having this size.
+    /// True if it has no limit yet and must get one. Until then this size is assumed.
     pub is_unlimited: bool,
-    /// Its process, as it says itself; that may be a number inside a container.
+    /// The process id that it reports, which may be an id inside a container.
     pub pid: Option<Pid>,
 }
 
@@ -62,10 +62,10 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Opening {
     pub address: String,
-    /// Where `/proc` is read.
+    /// The root whose `/proc` is read.
     pub root: Root,
     pub set_limit: bool,
-    /// True if a server that fails instead of evicting may get less than its owner gave it.
+    /// True if a server that fails instead of evicting may get less than its configured limit.
     pub below_limit: bool,
 }
 
@@ -76,16 +76,16 @@ pub struct ServerKind {
     pub example: &'static str,
     pub resizes: &'static str,
     pub benefit: &'static str,
-    /// What a miss costs more than a hit, where nobody says.
+    /// Default for the cost of a miss beyond that of a hit.
     pub miss: Duration,
     pub processes: &'static [&'static str],
-    /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
+    /// True if its resident memory is the proportional share (the JVM maps its heap more than once).
     pub is_shared: bool,
-    /// True if it loses data when it is set below its use: entries that its clients then have to make anew.
+    /// True if a size below its use loses data, which its clients must then recreate.
     pub evicts: bool,
-    /// How long memory may take to come back after it was made smaller, before it is let be.
+    /// Longest time for memory to be returned after a reduction, before the server is skipped.
     pub returns: Duration,
-    /// The address without its password, or what is wrong with it.
+    /// Returns the address without its password, or an error.
     pub check: fn(&str) -> Result<String, String>,
     pub observe: fn(&Opening) -> Box<dyn Observer>,
     pub open: fn(&Opening) -> Box<dyn Server>,

@@ -1,4 +1,4 @@
-//! What is said of targets: in `guard status`, on screens, and as metrics.
+//! Status of targets, for `guard status`, screens and metrics.
 
 use hugeleaf_balance::View;
 use hugeleaf_units::Bytes;
@@ -12,7 +12,7 @@ pub struct BalanceStatus {
     pub action: BalanceAction,
     pub pages: Pages,
     pub target_bytes: Bytes,
-    /// What of that is divided: less what processes hold at any size, and less where host or cgroup have less.
+    /// The part of the target that is divided: without process overhead, and limited by host and cgroups.
     pub usable_bytes: Bytes,
     pub held_bytes: Bytes,
     pub resident_bytes: Bytes,
@@ -20,7 +20,7 @@ pub struct BalanceStatus {
     pub problems: Vec<String>,
     pub would: Vec<String>,
     pub components: Vec<ComponentStatus>,
-    /// As Oracle's views show it; the newest operations alone.
+    /// Layout of Oracle's views; only the newest operations.
     pub view: View,
 }
 
@@ -31,7 +31,7 @@ pub struct ComponentStatus {
     pub address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The size that it is set to; missing where it was never reached.
+    /// Its configured size; missing if the server was never reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<Bytes>,
     pub least_bytes: Bytes,
@@ -40,14 +40,14 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<Bytes>,
     pub overhead_bytes: Bytes,
-    /// What a granule more would save; missing where it is unknown.
+    /// Saving by one granule more; missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_seconds_per_second: Option<f64>,
-    /// What a granule less would cost; missing where it is unknown.
+    /// Cost of one granule less; missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
     pub pressure_seconds_per_second: f64,
-    /// Data that resizes may evict in this hour; missing where they evict nothing.
+    /// Data that resizes may still evict in this hour; missing if they evict nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_evict_bytes: Option<Bytes>,
     pub promoted_bytes: Bytes,

@@ -1,4 +1,4 @@
-//! Simulated servers that do what real ones do: obey, refuse, lie, take minutes, hang, restart, and are set by hand.
+//! Simulated servers with real behaviour: obey, refuse, lie, take minutes, hang, restart, and are set by hand.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ const fn mib(n: u64) -> Bytes {
 enum Manner {
     Willing,
     Refuses,
-    /// Says that it is smaller, and holds what it held.
+    /// Reports the smaller size, but keeps its memory.
     Keeps,
-    /// Does it after so many seconds.
+    /// Resizes after this number of seconds.
     Slow(u64),
-    /// Answers nothing any more.
+    /// No longer answers.
     Silent,
-    /// Has pages as MariaDB: what it is given it writes to only as it reads, and it keeps some pages free.
+    /// Has pages as MariaDB: writes to new memory only when it reads, and keeps some pages free.
     Paged,
 }
 
@@ -37,7 +37,7 @@ struct Sim {
     name: &'static str,
     manner: Manner,
     size: Bytes,
-    /// Of its cache; `overhead` comes on top.
+    /// Memory of its cache; `overhead` is added.
     held: Bytes,
     overhead: Bytes,
     load: u64,
@@ -47,11 +47,11 @@ struct Sim {
     limits: Vec<(String, Bytes)>,
     late: Option<(u64, Bytes)>,
     report: Report,
-    /// Pages in use, of [`Manner::Paged`].
+    /// Pages in use, for [`Manner::Paged`].
     data: Bytes,
 }
 
-/// Free pages of [`Manner::Paged`]: so many are kept, and about half of that are free.
+/// Pages that [`Manner::Paged`] keeps free, of which about half are free.
 const KEPT: u64 = 24;
 
 impl Sim {
@@ -76,7 +76,7 @@ impl Sim {
         }
     }
 
-    /// Its reported use, and the part of that which may be untouched.
+    /// Returns its reported use, and the part that may be untouched.
     fn used(&self) -> (Bytes, Bytes) {
         if self.manner != Manner::Paged {
             return (self.held.min(self.size), Bytes::ZERO);
@@ -86,7 +86,7 @@ impl Sim {
         (self.size - (free - mib(KEPT)), untouched)
     }
 
-    /// A second passes.
+    /// Advances the time by a second.
     fn pass(&mut self, now: u64) {
         if self.late.is_some_and(|(at, _)| at <= now) {
             let (_, to) = self.late.take().unwrap();
@@ -98,7 +98,7 @@ impl Sim {
         self.counts.operations += self.load;
         self.counts.misses += misses;
         if self.manner == Manner::Paged {
-            // Pages are so small that a granule takes minutes.
+            // Pages are so small that filling a granule takes minutes.
             let brought = Bytes(misses * 16);
             self.data = (self.data + brought).min(self.size - mib(KEPT / 2));
             self.held = (self.held + brought).min(self.size);
@@ -164,7 +164,7 @@ struct World {
     said: Vec<String>,
     commands: usize,
     promoted: usize,
-    /// What may be held, checked each second.
+    /// Permitted total memory, checked each second.
     most: Bytes,
 }
 
@@ -184,7 +184,7 @@ pub(super) fn member(name: &str, kind: &str) -> Member {
 }
 
 impl World {
-    /// Two of 512M each, of which the first has most of the load, under a target of what they hold.
+    /// Two servers of 512M each under a target of their sum; the first has most of the load.
     fn new() -> World {
         World::of(vec![Sim::new("a", 512, 9000), Sim::new("b", 512, 1000)])
     }
@@ -228,7 +228,7 @@ impl World {
             .map(|s| format!("{} {}: {}", s.what, s.name, s.text));
         self.said.extend(lines);
         let resident: Bytes = self.sims.iter().map(|sim| sim.held + sim.overhead).sum();
-        // Two in a hundred, as is promised.
+        // The promised tolerance is 2 %.
         let most = self.most + Bytes(self.most.get() / 50);
         assert!(
             resident <= most,
@@ -309,8 +309,8 @@ fn what_is_not_given_back_is_not_given() {
     assert!(standing.contains("let be for"), "{standing}");
 }
 
-/// As two MariaDBs had it whose load swapped: what one was given it had never written to, so nothing came back of it, and
-/// what it held at any size was taken for too little. It was waited for, given its size again and let be.
+/// Two MariaDBs whose load swapped: given memory was never written to, so none of it was returned, and the estimated overhead
+/// was too low. The balancer waited, gave the size back and skipped the server.
 #[test]
 fn what_was_never_written_to_need_not_come_back() {
     let mut world = World::of(vec![Sim::new("a", 512, 1000), Sim::new("b", 512, 9000)]);
@@ -319,14 +319,14 @@ fn what_was_never_written_to_need_not_come_back() {
         world.second();
         assert!(world.now < 60, "{:#?}", world.said);
     }
-    // It has what it was given for a while, and reads none of it in.
+    // It keeps the new memory for a while, and reads nothing into it.
     world.run(10);
     (world.sims[0].load, world.sims[1].load) = (9000, 100);
     world.run(60);
     assert!(world.size("a") > mib(700), "{:#?}", world.said);
 }
 
-/// The need of a cache does not wait for the memory that it owes.
+/// The need of a cache does not wait for memory that it owes.
 #[test]
 fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     let mut world = World::new();
@@ -337,7 +337,7 @@ fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     }
     world.second();
     assert!(world.standing("b").contains("let be"));
-    // Its requests are about to fail, and fragments of the other one are above the target.
+    // Its requests are about to fail, and the other server's fragmentation exceeds the target.
     world.sim("b").floor = mib(600);
     world.sim("a").overhead += mib(5);
     world.run(3);
@@ -376,7 +376,7 @@ fn evictions_are_announced_and_bounded_by_the_hour() {
     world.expect("it may evict 18M of its data, of 64M that may be evicted in this hour");
     let status = world.core.status(Duration::from_secs(world.now));
     assert_eq!(status.components[1].may_evict_bytes, Some(mib(10)));
-    // A restarted server has no more to lose in that hour, and a target that falls is no reason either.
+    // A restarted server may lose no more in that hour, and neither may one under a lower target.
     world.sim("b").process.start_ticks += 1;
     world.core.set_target(mib(900));
     world.most = mib(1104);
@@ -434,14 +434,14 @@ fn one_that_restarts_in_a_move_is_a_new_one() {
     let mut world = World::new();
     world.run(300);
     assert!(world.size("a") > mib(600));
-    // Its settings say 512M, and the other one has got what it had given.
+    // Its settings say 512M, and the other server has got its memory.
     while world.second().commands.is_empty() && world.now < 900 {}
     let resident: Bytes = world.sims.iter().map(|sim| sim.held + sim.overhead).sum();
     let b = world.sim("b");
     let more = mib(512) - b.size;
     (b.size, b.held, b.process.start_ticks) = (mib(512), mib(512), 77);
     b.counts = Counts::default();
-    // That is above the target for as long as it takes to make room.
+    // This exceeds the target until other memory is freed.
     let most = world.most;
     world.most = resident + more;
     world.run(30);
@@ -495,7 +495,7 @@ fn floors_above_the_target_are_said() {
 #[test]
 fn requests_that_would_fail_come_first() {
     let mut world = World::new();
-    // What it may not evict grows; the other one has all the load.
+    // The part that it may not evict grows; the other server has all the load.
     world.sim("b").floor = mib(560);
     world.run(120);
     assert!(world.size("b") >= mib(560), "{:#?}", world.said);
@@ -539,7 +539,7 @@ fn a_cgroup_limit_below_the_target_counts() {
         "{}",
         world.problems()
     );
-    // One of them alone is bounded by its own.
+    // A single server is bounded by its own cgroup.
     let mut world = World::new();
     world.sim("a").limits = vec![("/a.service".into(), mib(10))];
     world.run(300);
@@ -570,7 +570,7 @@ fn paused_it_moves_nothing() {
     assert_eq!(world.commands, 0);
 }
 
-/// Another balancer begins with what the servers have, at each second of a run.
+/// A new balancer starts with the servers' current sizes, at each second of a run.
 #[test]
 fn a_kill_at_any_moment_leaves_them_within_the_target() {
     for at in (1..200).step_by(3) {
@@ -629,7 +629,7 @@ impl Server for Answers {
     }
 }
 
-/// One without a limit gets one where its rule says so, in no other way than by an order; who watches orders nothing.
+/// A server without a limit gets one by an order if its rule says so; a watching balancer gives no orders.
 #[test]
 fn a_limit_is_set_by_an_order_and_never_by_a_look() {
     for (action, used, to) in [
@@ -685,7 +685,7 @@ fn a_server_that_hangs_holds_up_nobody() {
     assert!(hangs.report().seen.is_none());
 }
 
-/// Its first look panics.
+/// A server whose first observation panics.
 struct Faulty(bool);
 
 impl Observer for Faulty {
@@ -725,7 +725,7 @@ fn each_kind_checks_its_example() {
     }
 }
 
-/// `HUGELEAF_BLESS=1` writes the table of the document anew.
+/// `HUGELEAF_BLESS=1` rewrites the table of the document.
 #[test]
 fn the_document_lists_these_kinds() {
     const HEAD: &str = "| kind | address | what is set | by what its benefit is known | a miss costs |\n|---|---|---|---|---|\n";

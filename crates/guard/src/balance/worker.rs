@@ -1,6 +1,6 @@
-//! A thread for each server: whatever a server does, nobody else waits for it.
+//! A thread for each server, so that a server never blocks the others.
 //!
-//! It is left behind when it hangs in a call, so it holds nothing that anybody needs.
+//! A thread that hangs in a call is abandoned, so it holds no shared resource.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::server::{Observer, Opening, Server};
 use crate::fault::{FAULT, caught};
 use hugeleaf_units::Bytes;
 
-/// What the thread is to do next: at most one of each, so that nothing piles up while it hangs.
+/// Next work of the thread: at most one of each, so that work does not accumulate while it hangs.
 #[derive(Debug, Default)]
 struct Slot {
     look: bool,
@@ -51,13 +51,13 @@ impl Held {
     }
 }
 
-/// A server's thread. Dropped, it ends after the call that it is in.
+/// A server's thread. After a drop it ends with its current call.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
 }
 
 impl Worker {
-    /// The thread of a server that is only watched has an observer, so that nothing can change it.
+    /// Starts a thread. A watched server has only an observer, which cannot change it.
     pub fn start(
         member: &Member,
         root: &Root,
@@ -164,7 +164,7 @@ fn step(
     if let Held::Server(server) = server {
         answer = work.resize.map(|(id, to)| (id, server.resize(to)));
         if work.returns && work.resize.is_none() {
-            // Its answer is not needed: memory that is back is measured.
+            // Its answer is not needed, because returned memory is measured.
             let _ = server.give_back();
         }
     }

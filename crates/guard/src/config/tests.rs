@@ -22,7 +22,7 @@ fn without_a_file_everything_is_watched() {
         (Share(0.1), Bytes::from_mib(256))
     );
     assert_eq!((limits.looks, config.every), (4, Duration::from_secs(5)));
-    // A file that says nothing changes nothing.
+    // A file without settings changes nothing.
     assert_eq!(parse("schema = 1").unwrap(), config);
 }
 
@@ -95,7 +95,7 @@ keep = "if-faster"
     assert_eq!((prove.pairs, prove.over), (16, Duration::ZERO));
     let hours: Vec<String> = rule.limits.hours.iter().map(Hours::to_string).collect();
     assert_eq!(hours, ["08:00-12:00", "13:00-24:00"]);
-    // The last rule is that of everything else.
+    // The last rule matches everything else.
     let last = config.rules.last().unwrap();
     assert_eq!(
         (last.limits.min_bytes, last.limits.hours.len()),
@@ -113,7 +113,7 @@ fn who_names_a_program_need_not_wait() {
     };
     let named = rule("name = 'mariadbd'").limits;
     assert_eq!((named.min_age, named.min_cpu), (Duration::ZERO, Share(0.0)));
-    // What stays is said, and what the rule says itself.
+    // Other defaults stay, and the rule's own settings count.
     assert_eq!(named.min_bytes, Limits::default().min_bytes);
     assert_eq!(
         rule("name = 'a'\nmin_age = '5m'").limits.min_age,
@@ -163,7 +163,7 @@ fn drop_ins_come_first() {
     );
 }
 
-/// Every kind of error, with where it is and a word of what is wrong.
+/// Every kind of error, with its position and a word of its message.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table")]
 fn errors_say_where() {
@@ -317,7 +317,7 @@ fn a_memory_target_of_servers() {
     let short = parse(&TARGET.replace("2ms", "250us")).unwrap();
     let miss = short.targets[0].components[1].miss;
     assert_eq!(miss, Duration::from_micros(250));
-    // It watches unless it says otherwise.
+    // The default action is to watch.
     let watches = parse(&TARGET.replace("action = \"balance\"\n", "")).unwrap();
     assert!(!watches.acts());
 }

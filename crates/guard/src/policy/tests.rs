@@ -1,4 +1,4 @@
-//! Days in milliseconds: a host whose programs grow, save, restart and end, and the policy at work on it.
+//! Simulates days: a host with process trees that grow, save, restart and end, and the policy.
 
 use super::*;
 use crate::seen::Closer;
@@ -15,9 +15,9 @@ struct Program {
     seen: Seen,
     small: Bytes,
     large: Bytes,
-    /// What of `small` no move gets.
+    /// Part of `small` that no promotion gets.
     stuck: Bytes,
-    /// Large over base, as its metric has it; `None` where the metric cannot be read.
+    /// The metric's ratio, huge over base; `None` if the metric cannot be read.
     ratio: Option<f64>,
     saving: bool,
     thp_disabled: bool,
@@ -26,7 +26,7 @@ struct Program {
     inode: u64,
 }
 
-/// The host, the guard's state, and what was decided.
+/// The host, the guard's state, and the decisions.
 struct Sim {
     config: Config,
     state: State,
@@ -34,7 +34,7 @@ struct Sim {
     programs: Vec<Program>,
     seconds: u64,
     wall: i64,
-    /// Jobs that go on: until when, and what.
+    /// Running jobs with their end.
     jobs: Vec<(u64, Decision)>,
     done: Vec<(u64, Decision)>,
     closer_looks: u64,
@@ -139,7 +139,7 @@ impl Sim {
     }
 
     fn begin(&mut self, decision: Decision) {
-        // A second a gigabyte and three, or the length of the test.
+        // A promotion takes 8 s; a test takes two intervals per pair and 10 s.
         let takes = match &decision.job {
             Job::Promote { .. } | Job::Demote { .. } => 8,
             Job::Sample { .. } => 1,
@@ -230,7 +230,7 @@ impl Sim {
         }
     }
 
-    /// The move of a program is over before the next look.
+    /// Ends a process tree's job before the next scan.
     fn finish_early(&mut self, pid: u32) {
         for (at, _) in self.jobs.iter_mut().filter(|(_, d)| d.id.pid == pid) {
             *at = self.seconds;
@@ -287,7 +287,7 @@ fn four_looks_in_a_row() {
     assert_eq!(sim.standing(7).reason, "not-long-enough");
     sim.run(5);
     assert_eq!(sim.count(JobKind::Promote), 1);
-    // An idle look begins anew.
+    // An idle scan restarts the count.
     let mut sim = Sim::new(ALL).with(7, 1024);
     sim.run(15);
     sim.program(7).seen.cpu = Some(0.05);
@@ -308,7 +308,7 @@ fn too_young_too_small_too_idle() {
     sim.run(60);
     let moved: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
     assert_eq!(moved, [7]);
-    // Who names them waives age and CPU, not size.
+    // A rule that names programs waives age and CPU, not size.
     let mut sim =
         Sim::new("[[rule]]\nname = 'server?'\naction = 'promote'\nmin_age = '0s'\nmin_cpu = '0%'");
     sim.add(9, 1024).seen.cpu = Some(0.0);
@@ -335,7 +335,7 @@ fn what_grows_while_it_is_moved_is_moved_too() {
     let mut sim = Sim::new(ALL).with(7, 300);
     sim.run(20);
     assert_eq!(sim.count(JobKind::Promote), 1);
-    // The move goes on still, and takes what was there when it ended.
+    // The promotion is still running, and includes memory that exists when it ends.
     sim.finish_early(7);
     sim.program(7).small += Bytes::from_mib(500);
     sim.run(60);
@@ -349,7 +349,7 @@ fn what_cannot_be_moved_is_not_tried_at_every_look() {
     sim.run(7 * DAY);
     let tried = sim.count(JobKind::Promote);
     assert!((2..=7 * 24 + 10).contains(&tried), "{tried}");
-    // And it is not walked at every look either: once in ten minutes, and after each attempt.
+    // Detailed scans are rare too: once per ten minutes, and after each attempt.
     assert!(
         sim.closer_looks < 7 * 24 * 6 + 2 * tried as u64 + 20,
         "{}",
@@ -362,7 +362,7 @@ fn one_at_a_time_and_the_busiest_first() {
     let mut sim = Sim::new(ALL).with(7, 512).with(8, 4096).with(9, 1024);
     sim.program(9).seen.cpu = Some(8.0);
     sim.run(100);
-    // Where nothing can be sampled, by what they hold and how busy they are.
+    // Without samples, size and processor usage decide.
     let order: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
     assert_eq!(order, [9, 8, 7]);
     for pair in sim.done.windows(2) {
@@ -386,7 +386,7 @@ fn who_touches_more_comes_first() {
     let order: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
     assert_eq!(order, [7, 9, 8]);
     assert_eq!((sim.samples, sim.state.counts.samples), (3, 3), "once each");
-    // Nobody is sampled who is alone.
+    // A single process tree is not sampled.
     let mut sim = Sim::new(ALL).with(7, 512);
     sim.run(DAY);
     assert_eq!((sim.samples, sim.count(JobKind::Promote)), (0, 1));
@@ -527,7 +527,7 @@ fn what_makes_it_slower_is_moved_back_and_not_tried_again() {
     sim.add(70, 1100).seen.name = "server7".into();
     sim.run(HOUR);
     assert_eq!(sim.count(JobKind::Promote), 1);
-    // Another program file is another program; so is a larger one, and so is another kernel.
+    // A different program file, a larger size and another kernel each mean another program.
     sim.program(70).inode = 6;
     sim.program(70).small += Bytes::from_mib(32);
     sim.run(HOUR);
@@ -597,7 +597,7 @@ fn tests_of_all_its_processes_count_together() {
     sim.run(DAY);
     let known = &sim.state.remembered[0];
     assert_eq!((known.evidence.tests, known.proven.pairs), (2, 24));
-    // Pairs of another metric say nothing; the budget is one.
+    // Pairs of another metric are dropped; the budget is shared.
     sim.config.rules[0].metric = Some("cmd:y".into());
     sim.wall += 8 * 86_400;
     sim.run(DAY);
@@ -633,7 +633,7 @@ fn a_test_is_spread_and_repeated_and_never_two_at_a_time() {
         .iter()
         .filter(|(_, d)| d.job.kind() == JobKind::Test)
         .collect();
-    // Ten programs, three sittings, at the beginning of each week.
+    // Ten programs, three sessions each, at the start of each week.
     assert_eq!(tests.len() as u64, 10 * 3 * (weeks + 1));
     for (n, (at, _)) in tests.iter().enumerate().skip(1) {
         assert!(*at >= tests[n - 1].0 + 50, "two tests at once");
@@ -645,7 +645,7 @@ fn a_test_is_spread_and_repeated_and_never_two_at_a_time() {
         .collect();
     assert!(of_one[1] - of_one[0] >= 2 * HOUR && of_one[2] - of_one[1] >= 2 * HOUR);
     assert!(of_one[3] - of_one[2] >= 7 * DAY - 3 * HOUR);
-    // No move while a test goes on.
+    // No promotion during a test.
     for (at, decision) in &sim.done {
         let during =
             |(from, d): &&&(u64, Decision)| d.id != decision.id && *from <= *at && *at < from + 50;
@@ -676,7 +676,7 @@ fn a_metric_that_stops_answering_ends_its_test_and_nothing_else() {
         Bytes::ZERO,
         "what it was before the test"
     );
-    // It answers again.
+    // The metric can be read again.
     sim.program(7).ratio = Some(1.2);
     sim.run(2 * DAY);
     assert_eq!(sim.state.counts.faster, 1);
@@ -706,7 +706,7 @@ fn a_test_that_is_stopped_keeps_its_pairs_and_is_no_failure() {
     );
     assert_eq!(next, None);
     assert_eq!((pairs(&sim), sim.state.counts.dropped), (before, 0));
-    // It goes on where it was.
+    // The test continues where it was.
     sim.run(DAY);
     assert_eq!((sim.state.counts.faster, sim.state.counts.dropped), (1, 0));
 }
@@ -738,11 +738,11 @@ fn a_clock_that_jumps_moves_nothing() {
     sim.wall -= 400 * 86_400;
     sim.run(DAY);
     assert_eq!(sim.count(JobKind::Test), tests);
-    // Forward it is a week like any other, once.
+    // A clock set forward counts as one week.
     sim.wall += 800 * 86_400;
     sim.run(DAY);
     assert_eq!(sim.count(JobKind::Test), tests + 3);
-    // Suspended for a month: no burst of looks, no burst of moves.
+    // A month of suspend causes no burst of scans or promotions.
     sim.seconds += 30 * DAY;
     sim.wall += 30 * 86_400;
     let before = sim.done.len();
@@ -798,8 +798,8 @@ fn ten_thousand_programs_that_come_and_go_leave_nothing() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(hugeleaf_testkit::size(16, 64)))]
-    /// Whatever happens on the host: no two jobs for one program, none beyond what may go on at once, none for
-    /// who is left alone.
+    /// Invariants for any events on the host: at most one job per process tree, no more jobs than allowed at
+    /// once, none for excluded ones.
     #[test]
     fn promises(seed in any::<u64>()) {
         let mut rng = seed | 1;

@@ -1,4 +1,4 @@
-//! Days in milliseconds: pools that servers take pages from, memory that gets short, and others who set pools too.
+//! Simulates days: pools that servers use, memory shortage, and other programs that set pools.
 
 use super::*;
 use hugeleaf_host::Fact;
@@ -15,7 +15,7 @@ struct Sim {
     used: u64,
     reserved: u64,
     surplus: u64,
-    /// So many pages at most are there for the pool.
+    /// Maximum number of pages available to the pool.
     most: u64,
     may: Vec<MayGive>,
     short: bool,
@@ -23,7 +23,7 @@ struct Sim {
     seconds: u64,
     state: PoolsState,
     forgotten: Vec<String>,
-    /// When the pool was set, and to what.
+    /// Times and values of the changes of the pool.
     set: Vec<(u64, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl Sim {
         decided.resizes
     }
 
-    /// Looks every five seconds for so long.
+    /// Scans every five seconds for this time.
     fn run(&mut self, seconds: u64) {
         for _ in 0..seconds / 5 {
             self.seconds += 5;
@@ -101,7 +101,7 @@ impl Sim {
         }
     }
 
-    /// The guard is killed and started again.
+    /// Kills and restarts the guard.
     fn restart(&mut self) {
         let text = serde_json::to_string(&self.state).unwrap();
         self.state = serde_json::from_str(&text).unwrap();
@@ -172,7 +172,7 @@ fn pages_in_use_or_reserved_are_never_given() {
     (sim.surplus, sim.short) = (1, true);
     sim.run(3600);
     assert_eq!(sim.set, [], "programs want more than it has");
-    // A number that cannot be read is not 0.
+    // An unreadable number is not 0.
     let mut pools = sim.pools();
     pools[0].reserved = Fact::Absent;
     let look = PoolLook {
@@ -187,12 +187,12 @@ fn pages_in_use_or_reserved_are_never_given() {
 
 #[test]
 fn a_pool_that_somebody_else_set_is_left_alone() {
-    // Before anything was given: it is not what the plan made of it.
+    // Before any page was given back: the pool differs from the plan.
     let mut sim = Sim::new(100, 0);
     (sim.pages, sim.short) = (90, true);
     sim.run(3600);
     assert_eq!(sim.set, []);
-    // And after.
+    // And after giving back.
     let mut sim = Sim::new(100, 0);
     sim.short = true;
     sim.run(60);
@@ -242,7 +242,7 @@ fn where_the_kernel_has_fewer_it_waits_twice_as_long_up_to_six_hours() {
     sim.most = u64::MAX;
     sim.run(6 * 3600 + 60);
     assert_eq!(sim.pages, 100);
-    // A plan that was changed to fewer is not exceeded.
+    // A plan reduced meanwhile is not exceeded.
     let mut sim = Sim::new(100, 60);
     sim.short = true;
     sim.run(3600);
@@ -282,7 +282,7 @@ fn a_restart_knows_what_was_given() {
     assert!(sim.pages < 100, "it has not seen ten quiet minutes yet");
     sim.run(30);
     assert_eq!(sim.pages, 100);
-    // Killed after it was written down, before the pool was set and after: both are known as its own.
+    // Killed after recording the change, before and after setting the pool: both are recognised as its own change.
     for is_done in [false, true] {
         let mut sim = Sim::new(100, 60);
         sim.short = true;
@@ -295,7 +295,7 @@ fn a_restart_knows_what_was_given() {
         sim.run(700);
         assert_eq!((sim.pages, sim.forgotten.len()), (100, 0), "{is_done}");
     }
-    // After a reboot pools are as files ask for.
+    // After a reboot pools are as the configuration files set them.
     sim.state.forget_boot();
     assert_eq!(sim.state.given_back(), []);
 }
@@ -319,7 +319,7 @@ fn what_nobody_took_for_a_day_is_found() {
         "{found:?}"
     );
     assert!(found[0].command.starts_with("hugeleaf plan"));
-    // Somebody takes 30 for a minute, and for a day from then on that many were needed.
+    // A program takes 30 pages for a minute, so they count as used for a day.
     sim.used = 90;
     sim.run(60);
     sim.used = 60;
@@ -327,7 +327,7 @@ fn what_nobody_took_for_a_day_is_found() {
     assert_eq!(unused(&sim), Some(10));
     sim.run(2 * 3600);
     assert_eq!(unused(&sim), Some(40));
-    // A page or two are none to speak of.
+    // One or two pages are negligible.
     sim.used = 98;
     sim.run(60);
     assert_eq!(unused_for_a_day(&sim.state, sim.now()), []);
@@ -337,7 +337,7 @@ fn what_nobody_took_for_a_day_is_found() {
 fn what_nobody_watched_is_not_called_unused() {
     let mut sim = Sim::new(100, 60);
     sim.run(DAY_SECONDS / 2);
-    // A restart of some minutes is no gap.
+    // A restart of a few minutes is no gap.
     sim.restart();
     sim.seconds += 600;
     sim.run(DAY_SECONDS / 2);
@@ -347,7 +347,7 @@ fn what_nobody_watched_is_not_called_unused() {
     assert_eq!(unused(&sim), None, "nobody looked for hours");
     sim.run(DAY_SECONDS);
     assert_eq!(unused(&sim), Some(40));
-    // Another clock, that of another boot.
+    // The clock of another boot.
     sim.seconds = 60;
     sim.run(60);
     assert_eq!(unused(&sim), None);

@@ -30,7 +30,7 @@ impl Running {
         Running::after(|_| {})
     }
 
-    /// It begins to serve once `first` was done with its address on loopback.
+    /// Starts to serve once `first` has used its address on loopback.
     fn after(first: impl FnOnce(SocketAddr)) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("guard.sock");
@@ -161,7 +161,7 @@ fn who_stands_still_holds_nobody_up() {
         match n % 3 {
             0 => {}
             1 => stream.write_all(b"GET / HT").unwrap(),
-            // It asks for much and reads nothing.
+            // It requests much and reads nothing.
             _ => write!(
                 stream,
                 "GET /large HTTP/1.1\r\nHost: {}\r\n\r\n",
@@ -177,13 +177,13 @@ fn who_stands_still_holds_nobody_up() {
             .over_unix("GET /ok HTTP/1.1\r\n\r\n")
             .starts_with("HTTP/1.1 200")
     );
-    // Every one of them ends.
+    // Every connection is closed.
     let mut first = still.remove(0);
     first.set_read_timeout(Some(PATIENCE * 4)).unwrap();
     assert!(matches!(first.read(&mut [0; 16]), Ok(0) | Err(_)));
 }
 
-/// Whoever has asked is answered, however many came in the same moment, and whatever else they do.
+/// Every client with a request is answered, regardless of the number of clients.
 #[test]
 fn all_who_have_asked_are_answered() {
     let mut asking = Vec::new();
@@ -204,7 +204,7 @@ fn all_who_have_asked_are_answered() {
     }
 }
 
-/// A reader gets each answer while two others ask as fast as they can, and read nothing.
+/// A reader gets each answer while two others send requests as fast as they can and read nothing.
 #[test]
 fn a_flood_locks_nobody_out() {
     let server = Running::new();
@@ -235,7 +235,7 @@ fn a_flood_locks_nobody_out() {
     });
 }
 
-/// Floods cost an answer each moment, and a share of a processor that scans are not charged with.
+/// A flood costs one answer per moment, and a share of a processor that is not charged to scans.
 #[test]
 fn answers_are_given_again_and_accounted_for() {
     let made = std::cell::Cell::new(0);
@@ -255,11 +255,11 @@ fn answers_are_given_again_and_accounted_for() {
     for _ in 0..1000 {
         reuse(&mut kept, request("/a", false), &make);
     }
-    // A slow machine may need more than a moment for them.
+    // A slow machine may need several reuse periods.
     assert!(made.get() < 500, "{}", made.get());
     made.set(0);
     for path in ["/a", "/a", "/b"] {
-        // Who may order sees at once what came of that.
+        // A trusted client sees the result of its orders at once.
         reuse(&mut kept, request(path, true), &make);
     }
     assert_eq!(made.get(), 3);
@@ -281,7 +281,7 @@ fn answers_are_given_again_and_accounted_for() {
     assert!(charged >= SAVED * 2, "{charged:?}");
 }
 
-/// Headers that readers of metrics send: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
+/// Headers of metrics readers: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
 #[test]
 fn a_reader_gets_the_format_that_it_asks_for() {
     let open = "application/openmetrics-text";

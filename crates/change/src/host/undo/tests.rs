@@ -55,7 +55,7 @@ fn as_before_as_left_and_changed_meanwhile() {
         ..RULES
     };
     assert_eq!(decide(&value("c"), &made, even), Back::To(value("a")));
-    // Insisting is no leave to unmount what somebody else has mounted.
+    // `even_if_changed` does not permit unmounting another file system.
     let other = Place::OtherMount {
         kind: "tmpfs".to_owned(),
     };
@@ -79,7 +79,7 @@ fn a_pool_that_was_on_its_way_is_ours_and_one_that_was_done_is_not() {
     let done = step(pool(2), pool(10), Some(pool(8)));
     assert_eq!(decide(&pool(8), &done, RULES), Back::To(pool(2)));
     assert_eq!(decide(&pool(9), &done, RULES), Back::LeaveAlone);
-    // After a boot the files have set it, to as many as there were.
+    // After a boot the configuration files have set it, as far as pages were available.
     let rebooted = Rules {
         rebooted: true,
         ..RULES
