@@ -60,7 +60,7 @@ pub enum hl_status {
     /// The component has a fixed size and cannot take or return again, or it exists with the other
     /// value of `resizable`.
     HL_FIXED_SIZE = 16,
-    /// The elastic belongs to the process that forked this one: attach a handle.
+    /// The elastic belongs to the process that created this one by fork(2): attach a handle.
     HL_FORKED = 17,
     /// Another process holds the table's lock and makes no progress.
     HL_STUCK = 18,
@@ -69,8 +69,7 @@ pub enum hl_status {
     /// The granules are not held any more, but the system did not accept all of their memory;
     /// `sys_errno` has the reason. The next take or recover tries again.
     HL_NOT_YET_BACK = 20,
-    /// A fault of the library: an internal check failed. Report `what`, and do not use the object
-    /// any more.
+    /// A fault of the library: an internal check failed. Report `what`; stop using the object.
     HL_PANIC = 99,
 }
 
@@ -257,16 +256,14 @@ pub(super) fn hand_out<T: 'static>(object: T) -> *mut T {
     object
 }
 
-/// Frees an object. Unknown or already freed pointers are ignored, because another object may use
-/// that memory.
+/// Frees an object. Ignores unknown and freed pointers: another object may use that memory.
 pub(super) fn free<T: 'static>(object: *mut T) {
     guard(None, || {
         let mut all = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
         let was_there = all.remove(&(object.addr(), TypeId::of::<T>()));
         drop(all);
         if was_there {
-            // SAFETY: `hand_out` made it of a box of this type, and it is removed from the list
-            // once.
+            // SAFETY: `hand_out` made it of a box of this type, and the list has it only once.
             drop(unsafe { Box::from_raw(object) });
         }
         Ok(())
@@ -306,8 +303,7 @@ pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns an array of the caller, refused if longer than `most`. A count of 0 is empty for any
-/// pointer.
+/// Returns an array of the caller, refused if longer than `most`; empty for a count of 0.
 ///
 /// # Safety
 /// `pointer` is NULL, or points to `count` values that no code changes while the result lives.
@@ -397,8 +393,7 @@ pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure
 /// fields, and starts with its size as a `usize`.
 pub(super) unsafe trait Options: Sized + Copy {}
 
-/// Reads options from an older or a newer header. Missing fields are zero; unknown fields must be
-/// zero.
+/// Reads options from an older or a newer header: missing fields are 0, unknown ones must be 0.
 ///
 /// # Safety
 /// `pointer` is NULL, or points to a `usize`, and that number of bytes in total is readable there.

@@ -27,9 +27,8 @@ pub type hl_component = u32;
 /// and never reused.
 pub type hl_granule = u64;
 
-/// An address range from which components take granules of whole huge pages, and to which they
-/// return them. Any number of threads may use it at a time; only `hl_elastic_free` requires
-/// exclusive use.
+/// An address range from which components take and return granules of whole huge pages. Any number
+/// of threads may use it at a time; only `hl_elastic_free` requires exclusive use.
 ///
 /// A granule belongs to a component and to the process that took it. After that process has ended
 /// for any reason, `hl_elastic_recover` in any other process returns the granule.
@@ -55,8 +54,7 @@ pub struct hl_elastic_options {
     pub max_bytes: u64,
     /// Initial limit of the held memory, in bytes; 0 for `max_bytes`.
     pub target_bytes: u64,
-    /// Unit of taking and returning, in bytes: a multiple of the ladder's first size; 0 for that
-    /// size.
+    /// Unit of taking and returning, in bytes: a multiple of the ladder's first size; 0 for that.
     pub granule_bytes: u64,
     /// Page sizes to try for each granule; as in `hl_region_options`.
     pub ladder: *const c_char,
@@ -454,9 +452,8 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     })
 }
 
-/// Sets `*address` to the address of a granule in this process. It is valid for
-/// `hl_elastic_granule` bytes until the granule is returned or this elastic is freed. It differs
-/// per process. Thread-safe.
+/// Sets `*address` to the address of a granule in this process, valid for `hl_elastic_granule`
+/// bytes until the granule is returned or this elastic is freed. Thread-safe.
 ///
 /// Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]

@@ -11,7 +11,7 @@
 //! passes through it.
 //!
 //! Main types: [`hl_region`], [`hl_elastic`], [`hl_status`], [`hl_error`].
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![allow(unsafe_code)]
 // Names are those of the header.

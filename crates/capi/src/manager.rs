@@ -38,8 +38,7 @@ pub struct hl_benefit {
     pub more: hl_estimate,
     /// Time that one granule less would cost, in seconds per second.
     pub less: hl_estimate,
-    /// Total time that the component loses, in seconds per second. If `more` is unknown, it shows whether growth is
-    /// worth a try.
+    /// Total time that the component loses, in seconds per second; decides on growth if `more` is unknown.
     pub pressure: f64,
 }
 

@@ -44,10 +44,9 @@ pub struct hl_region_options {
     /// Length in bytes: a multiple of the base page, or of a mandatory ladder's smallest page.
     pub length_bytes: u64,
     /// Page sizes to try, from largest to smallest: "1G,2M". A size without a kind means
-    /// transparent huge pages for private memory. For shared memory it means the pool of that size,
-    /// then transparent huge pages. "hugetlb:2M" and "thp:2M" name the kind. The rest is on base
-    /// pages. A ladder that ends in "!" is mandatory: all memory is on the named sizes, or the call
-    /// fails.
+    /// transparent huge pages for private memory; for shared memory, the pool of that size, then
+    /// transparent huge pages. "hugetlb:2M" and "thp:2M" name the kind. The rest is on base pages.
+    /// A ladder that ends in "!" is mandatory: all memory is on the named sizes, or the call fails.
     pub ladder: *const c_char,
     /// `HL_PRIVATE` or `HL_SHARED`.
     pub sharing: u32,

@@ -127,8 +127,8 @@ impl Inner {
         (entry.key == key).then_some(entry.value)
     }
 
-    /// Removes the oldest block and its entries. Places that lead to it are detected by the block
-    /// number.
+    /// Removes the oldest block and its entries. The block number of a place then shows that it is
+    /// stale.
     fn evict_oldest(&mut self) -> Option<Block> {
         let block = self.blocks.pop_front()?;
         self.oldest += 1;
@@ -202,8 +202,7 @@ impl Cache {
         let slot = block.used;
         block.used += 1;
         let value = value_of(key);
-        // SAFETY: a slot of a granule that is held, below `slots_a_block`; no reader reads it
-        // meanwhile.
+        // SAFETY: a slot below `slots_a_block` of a held granule; no reader reads it meanwhile.
         unsafe { block.entries.add(slot).write(Entry { key, value }) };
         let place = Place {
             block: number,

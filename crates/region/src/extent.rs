@@ -19,8 +19,7 @@ pub struct Extent {
     /// Resident memory. Less than the whole range only if the kernel swapped part of it out or
     /// reclaimed zero pages (THP's `shrink_underused`), or another process punched a hole in it.
     pub resident: Bytes,
-    /// Reason for a page size other than the requested one. `None` if the pages are as requested or
-    /// larger.
+    /// Reason for smaller pages than requested; `None` if they are as requested or larger.
     pub why: Option<Why>,
 }
 

@@ -1,5 +1,4 @@
-//! Extents from a hugetlb pool. They are reserved by mmap(2) and populated before they are handed
-//! out.
+//! Extents from a hugetlb pool: reserved by mmap(2) and populated before they are handed out.
 //!
 //! Each extent is a file of its own and mapped shared, even in private regions. Shared hugetlb
 //! memory has no copy-on-write, so a pool that runs short after a fork cannot kill a child. Private
@@ -87,8 +86,7 @@ pub(crate) fn take(
     }
     memory.seal_length(&file)?;
     Ok(Taken {
-        // Private memory needs only the mapping. A child would hold the pages through the
-        // descriptor.
+        // Private memory needs only the mapping. A child would hold the pages by descriptor.
         file: (asked.sharing == Sharing::Shared).then_some(file),
         pages,
         why,

@@ -25,7 +25,7 @@
 //! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
 //! [`MemoryError`].
 
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod elastic;

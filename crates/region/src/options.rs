@@ -3,8 +3,7 @@
 use hugeleaf_sys::{Memory, NodePolicy, Sharing};
 use hugeleaf_units::{Bytes, Ladder};
 
-/// Options of a [`crate::Region`]. [`RegionOptions::new`] sets the defaults; the other methods
-/// change one option each.
+/// Options of a [`crate::Region`]: [`RegionOptions::new`] sets defaults, each method changes one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RegionOptions {
@@ -18,8 +17,7 @@ pub struct RegionOptions {
     pub nodes: NodePolicy,
     /// Number of threads that populate the region; `None` for one per processor.
     pub threads: Option<usize>,
-    /// True if the region is locked in memory. Reserved pages are always locked and count towards
-    /// no limit.
+    /// The region is locked in memory. Reserved pages always are, and count towards no limit.
     pub locked: bool,
     /// System calls used for the region. Tests put a gate before them.
     pub(crate) memory: Memory,

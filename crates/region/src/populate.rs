@@ -61,8 +61,7 @@ impl From<Stopped> for MemoryError {
 }
 
 impl<'a> Filler<'a> {
-    /// Returns a filler of `total` bytes. `None` threads means one per processor that this process
-    /// may use.
+    /// Returns a filler of `total` bytes; without `threads`, one per processor of this process.
     pub(crate) fn new(threads: Option<usize>, total: Bytes, progress: Progress<'a>) -> Filler<'a> {
         let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Filler {
@@ -132,8 +131,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Populates on helper threads while this thread watches. A limit may allow fewer helpers, or
-    /// none.
+    /// Populates on helper threads while this one watches. A limit may allow fewer, or none.
     fn together(
         &mut self,
         threads: usize,
@@ -162,8 +160,7 @@ impl<'a> Filler<'a> {
             }
             let outcome = self.wait(&receiver, work, watch);
             for helper in helpers {
-                // The scope waits for the closures to finish; join waits for the threads
-                // themselves.
+                // The scope waits for the closures only; join waits for the threads.
                 if let Err(panic) = helper.join() {
                     std::panic::resume_unwind(panic);
                 }
@@ -218,8 +215,7 @@ impl Watch {
 
     fn look(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
         self.looked = Instant::now();
-        // Begun chunks count as populated. They are in part, and the remaining margin covers the
-        // rest.
+        // Begun chunks count as populated: they are in part, and the margin covers the rest.
         let begun = Bytes(work.begun.load(Ordering::Relaxed));
         let left = self.length - begun;
         match self.from_pool || left.is_zero() {

@@ -6,8 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize};
 
 use crate::error::MemoryError;
 
-/// Memory left to other processes, whatever the request: the kernel kills processes when it runs
-/// out.
+/// Memory left to other processes in any case: the kernel kills processes when it runs out.
 const LEFT: Bytes = Bytes::from_mib(64);
 /// Part of a memory cgroup's limit that is left to page tables, thread stacks and the kernel's
 /// per-CPU charges. It has a fixed part and a proportional part.

@@ -84,8 +84,7 @@ pub(crate) fn collapse(
 ) -> Result<Option<Why>, MemoryError> {
     let blocks = small_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
-    // Before Linux 6.1 only a page fault allocates a huge page, and the memory is already
-    // populated.
+    // Before Linux 6.1 only page faults allocate huge pages, and these are done.
     if !blocks.is_empty() && !Kernel::new().knows_collapse() {
         return Ok(Some(not_contiguous));
     }

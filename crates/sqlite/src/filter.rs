@@ -14,8 +14,7 @@ pub(crate) fn note() {
     BEFORE.get_or_init(Filters::of_thread);
 }
 
-/// Returns true if this thread has no new filters, or no cache is installed. It takes microseconds, so call it before
-/// long work only.
+/// Returns true if this thread has no new filters, or no cache is installed. Takes microseconds: only for long work.
 pub(crate) fn is_none_new() -> bool {
     BEFORE
         .get()

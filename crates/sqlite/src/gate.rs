@@ -48,8 +48,7 @@ impl Gate {
         self.busy.store(false, Ordering::Release);
     }
 
-    /// Notes that SQLite's thread has the lock, so no other thread stops the gate now. If it is still stopped, it stays
-    /// so.
+    /// Notes that SQLite's thread has the lock, so no other thread stops the gate. A gate still stopped stays so.
     pub fn is_locked_by_owner(&self) {
         if self.stop.load(Ordering::Relaxed) {
             self.by_lock.store(true, Ordering::Relaxed);

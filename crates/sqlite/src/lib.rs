@@ -12,7 +12,7 @@
 //!
 //! Main types: [`Options`], [`Installed`], [`Api`], [`ShareView`].
 
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;

@@ -270,8 +270,7 @@ impl Table {
     }
 }
 
-/// The memory of a table. A small one is on the heap; a large one has a mapping of its own, on huge pages if the host
-/// provides them.
+/// The memory of a table: small ones are on the heap, large ones in their own mapping, on huge pages if possible.
 #[derive(Debug)]
 enum Places {
     Heap(Vec<*mut Node>),

@@ -136,8 +136,7 @@ pub struct ShareView {
 }
 
 impl Share {
-    /// Creates a share for pages of this shape. Databases with other pages may join, and count as if they had this
-    /// shape.
+    /// Creates a share for pages of this shape. Caches with other pages may join, and count as if they had this shape.
     pub fn new(name: String, source: &'static dyn Source, shape: Shape) -> Share {
         let each = (source.granule() / shape.bytes()).max(1) as u64;
         Share {
@@ -460,14 +459,12 @@ impl Inner {
         granules
     }
 
-    /// Returns some chunks, ordered by the recent requests of their pages. A chunk with a page in use cannot be emptied
-    /// and is left out.
+    /// Returns chunks, least requested of late first. A chunk with a page in use cannot be emptied and is left out.
     fn by_worth(&mut self) -> Vec<usize> {
         let worth = |chunk: &Chunk| -> Option<u64> {
             let mut worth = 0;
             for (_, node) in chunk.used() {
-                // SAFETY: a slot in use has a live node. Its owner may change it meanwhile; the values are only an
-                // estimate.
+                // SAFETY: a slot in use has a live node. Its owner may change it meanwhile; this is only an estimate.
                 let (pinned, used) = unsafe { ((*node).is_pinned(), (*node).used()) };
                 if pinned {
                     return None;

@@ -2,8 +2,7 @@
 //! each time. Allocating and freeing each of them took longer than all other work of a cache.
 #![allow(unsafe_code)]
 //! # Safety
-//! A spare page has no owner: the cache that gave it back keeps no pointer to it. It is used as memory of its shape
-//! only.
+//! A spare page has no owner: the cache that returned it keeps no pointer. It is used as memory of its shape only.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::null_mut;

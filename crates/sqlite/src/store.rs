@@ -13,16 +13,15 @@ use crate::fork::{self, Stopped};
 use crate::share::{Inner, Managee, Share, ShareView, Source};
 use crate::spare::Spare;
 
-/// Maximum number of databases with their own share. Elastic memory has a limited number of components, so the others
-/// share one.
+/// Maximum number of databases with their own share; the others share one, as the number of components is limited.
 const NAMED: usize = 48;
 /// Minimum number of granules per database. With fewer, databases share one share.
 const GRANULES_EACH: u64 = 8;
 /// Number of pages, or of bytes, from which a cache joins a share.
 const JOINS_AT: usize = 64;
 const JOINS_AT_BYTES: usize = 256 << 10;
-/// Heap pages of all caches that have not joined yet, and of those that did not fit, are limited to one part in
-/// `HEAP_PART` of the target, but at least to `LEAST_HEAP` bytes. Beyond that each cache joins at once.
+/// Limit of the heap pages of caches that have not joined yet, and of those that did not fit: one part in `HEAP_PART`
+/// of the target, or `LEAST_HEAP` bytes if that is more. Beyond it each cache joins at once.
 const HEAP_PART: usize = 16;
 const LEAST_HEAP: usize = 1 << 20;
 /// Maximum bytes taken at once by a growing share; that takes some milliseconds.
@@ -189,8 +188,7 @@ impl Store {
         }
     }
 
-    /// Records the end of a cache that was created with `path`. The cache with the number `successor` has the same
-    /// database.
+    /// Records the end of a cache created with `path`. The cache with the number `successor` has the same database.
     pub fn ended(&self, number: u64, path: Option<Vec<u8>>, successor: u64) {
         let inherits = successor != 0 && successor != number;
         if self.source().is_none() || (path.is_some() && !inherits) {

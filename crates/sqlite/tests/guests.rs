@@ -43,8 +43,7 @@ fn forked(child: impl FnOnce() -> bool) -> i32 {
     number
 }
 
-/// A child has its parent's locks in their state at the fork, without the threads that held them: it would wait
-/// forever.
+/// A child has its parent's locks as at the fork, without the threads that held them: it would wait forever.
 #[test]
 fn children_with_inherited_connections_end() {
     if !hugeleaf_testkit::apart("guests::children_with_inherited_connections_end") {
@@ -226,8 +225,7 @@ fn resident() -> Bytes {
     Bytes::from_kib(kib.parse().unwrap())
 }
 
-/// The first pages of each connection are on the heap. With a hundred connections and the largest pages, they took
-/// 400M.
+/// First pages of a connection are on the heap. A hundred connections with the largest pages took 400M.
 #[test]
 fn many_connections_stay_within_the_size() {
     if !hugeleaf_testkit::apart("guests::many_connections_stay_within_the_size") {

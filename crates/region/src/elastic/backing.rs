@@ -308,8 +308,7 @@ impl Backing {
     /// granules known to be on a step.
     ///
     /// # Errors
-    /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], errors of the
-    /// calls.
+    /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], system call errors.
     pub(crate) fn fill(
         &self,
         run: Run,
@@ -385,8 +384,7 @@ impl Backing {
             if !is_short(&error) {
                 return Err(error.into());
             }
-            // Finds the granule that failed. Those before it have their pages and cost almost
-            // nothing.
+            // Finds the granule that failed. Those before it have their pages and cost little.
             for index in chunk.indices() {
                 match self.populate(self.part(Run::one(index))) {
                     Ok(()) => {}
@@ -545,8 +543,7 @@ impl Backing {
         Ok(self.space.memory().look(file)?.held.saturating_sub(counted))
     }
 
-    /// Returns the file memory that no granule accounts for. Granules in transit distort the
-    /// result.
+    /// Returns the file memory without a granule; inaccurate while granules are in transit.
     pub(crate) fn strays(&self, counted: &dyn Fn(usize) -> u64) -> Result<Bytes, MemoryError> {
         let each = self.files().enumerate();
         each.map(|(store, file)| self.strays_in(store, file, counted))

@@ -13,8 +13,7 @@ pub(crate) enum State {
     Taking,
     Held,
     Returning,
-    /// No owner, but returning its memory has failed. That is tried again before the granule is
-    /// used.
+    /// No owner, but its memory could not be returned. This is retried before it is used.
     Unclean,
 }
 
@@ -39,8 +38,7 @@ impl Reason {
         }
     }
 
-    /// Returns the reason in few bits. Its details concern the first rung and are derived again
-    /// from it.
+    /// Returns the reason in few bits. Its details are derived again from the first rung.
     pub(crate) const fn of(why: &Why) -> Reason {
         match why {
             Why::PoolShort { .. } => Reason::PoolShort,

@@ -102,8 +102,7 @@ pub enum ElasticError {
         /// Its name.
         name: String,
     },
-    /// The component has a fixed size. It cannot take more, and cannot return or transfer its
-    /// granules.
+    /// The component has a fixed size: it cannot take more, or give any granule away.
     #[error("component '{name}' is of a fixed size: it takes once, and keeps what it took")]
     NotResizable {
         /// Its name.

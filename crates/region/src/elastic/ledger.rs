@@ -7,8 +7,7 @@
 //! The lock is a word of the table. It holds the slot of its holder in the process list and a
 //! ticket that is unique to each acquisition. Record locks (fcntl(2)) were the first choice, since
 //! they end with their holder too. But closing any descriptor of the file releases them, and every
-//! handle has one. Open file description locks pass to forked children and outlive their holder
-//! there.
+//! handle has one. Open file description locks pass to forked children and outlive their holder.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -355,8 +354,7 @@ impl Deref for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // If another process holds it by now, this one was mistaken for dead, and the other
-        // continues.
+        // Not released if another process took it over, mistaking this one for dead.
         lock::open(self.word(at::LOCK), &self.token);
     }
 }

@@ -219,8 +219,7 @@ impl Elastic {
         }
     }
 
-    /// As [`Elastic::put_back`] for granules that were held, each only on its rung. Adds earlier
-    /// failures.
+    /// As [`Elastic::put_back`] for held granules, each only on its rung. Adds earlier failures.
     pub(super) fn put_back_held(
         &self,
         held: &[(u32, Entry)],
@@ -283,8 +282,7 @@ impl Elastic {
         Ok(renamed)
     }
 
-    /// Returns the address of a granule in this process, and maps it on its current rung if
-    /// necessary.
+    /// Returns the address of a granule in this process, mapped on its current rung.
     ///
     /// # Errors
     /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Forked`]; errors of the
@@ -343,8 +341,7 @@ fn known(locked: &Locked<'_>, component: Component) -> Result<Listed, ElasticErr
     listed.ok_or(ElasticError::NoSuchComponent(component))
 }
 
-/// Checks that a component may take and return again. One of a fixed size takes once and keeps
-/// that.
+/// Refuses a component of a fixed size, which takes once and keeps its granules.
 fn resizable(listed: Listed) -> Result<(), ElasticError> {
     let Listed {
         name, resizable, ..

@@ -43,8 +43,7 @@ impl_word!(AtomicU64);
 #[derive(Debug)]
 pub(crate) struct Token(u64);
 
-/// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed
-/// since.
+/// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed.
 pub(crate) fn take(word: &impl Word, seen: u64, slot: u16) -> Option<Token> {
     let mine = held_by(slot, seen);
     word.take(seen, mine).then_some(Token(mine))
@@ -55,8 +54,7 @@ pub(crate) fn open(word: &impl Word, token: &Token) -> bool {
     word.open(token.0, token.0 & !u64::from(u32::MAX))
 }
 
-/// Returns the word of a held lock: the holder's slot plus one in the low half, the ticket in the
-/// high half.
+/// Returns the word of a held lock: the holder's slot plus one below, the ticket in the high half.
 pub(crate) fn held_by(slot: u16, before: u64) -> u64 {
     let ticket = (before >> 32).wrapping_add(1);
     ticket << 32 | (u64::from(slot) + 1)
@@ -87,8 +85,7 @@ mod model_tests {
         ended: ModelBool,
     }
 
-    /// Explores all interleavings with a bounded number of preemptions; `HUGELEAF_SOAK` raises the
-    /// bound.
+    /// Explores all interleavings with few preemptions; `HUGELEAF_SOAK` allows more.
     fn explore(test: impl Fn(Arc<Shared>) + Sync + Send + 'static) {
         let mut model = loom::model::Builder::new();
         let soak = std::env::var_os("HUGELEAF_SOAK").is_some();

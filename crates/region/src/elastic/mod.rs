@@ -3,10 +3,9 @@
 //!
 //! Design: [`backing`] holds the memory, one sparse file per rung. Returning a granule punches a
 //! hole into a file, which takes effect in all processes at once. [`ledger`] holds the table of
-//! owners, in memory that the processes share. A process writes each operation there before it
+//! owners, in memory that the processes share. A process records each operation there before it
 //! starts (a granule is `Taking` or `Returning`, with its owner) and after it ends. No lock is held
-//! in between. A process may be killed at any instruction, and [`Elastic::recover`] finds what it
-//! held.
+//! between. A process may be killed at any instruction; [`Elastic::recover`] finds what it held.
 //!
 //! This module must not hand out a granule before it is populated, nor take memory from a process
 //! that may still be alive.
@@ -42,8 +41,7 @@ pub use names::{Component, Granule};
 pub use recover::Recovered;
 pub use view::{ComponentInfo, Info, Share};
 
-/// Options of an [`Elastic`]. [`ElasticOptions::new`] sets the defaults; the other methods change
-/// one option each.
+/// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ElasticOptions {

@@ -64,8 +64,7 @@ impl Identity {
     }
 }
 
-/// Reads the identity of a process. `arg_start` is not used: a program may set it when it renames
-/// itself.
+/// Reads the identity of a process. Ignores `arg_start`, which a program may set to rename itself.
 fn read(pid: Pid) -> Option<Identity> {
     let stat = Root::live().parse(format!("proc/{pid}/stat"), parse_stat);
     let stat = stat.known()?;

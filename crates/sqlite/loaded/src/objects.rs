@@ -1,5 +1,4 @@
-//! The objects that the dynamic loader has mapped, and the slots in them that hold the address of an interposed
-//! function.
+//! The objects that the dynamic loader has mapped, and their slots that hold the address of an interposed function.
 //!
 //! # Safety
 //! Tables of objects are read as the loader read them, and only while it prevents objects from being unloaded
