@@ -277,7 +277,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     Ok(read)
 }
 
-/// Returns the granules that this process took, and unmaps the addresses. Other processes keep
+/// Gives back the granules that this process took, and unmaps the addresses. Other processes keep
 /// theirs. NULL has no effect. No other thread may use the elastic during the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_free(elastic: *mut hl_elastic) {
@@ -404,7 +404,7 @@ unsafe fn read_names(
     Ok(numbers.iter().map(|n| Granule::from_number(*n)).collect())
 }
 
-/// Returns `count` granules of a component, all or none. Their memory goes to the pool or the
+/// Gives back `count` granules of a component, all or none. Their memory goes to the pool or the
 /// system at once, for all processes. No process may access them any more. Thread-safe.
 ///
 /// Errors: `HL_NOT_HELD` if one is not held, belongs to another component, or is listed twice;

@@ -70,8 +70,8 @@ fn failure(error: InstallError) -> Failure {
     }
 }
 
-/// Gives SQLite one page cache on huge pages for all connections and databases of this process. The cache is divided
-/// among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
+/// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder. It is
+/// divided among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
 /// stays until the process ends. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, `HL_SHORT`,
