@@ -1,6 +1,6 @@
-//! Gives the shared library its name for the linker: `libhugeleaf.so.0`, with the number of the C
-//! interface, so that a program asks at its start for the interface that it was built with. It stays loaded once it is:
-//! threads of managers may run in it after the last dlclose(3).
+//! Sets the shared library's soname to `libhugeleaf.so.0`, with the version of the C interface. A program then loads
+//! the interface with which it was built. The library is never unloaded, because threads of managers may run in it
+//! after the last dlclose(3).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

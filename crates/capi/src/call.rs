@@ -1,10 +1,10 @@
-//! What every call shares: errors as numbers and text, panics that end here, pointers and text that are
-//! checked before they are used.
+//! Common parts of all calls: errors as numbers and text, a barrier for panics, and checks of
+//! pointers and text.
 #![allow(unsafe_code)]
 //! # Safety
-//! A pointer that is not NULL points to what the header says, for the length it says: nothing in
-//! here can check that. What is read from it is copied before it is looked at, and only into types
-//! for which every pattern of bits is a value.
+//! A pointer that is not NULL points to what the header says, for the length it says: this module
+//! cannot check that. Values are copied before they are examined, and only into types for which
+//! every bit pattern is a value.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeSet;
@@ -16,83 +16,81 @@ use std::sync::{Mutex, PoisonError};
 
 use hugeleaf::{Handle, Ladder, MemoryError, ParseError};
 
-/// The room for a text, in bytes, with the 0 at its end.
+/// Size of a text in bytes, with the terminating 0.
 pub const HL_TEXT: usize = 256;
 
-/// How a call ended. The numbers stay.
+/// Result of a call. The numbers are stable.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum hl_status {
-    /// Done.
+    /// The call succeeded.
     HL_OK = 0,
-    /// An argument: NULL, a number that stands for nothing, text that is no UTF-8, a length of 0
-    /// or no multiple, a ladder that cannot be read.
+    /// An argument is invalid: NULL, an undefined number, text that is not UTF-8, a length of 0 or
+    /// not a multiple, a ladder that cannot be parsed.
     HL_INVALID = 1,
-    /// A mandatory ladder of which this host has no page size.
+    /// The ladder is mandatory and this host has none of its page sizes.
     HL_NO_SUCH_SIZE = 2,
-    /// A mandatory ladder that was unavailable for all of it.
+    /// The ladder is mandatory and could not be satisfied for all of the memory.
     HL_SHORT = 3,
-    /// More memory than there is.
+    /// The request exceeds the available memory.
     HL_TOO_LARGE = 4,
-    /// More than this process may lock (RLIMIT_MEMLOCK).
+    /// The request exceeds the limit of locked memory (RLIMIT_MEMLOCK).
     HL_LOCK_LIMIT = 5,
-    /// A handle that is none, is of another version, or does not hold what it says.
+    /// The handle is malformed, has another version, or does not match its descriptors.
     HL_BAD_HANDLE = 6,
-    /// Private memory cannot be handed to other processes.
+    /// The memory is private and cannot be given to other processes.
     HL_NOT_SHARED = 7,
-    /// A system call failed; `sys_errno` says how.
+    /// A system call failed; `sys_errno` has the reason.
     HL_SYSTEM = 8,
     /// The host's page sizes and limits could not be read.
     HL_UNREADABLE = 9,
-    /// There is more than fitted into the array; what it holds is right.
+    /// The array is too small for all values; those in it are valid.
     HL_MORE = 10,
-    /// A granule that is not held under that number: it was returned, handed on, never taken, is
-    /// another component's, or stands in the list twice.
+    /// A granule is not held under that number: it was returned, transferred or never taken, it
+    /// belongs to another component, or the list names it twice.
     HL_NOT_HELD = 11,
-    /// More than the target of the elastic allows.
+    /// The request exceeds the target of the elastic.
     HL_OVER_TARGET = 12,
     /// All granules of the elastic are held.
     HL_FULL = 13,
-    /// There is no component of that number.
+    /// The component does not exist.
     HL_NO_COMPONENT = 14,
-    /// No room in the table for another component or process.
+    /// The table has no room for another component or process.
     HL_TOO_MANY = 15,
-    /// A component of a fixed size that has got it, or is to lose it; or one that is there already
-    /// and of the other kind.
+    /// The component has a fixed size and cannot take or return again, or it exists with the other
+    /// value of `resizable`.
     HL_FIXED_SIZE = 16,
-    /// This process is a copy by fork(2) of the one whose elastic it is: attach a handle.
+    /// The elastic belongs to the process that created this one by fork(2): attach a handle.
     HL_FORKED = 17,
-    /// Another process holds the table's lock and does not go on.
+    /// Another process holds the table's lock and makes no progress.
     HL_STUCK = 18,
-    /// The table does not hold what this library writes.
+    /// The table has contents that this library does not write.
     HL_DAMAGED = 19,
-    /// The granules are not held any more, but the system did not take all of their memory back;
-    /// `sys_errno` says why. It is tried again at the next take or recover.
+    /// The granules are not held any more, but the system did not accept all of their memory;
+    /// `sys_errno` has the reason. The next take or recover tries again.
     HL_NOT_YET_BACK = 20,
-    /// A fault of the library itself: an internal check failed. What it says belongs in a
-    /// report; do not use the object any more.
+    /// A fault of the library: an internal check failed. Report `what`; stop using the object.
     HL_PANIC = 99,
 }
 
 use hl_status::*;
 
-/// What failed, and what to do next. It is the caller's; each call that gets one fills it in,
-/// with `HL_OK` and empty texts where nothing failed. Texts are UTF-8, end in 0, and end in "…" where
-/// they are cut.
+/// Error details of a call, in memory of the caller. Each call that gets one fills it in. After
+/// `HL_OK` the texts are empty. Texts are UTF-8, end in 0, and end in "…" if they are truncated.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_error {
-    /// The same as the call returned.
+    /// Same value as the result of the call.
     pub status: hl_status,
-    /// The kernel's answer (errno(3)) for `HL_SYSTEM` and `HL_NOT_YET_BACK`, else 0.
+    /// Error of the kernel (errno(3)) for `HL_SYSTEM` and `HL_NOT_YET_BACK`, else 0.
     pub sys_errno: i32,
-    /// What failed: call, value, limit.
+    /// Failure with the call, the value or the limit.
     pub what: [c_char; HL_TEXT],
-    /// What to do next: a command, or what to ask for instead.
+    /// Next action: a command, or a different request.
     pub next: [c_char; HL_TEXT],
 }
 
-/// What a status means, in a few words. Lives for ever; any thread; any number.
+/// Returns a short text for any status number. The text is static. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_status_text(status: i32) -> *const c_char {
     let text = match STATUS_TEXTS.iter().find(|(s, _)| *s as i32 == status) {
@@ -102,7 +100,7 @@ pub extern "C" fn hl_status_text(status: i32) -> *const c_char {
     text.as_ptr()
 }
 
-/// All there are, with the text of each.
+/// All statuses with their texts.
 const STATUS_TEXTS: [(hl_status, &CStr); 22] = [
     (HL_OK, c"done"),
     (HL_INVALID, c"an argument is wrong"),
@@ -128,7 +126,7 @@ const STATUS_TEXTS: [(hl_status, &CStr); 22] = [
     (HL_PANIC, c"a fault of the library"),
 ];
 
-/// A call that failed, before it is numbers and text.
+/// A failed call, before conversion to numbers and text.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) status: hl_status,
@@ -185,7 +183,7 @@ impl From<MemoryError> for Failure {
             MemoryError::NotShared | MemoryError::Elsewhere => HL_NOT_SHARED,
             MemoryError::Sys(_) => HL_SYSTEM,
             MemoryError::Unreadable(_) => HL_UNREADABLE,
-            // Newer than this list: its text says what it is.
+            // A newer error than this list; its text describes it.
             _ => HL_SYSTEM,
         };
         let errno = match &error {
@@ -201,7 +199,7 @@ impl From<MemoryError> for Failure {
     }
 }
 
-/// Runs a call: a panic ends here, and what failed is written to `error`, where one is given.
+/// Runs a call. Catches panics and writes the failure to `error` if it is given.
 pub(super) fn guard(
     error: Option<&mut MaybeUninit<hl_error>>,
     body: impl FnOnce() -> Result<(), Failure>,
@@ -223,7 +221,7 @@ pub(super) fn guard(
     failure.status
 }
 
-/// Runs a call whose result goes to where the caller wants it, which must be given.
+/// Runs a call with a result, which goes to `to`; `to` must be given.
 pub(super) fn answer<T>(
     error: Option<&mut MaybeUninit<hl_error>>,
     to: Option<&mut MaybeUninit<T>>,
@@ -247,10 +245,10 @@ pub(super) fn on<T>(
     guard(error, || body(given(object, name)?))
 }
 
-/// The objects that callers have, by address and type.
+/// Objects owned by callers, by address and type.
 static HANDED_OUT: Mutex<BTreeSet<(usize, TypeId)>> = Mutex::new(BTreeSet::new());
 
-/// Hands an object to the caller, until [`free`].
+/// Gives ownership of an object to the caller, until [`free`].
 pub(super) fn hand_out<T: 'static>(object: T) -> *mut T {
     let object = Box::into_raw(Box::new(object));
     let mut all = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,21 +256,21 @@ pub(super) fn hand_out<T: 'static>(object: T) -> *mut T {
     object
 }
 
-/// Frees an object. Nothing happens to one that was freed before or is none: its memory may be another's by now.
+/// Frees an object. Ignores unknown and freed pointers: another object may use that memory.
 pub(super) fn free<T: 'static>(object: *mut T) {
     guard(None, || {
         let mut all = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
         let was_there = all.remove(&(object.addr(), TypeId::of::<T>()));
         drop(all);
         if was_there {
-            // SAFETY: `hand_out` made it of a box of this type, and it is taken off the list once.
+            // SAFETY: `hand_out` made it of a box of this type, and the list has it only once.
             drop(unsafe { Box::from_raw(object) });
         }
         Ok(())
     });
 }
 
-/// A text as C takes it, cut at a character where it is too long, and then marked with "…".
+/// Converts a text for C. If it is too long, it is truncated at a character and ends in "…".
 pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
     const CUT: &str = "…";
     let mut out = [0; ROOM];
@@ -286,18 +284,18 @@ pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
         }
     };
     for (to, byte) in out.iter_mut().zip(bytes) {
-        // A 0 inside would end the text for C.
+        // An embedded 0 would end the text in C.
         *to = c_char::from_ne_bytes([if byte == 0 { b'?' } else { byte }]);
     }
     out
 }
 
-/// What must not be NULL: an object, or where the caller wants a result.
+/// Refuses NULL for an object or the place of a result.
 pub(super) fn given<T>(pointer: Option<T>, name: &str) -> Result<T, Failure> {
     pointer.ok_or_else(|| Failure::null(name))
 }
 
-/// Refuses a NULL.
+/// Refuses NULL for an output pointer.
 pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
     match to.is_null() {
         true => Err(Failure::null(name)),
@@ -305,10 +303,10 @@ pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// An array of the caller's, refused where it is longer than `most`; empty for a count of 0, whatever the pointer.
+/// Returns an array of the caller, refused if longer than `most`; empty for a count of 0.
 ///
 /// # Safety
-/// `pointer` is NULL, or points to `count` values that nobody changes while the result lives.
+/// `pointer` is NULL, or points to `count` values that no code changes while the result lives.
 pub(super) unsafe fn array<'a, T>(
     pointer: *const T,
     count: usize,
@@ -329,7 +327,7 @@ pub(super) unsafe fn array<'a, T>(
     }
 }
 
-/// Fills the caller's array with as much as it has room for, and says how much there is.
+/// Fills the caller's array up to its capacity and writes the number of values to `room`.
 ///
 /// # Safety
 /// `room` is NULL, or the caller's own and the length of `array`, which is then the caller's own
@@ -350,7 +348,7 @@ pub(super) unsafe fn fill<T>(
     // SAFETY: as above.
     unsafe { room.write(there_are) };
     for (at, value) in values.take(had).enumerate() {
-        // SAFETY: `at` is less than the length that the caller gave the array.
+        // SAFETY: `at` is less than the length that the caller stated for the array.
         unsafe { array.add(at).write(value) };
     }
     match there_are > had {
@@ -363,10 +361,10 @@ pub(super) unsafe fn fill<T>(
     }
 }
 
-/// A text of the caller's.
+/// Returns a text of the caller.
 ///
 /// # Safety
-/// `pointer` is NULL, or points to bytes that end in 0, which nobody changes while the result
+/// `pointer` is NULL, or points to bytes that end in 0, which no code changes while the result
 /// lives.
 pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
     check_out(pointer, name)?;
@@ -376,7 +374,7 @@ pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&
         .map_err(|_| Failure::invalid(format!("{name} is no UTF-8"), "write it in ASCII"))
 }
 
-/// A ladder of the caller's.
+/// Parses a ladder of the caller.
 ///
 /// # Safety
 /// As [`text_of`].
@@ -388,25 +386,23 @@ pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure
     })
 }
 
-/// Options whose first field is their size, and for which all zeroes are a value.
+/// Option structures that start with their size, and for which all zeroes are a value.
 ///
 /// # Safety
 /// The type holds integers, raw pointers and `Option`s of functions only, has no gaps between its
 /// fields, and starts with its size as a `usize`.
 pub(super) unsafe trait Options: Sized + Copy {}
 
-/// Reads options that may come from an older or a newer header: what an older one lacks is zero,
-/// and what a newer one has more must be zero.
+/// Reads options from an older or a newer header: missing fields are 0, unknown ones must be 0.
 ///
 /// # Safety
-/// `pointer` is NULL, or points to a `usize`, and that number of bytes in all can be read from
-/// there.
+/// `pointer` is NULL, or points to a `usize`, and that number of bytes in total is readable there.
 pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Failure> {
     // SAFETY: by this function's contract; a first field of its size is at the start.
     let size = *given(unsafe { pointer.cast::<usize>().as_ref() }, "options")?;
     let known = size_of::<T>();
     let least = size_of::<usize>();
-    // A size that was forgotten is 0 or anything; nothing of ours grows to this.
+    // A forgotten size is 0 or arbitrary; no structure of this library grows to this.
     let most = known * 16;
     if size < least || size > most {
         return Err(Failure::invalid(
@@ -425,19 +421,19 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
     // SAFETY: all zeroes are a value of the type, by the trait's contract.
     let mut options: T = unsafe { std::mem::zeroed() };
     let to = std::ptr::from_mut(&mut options).cast::<u8>();
-    // SAFETY: no more than either of the two has; every pattern of bits that a caller can have
-    // there is a value of the type.
+    // SAFETY: no more than the size of either; every bit pattern that a caller can have there is a
+    // value of the type.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), size.min(known)) };
     Ok(options)
 }
 
-/// The caller's socket, by a descriptor of our own: the caller's stays as it is.
+/// Duplicates the caller's socket; the caller's descriptor is unchanged.
 pub(super) fn socket_of(descriptor: i32) -> Result<UnixStream, Failure> {
     let copy = hugeleaf_sys::duplicate_raw(descriptor).map_err(MemoryError::from)?;
     Ok(UnixStream::from(copy))
 }
 
-/// A line that a parent handed on.
+/// Parses a line that a parent passed on.
 ///
 /// # Safety
 /// As [`text_of`].
@@ -471,7 +467,7 @@ mod tests {
     fn call(error: &mut hl_error, body: impl FnOnce() -> Result<(), Failure>) -> hl_status {
         let mut written = MaybeUninit::new(*error);
         let status = guard(Some(&mut written), body);
-        // SAFETY: it was there before, too.
+        // SAFETY: it was initialised before the call.
         *error = unsafe { written.assume_init() };
         status
     }
@@ -506,7 +502,7 @@ mod tests {
 
     fn sample(size: usize, newer: u64) -> Result<(u64, u64), Failure> {
         let given = [size as u64, 11, 22, newer];
-        // SAFETY: four words, of which `size` says at most as many bytes, or is refused.
+        // SAFETY: four words; `size` is at most that many bytes, or is refused.
         let read = unsafe { options_of(given.as_ptr().cast::<Sample>()) };
         read.map(|s| (s.one, s.two))
     }

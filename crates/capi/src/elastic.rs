@@ -1,9 +1,9 @@
 //! `hl_elastic_…`: memory that components take and return.
 #![allow(unsafe_code)]
 //! # Safety
-//! An `hl_elastic` that is not NULL came from this module and was not freed; the header says so to
-//! whoever calls. [`Elastic`] is shared between threads as it is. Granules and components are plain
-//! numbers: one that stands for nothing is an error, not a hazard.
+//! An `hl_elastic` that is not NULL came from this module and was not freed; the header requires
+//! that. [`Elastic`] may be shared between threads. Granules and components are plain numbers: an
+//! unknown one is an error, not a hazard.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -16,22 +16,22 @@ use hugeleaf::{
     MemoryError, PageSize, Recovered, Share,
 };
 
-/// The room for a component's name, in bytes, with the 0 at its end.
+/// Size of a component's name in bytes, with the terminating 0.
 pub const HL_NAME: usize = 48;
-/// More page sizes than a ladder comes to.
+/// Maximum number of page sizes per component; more than any ladder has.
 pub const HL_PAGE_SIZES: usize = 16;
 
-/// A component: a buffer pool, a lock list, a sort heap. The same number in all processes.
+/// Number of a component: a buffer pool, a lock list, a sort heap. The same in all processes.
 pub type hl_component = u32;
-/// A granule from when it is taken until it is returned or transferred. The same number in all
-/// processes, and never used again.
+/// Number of a granule from taking it to returning or transferring it. The same in all processes,
+/// and never reused.
 pub type hl_granule = u64;
 
-/// A range of addresses from which components take granules, whole large pages, and to which they
-/// return them. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
+/// An address range from which components take and return granules of whole huge pages. Any number
+/// of threads may use it at a time; only `hl_elastic_free` requires exclusive use.
 ///
-/// A granule belongs to a component, and to the process that took it: when that one has ended,
-/// however that happened, `hl_elastic_recover` in any other returns it.
+/// A granule belongs to a component and to the process that took it. After that process has ended
+/// for any reason, `hl_elastic_recover` in any other process returns the granule.
 pub struct hl_elastic(Arc<Elastic>);
 
 impl hl_elastic {
@@ -44,46 +44,44 @@ impl hl_elastic {
     }
 }
 
-/// What is asked for. Zero all of it, then set `size`, `max_bytes` and `ladder`; the rest may stay 0.
+/// Options of `hl_elastic_new`. Zero all of it; set at least `size`, `max_bytes` and `ladder`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hl_elastic_options {
     /// `sizeof(hl_elastic_options)`.
     pub size: usize,
-    /// The most there can ever be, in bytes: so many addresses are set aside. A multiple of the
-    /// granule.
+    /// Maximum size in bytes; addresses are reserved for all of it. A multiple of the granule.
     pub max_bytes: u64,
-    /// How much may be held at a time at first, in bytes; 0 for all of it.
+    /// Initial limit of the held memory, in bytes; 0 for `max_bytes`.
     pub target_bytes: u64,
-    /// What is taken and returned as one, in bytes: a multiple of the ladder's first size; 0 for
-    /// just that.
+    /// Unit of taking and returning, in bytes: a multiple of the ladder's first size; 0 for that.
     pub granule_bytes: u64,
-    /// The page sizes to try for each granule; as in `hl_region_options`.
+    /// Page sizes to try for each granule; as in `hl_region_options`.
     pub ladder: *const c_char,
     /// `HL_PRIVATE` or `HL_SHARED`.
     pub sharing: u32,
     /// One of `HL_NODES_…`.
     pub node_policy: u32,
-    /// The nodes that `node_policy` speaks of; `node_count` of them.
+    /// Array of `node_count` nodes for `node_policy`.
     pub nodes: *const u32,
-    /// How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
+    /// Number of nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     pub node_count: usize,
 }
 
 // SAFETY: integers and raw pointers, in an order that leaves no gaps, the size first.
 unsafe impl Options for hl_elastic_options {}
 
-/// How much is on pages of one size and kind.
+/// Memory on pages of one size and kind.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_share {
-    /// The size of the pages, in bytes; 0 ends the list.
+    /// Size of the pages in bytes; 0 ends the list.
     pub page_bytes: u64,
-    /// How much is on them, in bytes.
+    /// Memory on these pages, in bytes.
     pub bytes: u64,
-    /// Where they come from.
+    /// Kind of the pages.
     pub kind: hl_kind,
-    /// Not used; 0.
+    /// Unused; 0.
     pub reserved: u32,
 }
 
@@ -94,19 +92,19 @@ const NO_SHARE: hl_share = hl_share {
     reserved: 0,
 };
 
-/// One line of the table of components.
+/// A line of the table of components.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_component_info {
-    /// Its name; UTF-8, ends in 0.
+    /// Name; UTF-8, ends in 0.
     pub name: [c_char; HL_NAME],
-    /// Its number.
+    /// Number of the component.
     pub component: hl_component,
-    /// 1 where it can take and return at any time; 0 where its size is fixed.
+    /// 1 if it can take and return at any time; 0 if its size is fixed.
     pub resizable: u32,
-    /// How much it holds.
+    /// Memory that it holds, in bytes.
     pub bytes: u64,
-    /// On what pages, largest first; a `page_bytes` of 0 ends the list where it is not full.
+    /// Memory by page size, largest first. A `page_bytes` of 0 ends the list unless it is full.
     pub by_page_size: [hl_share; HL_PAGE_SIZES],
 }
 
@@ -137,24 +135,24 @@ impl From<&ComponentInfo> for hl_component_info {
     }
 }
 
-/// What stands around the table of components.
+/// Totals of an elastic.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_elastic_totals {
-    /// What is taken and returned as one.
+    /// Unit of taking and returning, in bytes.
     pub granule_bytes: u64,
-    /// The most there can ever be.
+    /// Maximum size, in bytes.
     pub max_bytes: u64,
-    /// How much may be held at a time.
+    /// Limit of the held memory, in bytes.
     pub target_bytes: u64,
-    /// How much is, with what is being taken and returned just now.
+    /// Memory held, in bytes, including granules being taken or returned.
     pub held_bytes: u64,
-    /// How much more may be taken.
+    /// Memory that may still be taken, in bytes.
     pub free_bytes: u64,
-    /// Nobody's, and not returned yet, because the system refused: `hl_elastic_recover` tries
-    /// again.
+    /// Memory without an owner that the system refused to accept, in bytes. `hl_elastic_recover`
+    /// tries again.
     pub unclean_bytes: u64,
-    /// How many processes have it attached, or ended without freeing it.
+    /// Number of processes that have it attached, or ended without freeing it.
     pub processes: u64,
 }
 
@@ -172,16 +170,16 @@ impl From<&Info> for hl_elastic_totals {
     }
 }
 
-/// What came back.
+/// Result of `hl_elastic_recover`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_recovered {
-    /// How many processes had ended without returning.
+    /// Number of processes that had ended without returning their memory.
     pub processes: u64,
-    /// What they held, or were taking or returning.
+    /// Memory that they held, or were taking or returning, in bytes.
     pub bytes: u64,
-    /// Memory that nobody held: what the system had refused before, and what was touched after it
-    /// was returned.
+    /// Other memory without an owner, in bytes: memory that the system had refused before, and
+    /// pages that were accessed after they were returned.
     pub cleaned_bytes: u64,
 }
 
@@ -219,7 +217,7 @@ impl From<ElasticError> for Failure {
             E::Stuck { .. } => HL_STUCK,
             E::Damaged(_) => HL_DAMAGED,
             E::NotYetBack { .. } => HL_NOT_YET_BACK,
-            // Newer than this list: its text says what it is.
+            // A newer error than this list; its text describes it.
             _ => HL_SYSTEM,
         };
         let errno = match &error {
@@ -233,11 +231,11 @@ impl From<ElasticError> for Failure {
     }
 }
 
-/// Sets addresses aside; takes no memory for granules yet. `*elastic` is the caller's until
-/// `hl_elastic_free`. Any thread.
+/// Reserves addresses; takes no memory for granules yet. The caller owns `*elastic` until
+/// `hl_elastic_free`. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_TOO_LARGE`, `HL_SYSTEM`, `HL_UNREADABLE`; `*elastic`
-/// stays as it was.
+/// Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_TOO_LARGE`, `HL_SYSTEM`, `HL_UNREADABLE`;
+/// `*elastic` is unchanged then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_new(
     options: *const hl_elastic_options,
@@ -245,7 +243,7 @@ pub unsafe extern "C" fn hl_elastic_new(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, elastic, "elastic", || {
-        // SAFETY: NULL or options, as the header says.
+        // SAFETY: NULL or options, as the header requires.
         let options = unsafe { read_options(options) }?;
         Ok(hl_elastic::new(Elastic::new(&options)?))
     })
@@ -254,7 +252,7 @@ pub unsafe extern "C" fn hl_elastic_new(
 /// Reads the options.
 ///
 /// # Safety
-/// `options` is NULL or as the header says.
+/// `options` is NULL or as the header requires.
 unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOptions, Failure> {
     // SAFETY: by this function's contract, as for the two below.
     let given = unsafe { call::options_of(options) }?;
@@ -279,43 +277,43 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     Ok(read)
 }
 
-/// Returns what this process took, and its addresses. Other processes keep what they took. NULL
-/// is nothing to do. No other thread may be using the elastic.
+/// Gives back the granules that this process took, and unmaps the addresses. Other processes keep
+/// theirs. NULL has no effect. No other thread may use the elastic during the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_free(elastic: *mut hl_elastic) {
     call::free(elastic);
 }
 
-/// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
+/// Returns the unit of taking and returning, in bytes; 0 for NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_granule(elastic: Option<&hl_elastic>) -> u64 {
     elastic.map_or(0, |e| e.0.granule().bytes().get())
 }
 
-/// The most there can ever be, in bytes; 0 of NULL. Any thread.
+/// Returns the maximum size in bytes; 0 for NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_max(elastic: Option<&hl_elastic>) -> u64 {
     elastic.map_or(0, |e| e.0.max().get())
 }
 
-/// How much may be held at a time, in bytes; 0 of NULL. Any thread.
+/// Returns the limit of the held memory, in bytes; 0 for NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_target(elastic: Option<&hl_elastic>) -> u64 {
     elastic.map_or(0, |e| e.0.target().get())
 }
 
-/// How much is held by all components, in bytes, with what is being taken and returned just now;
-/// 0 of NULL. Any thread.
+/// Returns the memory held by all components, in bytes, including granules being taken or returned;
+/// 0 for NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_held(elastic: Option<&hl_elastic>) -> u64 {
     elastic.map_or(0, |e| e.0.held().get())
 }
 
-/// Raises or lowers the target, in bytes, for all processes. Lowering takes nothing away: `*above`
-/// (may be NULL) is how much is held above it, which the components are to return; until they
-/// have, nothing more can be taken. Any thread.
+/// Sets the target, in bytes, for all processes. No memory is taken away: `*above` (may be NULL)
+/// becomes the memory held above the target, which components must return. Until they have, nothing
+/// more can be taken. Thread-safe.
 ///
-/// Errors: `HL_INVALID` for more than the maximum; `HL_FORKED`, `HL_STUCK`.
+/// Errors: `HL_INVALID` above the maximum size; `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_set_target(
     elastic: Option<&hl_elastic>,
@@ -330,11 +328,11 @@ pub extern "C" fn hl_elastic_set_target(
     })
 }
 
-/// Finds the component of that name (1 to 47 bytes), or makes it. One that is not `resizable` (0)
-/// takes granules in one call, and keeps them until the process that took them ends. Any thread.
+/// Finds the component of that name (1 to 47 bytes), or creates it. If `resizable` is 0, it takes
+/// granules in one call and keeps them until the process that took them ends. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE` where it is there and of the other kind;
-/// `HL_FORKED`, `HL_STUCK`.
+/// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE` if it exists with the other value of
+/// `resizable`; `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_component(
     elastic: Option<&hl_elastic>,
@@ -345,19 +343,20 @@ pub unsafe extern "C" fn hl_elastic_component(
 ) -> hl_status {
     answer(error, component, "component", || {
         let elastic = call::given(elastic, "elastic")?;
-        // SAFETY: NULL or a text, as the header says.
+        // SAFETY: NULL or a text, as the header requires.
         let name = unsafe { call::text_of(name, "name") }?;
         Ok(elastic.0.component(name, resizable != 0)?.to_number())
     })
 }
 
-/// Takes `count` granules into `granules`, or none: populated, zeroed, within all limits, and so
-/// never a SIGBUS later. They are neighbours where there are so many, and in order of address in any case.
-/// Each is on the first rung of the ladder that has the pages. Any thread.
+/// Takes `count` granules into `granules`, or none. They are populated, zeroed and within all
+/// limits, so a later access never raises SIGBUS. They are adjacent if enough adjacent ones are
+/// free, and always in address order. Each is on the first rung of the ladder that has the pages.
+/// Thread-safe.
 ///
-/// Errors: `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT` on a mandatory ladder, `HL_TOO_LARGE` where memory is
-/// short, `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`. None is
-/// taken then.
+/// Errors: `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT` on a mandatory ladder, `HL_TOO_LARGE` if memory
+/// is short, `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`,
+/// `HL_STUCK`. None is taken then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_take(
     elastic: Option<&hl_elastic>,
@@ -372,16 +371,16 @@ pub unsafe extern "C" fn hl_elastic_take(
         }
         let component = Component::from_number(component);
         let taken = elastic.0.take_many(component, count)?;
-        // SAFETY: the caller's own and of that length, as the header says.
+        // SAFETY: the caller's own and of that length, as the header requires.
         unsafe { write_names(granules, count, &taken) };
         Ok(())
     })
 }
 
-/// Writes names into the caller's array.
+/// Writes granule numbers to the caller's array.
 ///
 /// # Safety
-/// `to` is the caller's own and of that length, or the count is 0.
+/// `to` is the caller's own and has `count` elements, or the count is 0.
 unsafe fn write_names(to: *mut hl_granule, count: usize, names: &[Granule]) {
     for (at, granule) in names.iter().take(count).enumerate() {
         // SAFETY: less than `count`, by this function's contract.
@@ -389,7 +388,7 @@ unsafe fn write_names(to: *mut hl_granule, count: usize, names: &[Granule]) {
     }
 }
 
-/// Reads names from the caller's array.
+/// Reads granule numbers from the caller's array.
 ///
 /// # Safety
 /// `from` is NULL, or the caller's own and of that length.
@@ -405,11 +404,11 @@ unsafe fn read_names(
     Ok(numbers.iter().map(|n| Granule::from_number(*n)).collect())
 }
 
-/// Gives `count` granules of a component back, all or none: their memory goes to the pool or the
-/// system at once, in all processes. Nobody may touch them any more. Any thread.
+/// Gives back `count` granules of a component, all or none. Their memory goes to the pool or the
+/// system at once, for all processes. No process may access them any more. Thread-safe.
 ///
-/// Errors: `HL_NOT_HELD` for one that is not held, not by this component, or stands in the list twice;
-/// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned then.
+/// Errors: `HL_NOT_HELD` if one is not held, belongs to another component, or is listed twice;
+/// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned.
 /// `HL_NOT_YET_BACK`: none is held any more, but the system refused some of the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_give_back(
@@ -420,19 +419,19 @@ pub unsafe extern "C" fn hl_elastic_give_back(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     on(error, elastic, "elastic", |elastic| {
-        // SAFETY: the caller's own and of that length, as the header says.
+        // SAFETY: the caller's own and of that length, as the header requires.
         let names = unsafe { read_names(elastic, granules, count) }?;
         let component = Component::from_number(component);
         Ok(elastic.0.give_back(component, &names)?)
     })
 }
 
-/// Hands `count` granules from one component to another, all or none, with what they hold: no
-/// memory moves. They are this process's from then on and have new names, which replace the old
-/// ones in `granules`. To the same component it makes another process's granules this one's. Any
-/// thread.
+/// Transfers `count` granules with their contents from one component to another, all or none. No
+/// memory moves. The calling process becomes their owner, and their new numbers replace the old
+/// ones in `granules`. With the same component twice, it takes over granules of another process.
+/// Thread-safe.
 ///
-/// Errors: as `hl_elastic_give_back`, for either component; nothing has changed then.
+/// Errors: as `hl_elastic_give_back`, for either component. Nothing has changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_transfer(
     elastic: Option<&hl_elastic>,
@@ -443,7 +442,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     on(error, elastic, "elastic", |elastic| {
-        // SAFETY: the caller's own and of that length, as the header says.
+        // SAFETY: the caller's own and of that length, as the header requires.
         let names = unsafe { read_names(elastic, granules, count) }?;
         let (from, to) = (Component::from_number(from), Component::from_number(to));
         let renamed = elastic.0.transfer(from, to, &names)?;
@@ -453,8 +452,8 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     })
 }
 
-/// Where a granule is in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
-/// is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
+/// Sets `*address` to the address of a granule in this process, valid for `hl_elastic_granule`
+/// bytes until the granule is returned or this elastic is freed. Thread-safe.
 ///
 /// Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
@@ -470,8 +469,8 @@ pub unsafe extern "C" fn hl_elastic_address(
     })
 }
 
-/// What every granule that is held is on now, whoever holds it, in order of address; `extents` and
-/// `*count` as in `hl_region_extents`. Any thread.
+/// Reads the current pages of all held granules of all components, in address order. `extents` and
+/// `*count` are as in `hl_region_extents`. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
@@ -484,15 +483,15 @@ pub unsafe extern "C" fn hl_elastic_extents(
     on(error, elastic, "elastic", |elastic| {
         let found = elastic.0.extents()?;
         let found = found.iter().map(hl_extent::from);
-        // SAFETY: the caller's own, as the header says.
+        // SAFETY: the caller's own, as the header requires.
         unsafe { call::fill(extents, count, "extents", found) }
     })
 }
 
-/// The table of components, as Oracle shows it in v$sgainfo: what stands around it in `*totals` (may
-/// be NULL), a line a component in `components`, in the order in which they were made. `*count` is
-/// the room of `components` and becomes how many there are; with more than fit the answer is `HL_MORE`.
-/// Any thread.
+/// Writes the table of components, as Oracle shows it in v$sgainfo: the totals to `*totals` (may be
+/// NULL), a line per component to `components`, in order of creation. `*count` is the capacity of
+/// `components` and becomes the number of components. If they do not fit, the call returns
+/// `HL_MORE`. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
@@ -508,13 +507,13 @@ pub unsafe extern "C" fn hl_elastic_info(
         let table = elastic.0.info()?;
         totals.map(|to| to.write((&table).into()));
         let lines = table.components.iter().map(hl_component_info::from);
-        // SAFETY: the caller's own, as the header says.
+        // SAFETY: the caller's own, as the header requires.
         unsafe { call::fill(components, count, "components", lines) }
     })
 }
 
-/// Frees what processes held that have ended, however they did; what came back in `*recovered`
-/// (may be NULL). Call it when a worker has died, or when memory is short. Any thread.
+/// Frees the granules of processes that have ended for any reason; `*recovered` (may be NULL)
+/// becomes the result. Call it after a worker has died, or when memory is short. Thread-safe.
 ///
 /// Errors: `HL_NOT_YET_BACK`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
@@ -530,7 +529,7 @@ pub extern "C" fn hl_elastic_recover(
     })
 }
 
-/// Sends a shared elastic over a connected Unix stream socket; as `hl_region_send`. Any thread.
+/// Sends a shared elastic over a connected Unix stream socket, as `hl_region_send`. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`.
 #[unsafe(no_mangle)]
@@ -545,11 +544,11 @@ pub extern "C" fn hl_elastic_send(
     })
 }
 
-/// Waits for what `hl_elastic_send` sends, and attaches it; as `hl_region_receive`. `*elastic` is the
-/// caller's until `hl_elastic_free`. Any thread.
+/// Waits for an elastic from `hl_elastic_send`, and attaches it, as `hl_region_receive`. The caller
+/// owns `*elastic` until `hl_elastic_free`. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` stays as it
-/// was.
+/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` is
+/// unchanged then.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_receive(
     socket: i32,
@@ -562,10 +561,10 @@ pub extern "C" fn hl_elastic_receive(
     })
 }
 
-/// Readies a shared elastic for children that this process starts; as `hl_region_inheritable`. Any
-/// thread.
+/// Prepares a shared elastic for children that this process starts, as `hl_region_inheritable`.
+/// Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`; `*handle` stays as it was.
+/// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`; `*handle` is unchanged then.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_inheritable(
     elastic: Option<&hl_elastic>,
@@ -578,11 +577,11 @@ pub extern "C" fn hl_elastic_inheritable(
     })
 }
 
-/// In a child: attaches the elastic behind the line that its parent got from `hl_handle_line`; as
-/// `hl_region_attach_inherited`. Any thread.
+/// Attaches, in a child, the elastic of a line that its parent got from `hl_handle_line`, as
+/// `hl_region_attach_inherited`. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` stays as it
-/// was.
+/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` is
+/// unchanged then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_attach_inherited(
     line: *const c_char,
@@ -590,7 +589,7 @@ pub unsafe extern "C" fn hl_elastic_attach_inherited(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, elastic, "elastic", || {
-        // SAFETY: NULL or a text, as the header says.
+        // SAFETY: NULL or a text, as the header requires.
         let handle = unsafe { call::inherited(line) }?;
         Ok(hl_elastic::new(Elastic::attach(&handle)?))
     })

@@ -1,32 +1,32 @@
-//! The C interface: what `hugeleaf.h` declares. The header is generated from this crate by cbindgen, so
-//! each text here is written for somebody who reads C.
+//! The C interface that `hugeleaf.h` declares. cbindgen generates the header from this crate, so
+//! doc comments here are written for C programmers.
 //!
-//! Options are structures whose first field is their size, and where zero means "as usual": a
-//! program that was built with an older header works with a newer library, and a newer program
-//! is refused by an older library only where it uses what that one does not know (the rule of
-//! openat2(2)). Setters would need a call a field and could fail one by one.
+//! Options are structures whose first field is their size, and where zero means the default. A
+//! program built with an older header works with a newer library. An older library refuses a newer
+//! program only if it uses a field that the library does not know (the rule of openat2(2)). Setters
+//! would need one call per field, and each could fail.
 //!
-//! This crate must not decide anything: it checks what C can get wrong (NULL, a number that
-//! stands for nothing, text that is none), calls `hugeleaf`, and turns errors into numbers and text.
-//! No panic goes through it.
+//! This crate must not decide anything. It checks for mistakes that C allows (NULL, undefined
+//! numbers, invalid text), calls `hugeleaf`, and turns errors into numbers and text. No panic
+//! passes through it.
 //!
 //! Main types: [`hl_region`], [`hl_elastic`], [`hl_status`], [`hl_error`].
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![allow(unsafe_code)]
 // Names are those of the header.
 #![allow(non_camel_case_types)]
-// What a caller has to keep to stands at the head of the header, once for all functions.
+// The obligations of a caller are at the top of the header, once for all functions.
 #![allow(clippy::missing_safety_doc)]
 //! # Safety
-//! Pointers come from C. Each function says what they must point to. One that leads to an object of
-//! ours or to where a result goes is an optional reference, and NULL is none; the others are raw until
-//! they were checked. Nothing that C can set is a Rust enum before it was checked.
+//! Pointers come from C. Each function states what they must point to. A pointer to an object of
+//! this library, or to a result, is an optional reference, and NULL is `None`. Others are raw until
+//! they are checked. No value from C is a Rust enum before it is checked.
 
 mod call;
 mod region;
 
-// The header has them in this order.
+// This order is that of the header.
 mod elastic;
 mod manager;
 mod sqlite;
@@ -42,17 +42,17 @@ use std::ffi::{c_char, c_void};
 use call::Failure;
 use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, Why};
 
-/// Where pages come from.
+/// Kind of pages.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum hl_kind {
-    /// Any: a ladder that names a size alone.
+    /// Any kind: the ladder names only a size.
     HL_ANY = 0,
-    /// The kernel's smallest pages.
+    /// Base pages: the kernel's smallest pages.
     HL_BASE = 1,
     /// Transparent huge pages.
     HL_THP = 2,
-    /// A pool of reserved pages.
+    /// Reserved pages from a hugetlb pool.
     HL_HUGETLB = 3,
 }
 
@@ -66,29 +66,29 @@ impl From<PageKind> for hl_kind {
     }
 }
 
-/// Why memory is not on the first size of its ladder.
+/// Reason why memory is not on the first page size of its ladder.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum hl_why {
-    /// It is.
+    /// The memory is on the first page size.
     HL_WHY_AS_ASKED = 0,
     /// This host has no pages of that size.
     HL_WHY_NO_SUCH_SIZE = 1,
-    /// The rest of a length that is no multiple of the page size.
+    /// The rest of a length that is not a multiple of the page size.
     HL_WHY_REST = 2,
-    /// Fewer reserved pages were available than were wanted.
+    /// The pool provided fewer pages than requested.
     HL_WHY_POOL_SHORT = 3,
-    /// No contiguous memory was found.
+    /// The kernel found no contiguous memory.
     HL_WHY_NOT_CONTIGUOUS = 4,
-    /// Transparent huge pages are off for this process or host.
+    /// Transparent huge pages are off for this process or this host.
     HL_WHY_THP_OFF = 5,
-    /// A knob of this host keeps pages of that size away.
+    /// A knob of this host disables pages of that size.
     HL_WHY_KNOB_OFF = 6,
-    /// The kernel does not tell an ordinary program which size it chose.
+    /// The kernel does not tell an unprivileged process which size it chose.
     HL_WHY_NOT_TOLD = 7,
-    /// It was on a huge page, which was split since.
+    /// The memory was on a huge page that was split later.
     HL_WHY_SPLIT = 8,
-    /// Another process made it, and that one knows.
+    /// Another process made the region and knows the reason.
     HL_WHY_ATTACHED = 9,
 }
 
@@ -104,52 +104,52 @@ impl From<&Why> for hl_why {
             Why::NotTold { .. } => hl_why::HL_WHY_NOT_TOLD,
             Why::Split { .. } => hl_why::HL_WHY_SPLIT,
             Why::Attached => hl_why::HL_WHY_ATTACHED,
-            // Newer than this list: `why_text` says what it is.
+            // A newer reason than this list; `why_text` describes it.
             _ => hl_why::HL_WHY_NOT_TOLD,
         }
     }
 }
 
-/// `sharing`: private to this process. The usual.
+/// Value of `sharing`: private to this process. The default.
 pub const HL_PRIVATE: u32 = 0;
-/// `sharing`: other processes can attach it, and children inherit it.
+/// Value of `sharing`: other processes can attach it, and children inherit it.
 pub const HL_SHARED: u32 = 1;
 
-/// `node_policy`: as the thread's own policy says (set_mempolicy(2)). The usual.
+/// Value of `node_policy`: the policy of the calling thread (set_mempolicy(2)). The default.
 pub const HL_NODES_INHERIT: u32 = 0;
-/// `node_policy`: from the node of the processor that populates.
+/// Value of `node_policy`: the node of the CPU that populates the page.
 pub const HL_NODES_LOCAL: u32 = 1;
-/// `node_policy`: from the nodes of `nodes` only.
+/// Value of `node_policy`: only the nodes in `nodes`.
 pub const HL_NODES_BIND: u32 = 2;
-/// `node_policy`: from the nodes of `nodes` in turn.
+/// Value of `node_policy`: the nodes in `nodes`, in turn.
 pub const HL_NODES_INTERLEAVE: u32 = 3;
 
-/// A range of memory on pages of one size and kind: what was asked for, and what was got.
+/// A range of memory on pages of one size and kind, with the request and the result.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_extent {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// How long it is, in bytes; never 0.
+    /// Length in bytes; never 0.
     pub length_bytes: u64,
-    /// How much of it is in memory now; less than `length_bytes` only where the kernel has
-    /// swapped it out or taken zeroes back.
+    /// Resident memory in bytes. Less than `length_bytes` only if the kernel swapped part of it out
+    /// or reclaimed zero pages, or another process punched a hole.
     pub resident_bytes: u64,
-    /// The size of the pages it is on, in bytes.
+    /// Size of the pages, in bytes.
     pub page_bytes: u64,
-    /// The first size of the ladder, in bytes.
+    /// First page size of the ladder, in bytes.
     pub asked_page_bytes: u64,
-    /// Where its pages come from: `HL_BASE`, `HL_THP` or `HL_HUGETLB`.
+    /// Kind of the pages: `HL_BASE`, `HL_THP` or `HL_HUGETLB`.
     pub kind: hl_kind,
-    /// What the ladder's first rung says of that; `HL_ANY` where it names a size alone.
+    /// Kind that the first rung of the ladder names; `HL_ANY` if it names only a size.
     pub asked_kind: hl_kind,
-    /// Why the two are not the same.
+    /// Reason for any difference from the first rung.
     pub why: hl_why,
-    /// Not used; 0.
+    /// Unused; 0.
     pub reserved: u32,
-    /// `why` as a sentence with its numbers; empty where it is as asked. UTF-8, ends in 0.
+    /// `why` as a sentence with numbers; empty if the pages are as requested. UTF-8, ends in 0.
     pub why_text: [c_char; HL_TEXT],
-    /// A command, or what to ask for instead, that would change it; empty where it is as asked.
+    /// Remedy: a command, or a different request; empty if the pages are as requested.
     pub next: [c_char; HL_TEXT],
 }
 
@@ -172,20 +172,20 @@ impl From<&Extent> for hl_extent {
     }
 }
 
-/// Called with how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
-/// the end, by the thread that called the library. `data` is the options' `progress_data`. It must
-/// return: no longjmp(3), no C++ exception, no call with the object that is being made.
+/// Progress callback: `done_bytes` of `total_bytes` are populated. The thread that called the library
+/// calls it about 20 times a second and at the end. `data` is `progress_data` of the options. It must
+/// return: no longjmp(3), no C++ exception. It must not use the object that is being created.
 pub type hl_progress =
     Option<unsafe extern "C" fn(done_bytes: u64, total_bytes: u64, data: *mut c_void)>;
 
-/// The version of the library, as in "0.1.0". Lives for ever; any thread.
+/// Returns the version of the library, for example "0.1.0". The text is static. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// `HL_PRIVATE` or `HL_SHARED`.
+/// Converts `HL_PRIVATE` or `HL_SHARED`.
 fn sharing_of(number: u32) -> Result<Sharing, Failure> {
     match number {
         HL_PRIVATE => Ok(Sharing::Private),
@@ -197,10 +197,10 @@ fn sharing_of(number: u32) -> Result<Sharing, Failure> {
     }
 }
 
-/// The most nodes that Linux can be built for (`NODES_SHIFT` of 10).
+/// Maximum number of nodes that a Linux kernel can be built for (`NODES_SHIFT` of 10).
 const MOST_NODES: usize = 1 << 10;
 
-/// One of `HL_NODES_…`, and the nodes it speaks of.
+/// Converts one of `HL_NODES_…` and its nodes.
 ///
 /// # Safety
 /// `nodes` is NULL, or points to `count` numbers.

@@ -1,9 +1,9 @@
-//! `hl_manager_…`, `hl_ghost_…`: components that are resized by what they gain.
+//! `hl_manager_…`, `hl_ghost_…`: components that are resized by their benefit.
 #![allow(unsafe_code)]
 //! # Safety
 //! An `hl_manager` or `hl_ghost` that is not NULL came from this module and was not freed. The functions of an
-//! `hl_managed` can be called with its `data` until the manager is freed, from any thread, one at a time; they write
-//! no more than they are given room for. The header says so to whoever calls.
+//! `hl_managed` can be called with its `data` until the manager is freed, from any thread, one at a time. They do not
+//! write beyond the room that they are given. The header requires all of that.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -18,48 +18,48 @@ use super::call::{self, Failure, HL_TEXT, Options, answer, on};
 use super::elastic::{HL_NAME, hl_component, hl_elastic, hl_granule};
 use super::{hl_error, hl_status};
 
-/// Something measured.
+/// A measured value.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct hl_estimate {
-    /// Seconds a second.
+    /// Value in seconds per second.
     pub value: f64,
-    /// One standard error of it.
+    /// Standard error of `value`.
     pub error: f64,
-    /// Of how many events it was made; 0: not measured.
+    /// Number of events behind the value; 0 if not measured.
     pub samples: f64,
 }
 
-/// What memory is worth to a component. All zeroes: not known.
+/// Benefit of memory for a component. All zeroes if unknown.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct hl_benefit {
-    /// What a granule more would save, in seconds a second.
+    /// Time that one more granule would save, in seconds per second.
     pub more: hl_estimate,
-    /// What a granule less would cost, in seconds a second.
+    /// Time that one granule less would cost, in seconds per second.
     pub less: hl_estimate,
-    /// What the component loses altogether, in seconds a second: whether a try is worth it where `more` is not known.
+    /// Total time that the component loses, in seconds per second; decides on growth if `more` is unknown.
     pub pressure: f64,
 }
 
-/// What a component does for a manager. Zero all of it, then set all fields. The functions are called by the
-/// manager's thread, one at a time, and must return: no longjmp(3), no C++ exception, no call with this manager.
+/// Callbacks of a component for a manager. Zero all of it, then set all fields. The manager's thread calls the
+/// functions, one at a time. They must return: no longjmp(3), no C++ exception. They must not use this manager.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hl_managed {
     /// `sizeof(hl_managed)`.
     pub size: usize,
-    /// Given to each function.
+    /// Passed to each function.
     pub data: *mut c_void,
-    /// Writes into `*benefit` what memory is worth, as measured in the time since the last call. It is zero before.
+    /// Writes the benefit of memory, measured since the last call, to `*benefit`, which is zeroed before.
     pub benefit: Option<
         unsafe extern "C" fn(data: *mut c_void, elapsed_seconds: f64, benefit: *mut hl_benefit),
     >,
-    /// `count` granules are the component's from now on, with what was in them before.
+    /// Gives `count` granules to the component, with their previous contents.
     pub grow:
         Option<unsafe extern "C" fn(data: *mut c_void, granules: *const hl_granule, count: usize)>,
-    /// Empties up to `count` granules, writes their numbers into `granules` and returns how many: they are not the
-    /// component's any more.
+    /// Empties up to `count` granules, writes their numbers to `granules`, and returns how many. The component must not
+    /// use them any more.
     pub shrink: Option<
         unsafe extern "C" fn(data: *mut c_void, granules: *mut hl_granule, count: usize) -> usize,
     >,
@@ -68,7 +68,7 @@ pub struct hl_managed {
 // SAFETY: integers, raw pointers and functions, in an order that leaves no gaps, the size first.
 unsafe impl Options for hl_managed {}
 
-/// A component of C's, with its functions.
+/// A component implemented in C, with its functions.
 struct FromC {
     data: *mut c_void,
     benefit: unsafe extern "C" fn(*mut c_void, f64, *mut hl_benefit),
@@ -76,7 +76,7 @@ struct FromC {
     shrink: unsafe extern "C" fn(*mut c_void, *mut hl_granule, usize) -> usize,
 }
 
-// SAFETY: the header says that any thread may call the functions with their data.
+// SAFETY: the header requires that any thread may call the functions with their data.
 unsafe impl Send for FromC {}
 
 impl Managed for FromC {
@@ -136,15 +136,15 @@ impl From<Benefit> for hl_benefit {
     }
 }
 
-/// Memory of one process under one target: a thread moves whole granules of an elastic between components, by what
-/// they gain. Never more is held than the elastic's target.
+/// Memory of one process under one target. A thread moves whole granules of an elastic between components by their
+/// benefit. The memory held never exceeds the elastic's target.
 pub struct hl_manager(Running);
 
-/// Has a thread look every so many seconds (0: one). `*manager` is the caller's until `hl_manager_free`; it keeps the
-/// memory of the elastic, which may be freed before it. Any thread.
+/// Starts a thread that checks the components every `every_seconds` seconds (0: 1 s). The caller owns `*manager` until
+/// `hl_manager_free`. The manager keeps the memory of the elastic, which may be freed before it. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`; `*manager` stays as it
-/// was.
+/// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`; `*manager` is unchanged
+/// then.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_manager_start(
     elastic: Option<&hl_elastic>,
@@ -176,18 +176,18 @@ pub extern "C" fn hl_manager_start(
     })
 }
 
-/// Ends the manager's thread; memory stays with the components that have it. NULL is nothing to do. No other thread may
-/// be using the manager.
+/// Ends the manager's thread; components keep their memory. NULL has no effect. No other thread may use the manager
+/// during the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_manager_free(manager: *mut hl_manager) {
     call::free(manager);
 }
 
-/// Adds a component of that name (1 to 47 bytes) that is never smaller than `least_bytes` and never larger than
-/// `most_bytes`, both rounded up to whole granules, and gives it its least at once. `managed` is copied; its `data` must
-/// live until the manager is freed. `component` may be NULL. Any thread.
+/// Adds a component of that name (1 to 47 bytes) with a size between `least_bytes` and `most_bytes`, both rounded up to
+/// whole granules. It gets its least at once. `managed` is copied; its `data` must live until the manager is freed.
+/// `component` may be NULL. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, also where there is one of that name; `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT`, `HL_TOO_LARGE`,
+/// Errors: `HL_INVALID`, also if the name is taken; `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT`, `HL_TOO_LARGE`,
 /// `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`. It is not added then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_manager_add(
@@ -200,9 +200,9 @@ pub unsafe extern "C" fn hl_manager_add(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     on(error, manager, "manager", |manager| {
-        // SAFETY: NULL or a text, as the header says.
+        // SAFETY: NULL or a text, as the header requires.
         let name = unsafe { call::text_of(name, "name") }?;
-        // SAFETY: NULL or as the header says.
+        // SAFETY: NULL or as the header requires.
         let managed = unsafe { call::options_of(managed) }?;
         let its = FromC {
             data: managed.data,
@@ -217,10 +217,10 @@ pub unsafe extern "C" fn hl_manager_add(
     })
 }
 
-/// Raises or lowers the target of the elastic, in bytes; the next looks take from the components what is held above
-/// it. `above` as in `hl_elastic_set_target`. Any thread.
+/// Sets the target of the elastic, in bytes. The next checks take the memory above it from the components. `above` is
+/// as in `hl_elastic_set_target`. Thread-safe.
 ///
-/// Errors: as there.
+/// Errors: as `hl_elastic_set_target`.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_manager_set_target(
     manager: Option<&hl_manager>,
@@ -235,21 +235,21 @@ pub extern "C" fn hl_manager_set_target(
     })
 }
 
-/// A component as it is now: a line of Oracle's v$memory_dynamic_components.
+/// State of a component: a line of Oracle's v$memory_dynamic_components.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_managed_info {
-    /// Its name; UTF-8, ends in 0.
+    /// Name; UTF-8, ends in 0.
     pub name: [c_char; HL_NAME],
-    /// How much it holds, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The smallest it was since it was added, in bytes.
+    /// Smallest size since it was added, in bytes.
     pub smallest_bytes: u64,
-    /// The largest it was, in bytes.
+    /// Largest size since it was added, in bytes.
     pub largest_bytes: u64,
-    /// How often it was resized.
+    /// Number of resize operations.
     pub operations: u64,
-    /// Where it stands and why, in words; UTF-8, ends in 0.
+    /// State and its reason; UTF-8, ends in 0.
     pub standing: [c_char; HL_TEXT],
 }
 
@@ -266,11 +266,10 @@ impl From<&DynamicComponent> for hl_managed_info {
     }
 }
 
-/// The components in `components`; `*count` is the room there and becomes how many there are, as in `hl_elastic_info`.
-/// Any thread.
+/// Writes the components to `components`. `*count` is its capacity and becomes the number of components, as in
+/// `hl_elastic_info`. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` where the last look failed, with the reason, and `components` is filled
-/// in all the same.
+/// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` with the reason if the last check failed, with `components` filled in.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_manager_components(
     manager: Option<&hl_manager>,
@@ -281,7 +280,7 @@ pub unsafe extern "C" fn hl_manager_components(
     on(error, manager, "manager", |manager| {
         let (view, failed) = manager.0.view();
         let lines = view.components.iter().map(hl_managed_info::from);
-        // SAFETY: the caller's own, as the header says.
+        // SAFETY: the caller's own, as the header requires.
         unsafe { call::fill(components, count, "components", lines) }?;
         match failed {
             None => Ok(()),
@@ -294,25 +293,25 @@ pub unsafe extern "C" fn hl_manager_components(
     })
 }
 
-/// A change of a component's size: a line of Oracle's v$memory_resize_ops.
+/// A resize operation of a component: a line of Oracle's v$memory_resize_ops.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_resize {
-    /// Its number; they go up.
+    /// Number of the operation; increasing.
     pub id: u64,
-    /// Whose; UTF-8, ends in 0.
+    /// Name of the component; UTF-8, ends in 0.
     pub name: [c_char; HL_NAME],
-    /// 1 where it grew, 0 where it shrank.
+    /// 1 for growing, 0 for shrinking.
     pub grows: u32,
-    /// 0: goes on; 1: complete; 2: a part of it; 3: an error; 4: given up.
+    /// 0: pending; 1: complete; 2: partial; 3: error; 4: abandoned.
     pub status: u32,
-    /// From this size, in bytes.
+    /// Size before, in bytes.
     pub initial_bytes: u64,
-    /// To this one, in bytes.
+    /// Target size, in bytes.
     pub target_bytes: u64,
-    /// When it began, in seconds since the manager did.
+    /// Start time, in seconds since the start of the manager.
     pub start_seconds: f64,
-    /// Why, with the numbers; UTF-8, ends in 0.
+    /// Reason with numbers; UTF-8, ends in 0.
     pub why: [c_char; HL_TEXT],
 }
 
@@ -337,7 +336,7 @@ impl From<&ResizeOperation> for hl_resize {
     }
 }
 
-/// What was resized lately, newest first, in `operations`; `*count` as in `hl_manager_components`. Any thread.
+/// Writes the recent resize operations, newest first; `*count` as in `hl_manager_components`. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_MORE`.
 #[unsafe(no_mangle)]
@@ -350,17 +349,17 @@ pub unsafe extern "C" fn hl_manager_operations(
     on(error, manager, "manager", |manager| {
         let (view, _) = manager.0.view();
         let lines = view.operations.iter().rev().map(hl_resize::from);
-        // SAFETY: the caller's own, as the header says.
+        // SAFETY: the caller's own, as the header requires.
         unsafe { call::fill(operations, count, "operations", lines) }
     })
 }
 
-/// What a cache of another size would hit: a list of keys without what they stand for, sampled. Not for several
-/// threads at a time.
+/// A ghost list: a sample of keys without values that predicts the hits of a cache of another size. Only one thread may
+/// use it at a time.
 pub struct hl_ghost(Ghost);
 
-/// One for a cache of so many items that grows by `step_items` a granule; at most `max_samples` keys are kept, 80 bytes
-/// each: 2000 are a good number. Never NULL. Any thread.
+/// Creates a ghost list for a cache of `capacity_items` that grows by `step_items` per granule. It keeps at most
+/// `max_samples` keys of 80 bytes each; 2000 is a good number. Never returns NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_ghost_new(
     capacity_items: u64,
@@ -374,13 +373,13 @@ pub extern "C" fn hl_ghost_new(
     )))
 }
 
-/// Frees it. NULL is nothing to do.
+/// Frees a ghost list. NULL has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_ghost_free(ghost: *mut hl_ghost) {
     call::free(ghost);
 }
 
-/// A key was asked for, hit or miss; its hash. NULL is nothing to do.
+/// Records a request for a key, hit or miss, by its hash. NULL has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_ghost_touch(ghost: Option<&mut hl_ghost>, key_hash: u64) {
     if let Some(ghost) = ghost {
@@ -388,7 +387,7 @@ pub extern "C" fn hl_ghost_touch(ghost: Option<&mut hl_ghost>, key_hash: u64) {
     }
 }
 
-/// The cache has so many items now. NULL is nothing to do.
+/// Sets the current number of items in the cache. NULL has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_ghost_set_capacity(ghost: Option<&mut hl_ghost>, capacity_items: u64) {
     if let Some(ghost) = ghost {
@@ -396,8 +395,8 @@ pub extern "C" fn hl_ghost_set_capacity(ghost: Option<&mut hl_ghost>, capacity_i
     }
 }
 
-/// So much time has passed, and what a granule of `granule_items` more or less is worth now, where a miss costs so many
-/// seconds more than a hit: for `hl_managed.benefit`, which gets both.
+/// Advances the time and computes the benefit of `granule_items` more or less, if a miss takes `seconds_per_miss`
+/// longer than a hit. For use in `hl_managed.benefit`, which receives `elapsed_seconds` and `*benefit`.
 ///
 /// Errors: `HL_INVALID`.
 #[unsafe(no_mangle)]

@@ -1,8 +1,8 @@
-//! `hl_region_…`: one contiguous range of memory.
+//! `hl_region_…`: a contiguous address range.
 #![allow(unsafe_code)]
 //! # Safety
-//! An `hl_region` that is not NULL came from this module and was not freed; the header says so to
-//! whoever calls. [`Region`] is shared between threads as it is.
+//! An `hl_region` that is not NULL came from this module and was not freed; the header requires
+//! that. [`Region`] may be shared between threads.
 
 use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -11,11 +11,11 @@ use super::call::{self, Failure, Options, answer, on};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
-/// One contiguous range of memory, populated, on the best pages available. Any thread may
-/// use it, several at a time; only `hl_region_free` needs it alone.
+/// A contiguous, populated address range on the best pages available. Any number of threads may use
+/// it at a time; only `hl_region_free` requires exclusive use.
 pub struct hl_region(Region);
 
-/// Descriptors on their way to a child, and the line that names them.
+/// Descriptors for a child process, with the line that names them.
 pub struct hl_handle {
     line: CString,
     /// Keeps the descriptors open.
@@ -34,35 +34,36 @@ impl hl_handle {
     }
 }
 
-/// What is asked for. Zero all of it, then set `size`, `length_bytes` and `ladder`; the rest may
-/// stay 0. In C: `hl_region_options o = { .size = sizeof o, .length_bytes = …, .ladder = "2M" };`
+/// Options of `hl_region_new`. Zero all of it; set at least `size`, `length_bytes` and `ladder`. In C:
+/// `hl_region_options o = { .size = sizeof o, .length_bytes = …, .ladder = "2M" };`
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hl_region_options {
     /// `sizeof(hl_region_options)`.
     pub size: usize,
-    /// How long, in bytes: a multiple of the base page, or of a mandatory ladder's smallest page.
+    /// Length in bytes: a multiple of the base page, or of a mandatory ladder's smallest page.
     pub length_bytes: u64,
-    /// The page sizes to try, from large to small: "1G,2M". A size alone means, for private memory,
-    /// transparent huge pages; for shared memory the pool of that size, then transparent huge
-    /// pages. "hugetlb:2M" and "thp:2M" name the kind. The rest comes on base pages, unless it ends
-    /// in "!": then all of it is on the named sizes, or the call fails.
+    /// Page sizes to try, from largest to smallest: "1G,2M". A size without a kind means
+    /// transparent huge pages for private memory; for shared memory, the pool of that size, then
+    /// transparent huge pages. "hugetlb:2M" and "thp:2M" name the kind. The rest is on base pages.
+    /// A ladder that ends in "!" is mandatory: all memory is on the named sizes, or the call fails.
     pub ladder: *const c_char,
     /// `HL_PRIVATE` or `HL_SHARED`.
     pub sharing: u32,
-    /// Not 0: lock it in memory (mlock(2)). Reserved pages always are, and count for no limit.
+    /// Not 0: lock the region in memory (mlock(2)). Reserved pages are always locked and count
+    /// towards no limit.
     pub locked: u32,
     /// One of `HL_NODES_…`.
     pub node_policy: u32,
-    /// How many threads populate it; 0 for one a processor.
+    /// Number of threads that populate the region; 0 for one per processor.
     pub threads: u32,
-    /// The nodes that `node_policy` speaks of; `node_count` of them.
+    /// Array of `node_count` nodes for `node_policy`.
     pub nodes: *const u32,
-    /// How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
+    /// Number of nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     pub node_count: usize,
-    /// Called with how far it is; NULL for none.
+    /// Progress callback; NULL for none.
     pub progress: hl_progress,
-    /// Goes to `progress` as it is.
+    /// Passed to `progress` unchanged.
     pub progress_data: *mut c_void,
 }
 
@@ -73,7 +74,7 @@ unsafe impl Options for hl_region_options {}
 /// Reads the options.
 ///
 /// # Safety
-/// `options` is NULL or as the header says.
+/// `options` is NULL or as the header requires.
 unsafe fn read_options(
     options: *const hl_region_options,
 ) -> Result<(RegionOptions, hl_region_options), Failure> {
@@ -92,11 +93,11 @@ unsafe fn read_options(
     Ok((read, given))
 }
 
-/// Takes, populates and, where asked, locks memory. `*region` is the caller's until
-/// `hl_region_free`. Takes as long as the kernel needs to zero the memory; any thread.
+/// Allocates and populates memory, and locks it if requested. The caller owns `*region` until
+/// `hl_region_free`. The call takes the time that the kernel needs to zero the memory. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_SHORT`, `HL_TOO_LARGE`, `HL_LOCK_LIMIT`,
-/// `HL_SYSTEM`, `HL_UNREADABLE`. Nothing is taken then, and `*region` stays as it was.
+/// `HL_SYSTEM`, `HL_UNREADABLE`. No memory is kept then, and `*region` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_new(
     options: *const hl_region_options,
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn hl_region_new(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, region, "region", || {
-        // SAFETY: the caller's, as the header says.
+        // SAFETY: the caller's, as the header requires.
         let (options, given) = unsafe { read_options(options) }?;
         let made = Region::with_progress(&options, &mut |done, total| {
             if let Some(progress) = given.progress {
@@ -116,29 +117,30 @@ pub unsafe extern "C" fn hl_region_new(
     })
 }
 
-/// Gives all of its memory back; its addresses are no longer valid. NULL is nothing to do. No
-/// other thread may be using the region.
+/// Frees all memory of the region; its addresses become invalid. NULL has no effect. No other
+/// thread may use the region during the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_free(region: *mut hl_region) {
     call::free(region);
 }
 
-/// Its first byte, zeroed when it was made; NULL of NULL. Valid for `hl_region_length` bytes until
-/// `hl_region_free`. It never moves. Do not use mremap(2) or munmap(2) on it. Any thread.
+/// Returns the address of the first byte; NULL for NULL. It is valid for `hl_region_length` bytes
+/// until `hl_region_free`, and zeroed at creation. It never moves. Do not use mremap(2) or
+/// munmap(2) on it. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_address(region: Option<&hl_region>) -> *mut c_void {
     region.map_or(std::ptr::null_mut(), |r| r.0.as_ptr().cast())
 }
 
-/// Its length in bytes; 0 of NULL. Any thread.
+/// Returns the length in bytes; 0 for NULL. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_length(region: Option<&hl_region>) -> u64 {
     region.map_or(0, |r| r.0.len().get())
 }
 
-/// What it is on now, in order of address: read back from the kernel at each call. `*count` is the
-/// room of `extents` and becomes how many there are. With more than fit the answer is `HL_MORE`, and
-/// those that fit are right; with a room of 0 `extents` may be NULL. Any thread.
+/// Reads the current extents from the kernel, in address order. On entry `*count` is the capacity
+/// of `extents`; on return it is the number of extents. If they do not fit, the call returns
+/// `HL_MORE` with `extents` filled. If `*count` is 0, `extents` may be NULL. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
@@ -151,13 +153,12 @@ pub unsafe extern "C" fn hl_region_extents(
     on(error, region, "region", |region| {
         let found = region.0.extents()?;
         let found = found.iter().map(hl_extent::from);
-        // SAFETY: the caller's own, as the header says.
+        // SAFETY: the caller's own, as the header requires.
         unsafe { call::fill(extents, count, "extents", found) }
     })
 }
 
-/// How much of it is on pages larger than the base page, from 0.0 to 1.0, in `*coverage`. Any
-/// thread.
+/// Sets `*coverage` to the share on pages larger than the base page, from 0.0 to 1.0. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
@@ -172,9 +173,9 @@ pub extern "C" fn hl_region_coverage(
     })
 }
 
-/// Sends a shared region to the process at the other end of a connected Unix stream socket
-/// (unix(7), SCM_RIGHTS): that one calls `hl_region_receive`. The socket stays open and the
-/// caller's. Its memory lives until the last process has freed it. Any thread.
+/// Sends a shared region over a connected Unix stream socket (unix(7), SCM_RIGHTS). The other
+/// process calls `hl_region_receive`. The socket stays open and belongs to the caller. The memory
+/// lives until the last process has freed it. Thread-safe.
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
@@ -189,12 +190,12 @@ pub extern "C" fn hl_region_send(
     })
 }
 
-/// Waits for what `hl_region_send` sends, and maps it here, at an address of this process's own.
-/// Nothing in it is believed: descriptors that do not hold what they should are refused. `*region`
-/// is the caller's until `hl_region_free`. Set a time-out on the socket (SO_RCVTIMEO) where the other
-/// side may be silent. Any thread.
+/// Waits for a region from `hl_region_send`, and maps it at an address of this process. The message
+/// is not trusted: mismatched descriptors are refused. The caller owns `*region` until
+/// `hl_region_free`. Set a timeout on the socket (SO_RCVTIMEO) if the other side may not send.
+/// Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` stays as it was.
+/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` is unchanged then.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_receive(
     socket: i32,
@@ -207,12 +208,11 @@ pub extern "C" fn hl_region_receive(
     })
 }
 
-/// Readies a shared region for children that this process starts with exec(3): `hl_handle_line`
-/// is what such a child needs. `*handle` is the caller's until `hl_handle_free`, and must live until
-/// the children have started; others that start meanwhile inherit the descriptors as well. Any
-/// thread.
+/// Prepares a shared region for children that this process starts with exec(3); pass them
+/// `hl_handle_line`. The caller owns `*handle` until `hl_handle_free`. Keep it until the children
+/// have started. Other processes started meanwhile inherit the descriptors as well. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`; `*handle` stays as it was.
+/// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`; `*handle` is unchanged then.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_inheritable(
     region: Option<&hl_region>,
@@ -225,23 +225,23 @@ pub extern "C" fn hl_region_inheritable(
     })
 }
 
-/// One line for an environment variable or an argument of a child; NULL of NULL. Lives as long as
-/// the handle. Any thread.
+/// Returns a line for an environment variable or an argument of a child; NULL for NULL. The text is
+/// valid until `hl_handle_free`. Thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_handle_line(handle: Option<&hl_handle>) -> *const c_char {
     handle.map_or(std::ptr::null(), |h| h.line.as_ptr())
 }
 
-/// Closes a handle's descriptors in this process. NULL is nothing to do.
+/// Closes a handle's descriptors in this process. NULL has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_handle_free(handle: *mut hl_handle) {
     call::free(handle);
 }
 
-/// In a child: maps the region behind the line that its parent got from `hl_handle_line`. The
-/// inherited descriptors stay open. `*region` is the caller's until `hl_region_free`. Any thread.
+/// Maps, in a child, the region of a line that its parent got from `hl_handle_line`. The inherited
+/// descriptors stay open. The caller owns `*region` until `hl_region_free`. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` stays as it was.
+/// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` is unchanged then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_attach_inherited(
     line: *const c_char,
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn hl_region_attach_inherited(
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, region, "region", || {
-        // SAFETY: NULL or a text, as the header says.
+        // SAFETY: NULL or a text, as the header requires.
         let handle = unsafe { call::inherited(line) }?;
         Ok(call::hand_out(hl_region(Region::attach(&handle)?)))
     })

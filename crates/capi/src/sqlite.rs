@@ -1,7 +1,7 @@
-//! `hl_sqlite_…`: SQLite's page cache, one for all connections and databases of the process.
+//! `hl_sqlite_…`: one SQLite page cache for all connections and databases of the process.
 #![allow(unsafe_code)]
 //! # Safety
-//! The functions in the options are SQLite's, with the types of sqlite3.h; the header says so to whoever calls.
+//! The functions in the options are SQLite's, with the types of sqlite3.h; the header requires that.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -13,21 +13,21 @@ use hugeleaf_sqlite::{Api, InstallError, Installed, install};
 use super::call::{self, Failure, Options, guard};
 use super::{hl_error, hl_status};
 
-/// A function of whatever type; its own one is known where it is called.
+/// A function of any type; the library casts it to its actual type before a call.
 pub type hl_function = Option<unsafe extern "C" fn()>;
 
-/// What is asked for. Zero all of it, then set the rest but `most_bytes`. In C:
+/// Options of `hl_sqlite_install`. Zero all of it, then set all fields; `most_bytes` may stay 0. In C:
 /// `hl_sqlite_options o = { .size = sizeof o, .target_bytes = …, .ladder = "2M", .config = (hl_function)sqlite3_config, … };`
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hl_sqlite_options {
     /// `sizeof(hl_sqlite_options)`.
     pub size: usize,
-    /// All databases together hold no more than this, in bytes.
+    /// Limit for all databases together, in bytes.
     pub target_bytes: u64,
-    /// The largest target that can be set later; 0 for twice the target.
+    /// Maximum target that can be set later, in bytes; 0 for twice the target.
     pub most_bytes: u64,
-    /// The page sizes to try, from large to small, as in `hl_region_options`.
+    /// Page sizes to try, from largest to smallest, as in `hl_region_options`.
     pub ladder: *const c_char,
     /// `sqlite3_config`.
     pub config: hl_function,
@@ -42,7 +42,7 @@ unsafe impl Options for hl_sqlite_options {}
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
-/// The functions in the options.
+/// Returns the functions in the options.
 fn api(given: &hl_sqlite_options) -> Result<Api, Failure> {
     let address = |function: hl_function, name: &str| match function {
         Some(function) => Ok(function as *const c_void),
@@ -54,7 +54,7 @@ fn api(given: &hl_sqlite_options) -> Result<Api, Failure> {
     let config = address(given.config, "config")?;
     let vfs_find = address(given.vfs_find, "vfs_find")?;
     let vfs_register = address(given.vfs_register, "vfs_register")?;
-    // SAFETY: by the header these are SQLite's functions.
+    // SAFETY: the header requires that these are SQLite's functions.
     let api = unsafe { Api::at(config, vfs_find, vfs_register) };
     api.ok_or_else(|| Failure::invalid("a function is NULL", "see hugeleaf.h"))
 }
@@ -70,19 +70,19 @@ fn failure(error: InstallError) -> Failure {
     }
 }
 
-/// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder, and divides it
-/// among databases by what each gains. Once a process, before SQLite is first used; it initialises SQLite. It stays
-/// until the process ends. Any thread.
+/// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder. It is
+/// divided among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
+/// stays until the process ends. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, also where SQLite was used before or has got a cache here already; `HL_TOO_LARGE`,
-/// `HL_SHORT`, `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite keeps its own cache then.
+/// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, `HL_SHORT`,
+/// `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then keeps its own cache.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_sqlite_install(
     options: *const hl_sqlite_options,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     guard(error, || {
-        // SAFETY: the caller's, as the header says.
+        // SAFETY: the caller's, as the header requires.
         let given = unsafe { call::options_of(options) }?;
         // SAFETY: as above.
         let ladder = unsafe { call::ladder_of(given.ladder) }?;
@@ -96,10 +96,10 @@ pub unsafe extern "C" fn hl_sqlite_install(
     })
 }
 
-/// Sets how much all databases together may hold, in bytes, up to `most_bytes` of the options. What is above it is taken
-/// from them within seconds. Any thread.
+/// Sets the limit for all databases together, in bytes, up to `most_bytes` of the options. Memory above it is taken
+/// from the databases within seconds. Thread-safe.
 ///
-/// Errors: `HL_INVALID` where there is no such cache, and above `most_bytes`.
+/// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_sqlite_set_target(
     target_bytes: u64,
@@ -119,7 +119,7 @@ pub extern "C" fn hl_sqlite_set_target(
     })
 }
 
-/// How much all databases together hold now, in bytes; 0 where there is no such cache. Any thread.
+/// Returns the memory held by all databases together, in bytes; 0 if the cache is not installed. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_sqlite_held() -> u64 {
     INSTALLED

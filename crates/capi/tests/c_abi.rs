@@ -1,6 +1,6 @@
-//! The C interface as a C program sees it: the header, both libraries, the examples, what goes wrong.
-//! All of it is compiled with every warning an error, and run.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
+//! The C interface as a C program sees it: the header, both libraries, the examples, and errors. All C code
+//! is compiled with warnings as errors, and run.
+// Tests and their helpers fail by a panic, so helpers may unwrap.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn repository() -> PathBuf {
     here().ancestors().nth(2).unwrap().to_owned()
 }
 
-/// What `cc --version` and the like answer; says so and gives `false` where there is no such program.
+/// Checks that a program answers `--version`. If not, prints that the test was not run.
 fn has(test: &str, program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let is_there = found.is_ok_and(|out| out.status.success());
@@ -26,7 +26,7 @@ fn has(test: &str, program: &str) -> bool {
     is_there
 }
 
-/// Runs it; fails with all that it said where it does not end well.
+/// Runs a command; panics with its output if it fails.
 fn run(command: &mut Command) -> Output {
     let out = command
         .output()
@@ -50,7 +50,7 @@ fn built() -> PathBuf {
     exe.parent().unwrap().to_owned()
 }
 
-/// A C program, linked to the static library.
+/// Compiles a C program with the static library.
 fn compiled(source: &Path, to: &Path) -> PathBuf {
     let program = to.join(source.file_stem().unwrap());
     run(Command::new("cc")
@@ -73,7 +73,7 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn the_header_is_what_the_code_says() {
     let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
-    // It follows the `mod`s of that file.
+    // cbindgen follows the `mod`s of that file.
     let made = cbindgen::Builder::new()
         .with_config(config)
         .with_src(here().join("src/lib.rs"));
@@ -107,7 +107,7 @@ fn the_header_is_c_and_cplusplus() {
             continue;
         }
         let source = to.path().join(file);
-        // Twice: it has a guard.
+        // Twice, to check the include guard.
         let text = "#include <hugeleaf.h>\n#include <hugeleaf.h>\n\
                     int main(void) { return hl_version() == 0; }\n";
         std::fs::write(&source, text).unwrap();
@@ -121,7 +121,7 @@ fn the_header_is_c_and_cplusplus() {
     }
 }
 
-/// The names of the functions in the header.
+/// Returns the names of the functions in the header.
 fn functions() -> Vec<String> {
     let header = std::fs::read_to_string(here().join("include/hugeleaf.h")).unwrap();
     let names = header.lines().filter_map(|line| {
@@ -165,7 +165,7 @@ fn every_function_is_in_the_reference() {
     }
 }
 
-/// A C program of the tests: it counts what did not hold.
+/// Runs a C test program, which counts failed checks.
 fn holds(test: &str, source: &str) {
     if !has(test, "cc") {
         return;
@@ -205,7 +205,7 @@ fn sqlite_has_its_cache_from_c() {
     holds("sqlite_has_its_cache_from_c", "sqlite.c");
 }
 
-/// Odd numbers, names and handles that are not valid any more, and bad times: forks, signals, an unloading.
+/// Tests invalid numbers, names, handles and times, and also forks, signals and unloading.
 #[test]
 fn a_program_that_attacks_it_ends_well() {
     if !has("a_program_that_attacks_it_ends_well", "cc") {
@@ -233,7 +233,7 @@ fn a_program_that_attacks_it_ends_well() {
     }
 }
 
-/// The C and the Rust program of one example.
+/// Returns the C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built()
         .with_file_name("examples")
@@ -261,7 +261,7 @@ fn the_buffer_shows_what_it_is_on() {
         assert_eq!(texts[0], texts[1], "C and Rust differ");
         texts[0].clone()
     };
-    // No host has such pages, and no huge page fits into so little: it is the same on all of them.
+    // No host has such pages, and no huge page fits into this size, so all hosts give the same result.
     let odd = said(&["1", "1E"]);
     assert!(
         odd.starts_with("length: 1048576 of 1048576 populated\n"),
@@ -283,7 +283,7 @@ fn the_buffer_shows_what_it_is_on() {
     }
 }
 
-/// What a line of the cache says, by the words around it.
+/// Returns the number between two texts of an output line.
 fn number(line: &str, before: &str, after: &str) -> u64 {
     let found = line
         .split_once(before)
@@ -295,8 +295,8 @@ fn number(line: &str, before: &str, after: &str) -> u64 {
         .unwrap_or_else(|e| panic!("{e}: '{line}'"))
 }
 
-/// Name, size in K and whether it is resizable, of a line of the cache's table; the sizes of its pages come to
-/// the same.
+/// Returns name, size in K and resizability of a line of the cache's table. Checks that the sizes by page add
+/// up to it.
 fn line_of_table(line: &str) -> (&str, u64, &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let kib = |word: &str| -> u64 { word.strip_suffix('K').unwrap().parse().unwrap() };
@@ -314,7 +314,7 @@ fn the_cache_grows_and_shrinks_under_load() {
     let Some(programs) = both(test, "cache", to.path()) else {
         return;
     };
-    // A pool is of other tests at the same time: not from there.
+    // Not from a pool: other tests use pools at the same time.
     for sharing in ["private", "shared"] {
         for program in &programs {
             let out = run(Command::new(program).args(["8", "thp:2M", sharing]));
@@ -360,7 +360,7 @@ fn every_status_is_in_the_reference_with_its_number() {
     assert!(seen > 20, "{seen}");
 }
 
-/// The blocks of the guide that are marked to be run, of one language.
+/// Returns the runnable blocks of the guide in one language.
 fn blocks(language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(repository().join("docs/guide/library.md")).unwrap();
     let mark = format!("```{language} run\n");
@@ -382,7 +382,7 @@ fn the_guides_c_is_c() {
     }
 }
 
-/// The guide's own commands: they install the library, and build with it as its users do.
+/// The guide's own commands: they install the library and build with it as its users do.
 #[test]
 fn what_is_installed_can_be_built_with() {
     let test = "what_is_installed_can_be_built_with";
@@ -401,7 +401,7 @@ fn what_is_installed_can_be_built_with() {
         let out = run(Command::new(to.path().join(program)).args(["4", "1E"]));
         assert!(lossy(&out.stdout).starts_with("length: 4194304 of "));
     }
-    // The program asks for the interface that it was built with, not for the file of the day.
+    // The program asks for the version of the interface that it was built with, not for a full version.
     let major = env!("CARGO_PKG_VERSION_MAJOR");
     let library = to.path().join(format!("lib/libhugeleaf.so.{major}"));
     let full = to

@@ -1,11 +1,11 @@
-//! A buffer on large pages: as a buffer pool, a sort heap or a log buffer would be.
+//! Example of a buffer on huge pages, such as a buffer pool, a sort heap or a log buffer.
 //!
 //! ```text
 //! buffer [MEGABYTES [LADDER [shared]]]
 //! ```
 //!
-//! Shows how far it is while it is populated, what pages it is on and why not on better ones, and
-//! returns it. The same in C is `buffer.c`.
+//! Shows the progress of populating, the pages of each extent with the reason for smaller ones, and
+//! frees the buffer. The C version is `buffer.c`.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every failure says what failed and what to do next.
+/// Formats an error with its remedy.
 fn in_words(error: MemoryError) -> String {
     format!("{error}\n        try: {}", error.next())
 }
@@ -48,9 +48,9 @@ fn run() -> Result<(), String> {
     .map_err(in_words)?;
     eprintln!();
 
-    // Every byte is there now: no touch can fail, and none waits for the kernel.
+    // The whole region is populated: an access neither fails nor stalls in the kernel.
     let length = usize::try_from(region.len().get()).map_err(|e| e.to_string())?;
-    // SAFETY: the region is populated, as long as that, and nobody else has its address.
+    // SAFETY: the region is populated over `length` bytes, and no other code has its address.
     unsafe { region.as_ptr().write_bytes(0x5a, length) };
 
     println!("length: {:#} of {seen:#} populated", region.len());

@@ -1,5 +1,5 @@
-//! A key-value cache of a fixed capacity that grows and shrinks under load, on large pages. The same
-//! in C is `cache.c`.
+//! Example of a key-value cache of a fixed capacity that grows and shrinks under load, on huge
+//! pages. The C version is `cache.c`.
 //!
 //! ```text
 //! cache [MEGABYTES [LADDER [shared]]]
@@ -7,15 +7,15 @@
 //!
 //! Two components share one elastic range, as the parts of a database share its memory:
 //!
-//! - `index`: a table from keys to places. Of a fixed size: taken once, for the largest the cache
-//!   can be.
-//! - `entries`: granules full of entries. Taken one at a time while the target allows; then the
-//!   oldest granule is emptied and used again, without a system call.
+//! - `index`: a table from keys to places. It has a fixed size and is taken once, for the maximum
+//!   size of the cache.
+//! - `entries`: granules full of entries. They are taken one at a time while the target allows.
+//!   After that, the oldest granule is emptied and reused without a system call.
 //!
-//! Readers look up keys and put in what they miss. Meanwhile the main thread lowers the target to
-//! half, as a database would when somebody else needs the memory, evicts granule by granule until
-//! it holds no more than that, and raises the target again. The value of each entry can be worked
-//! out from its key, so every byte that a reader gets is checked.
+//! Readers look up keys and insert those they miss. Meanwhile the main thread halves the target, as
+//! a database would when another process needs memory. It evicts granule by granule down to the
+//! target, then raises the target again. The value of each entry follows from its key, so every
+//! byte that a reader gets is checked.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ struct Entry {
     value: Value,
 }
 
-/// Where an entry is, if its block is still in the ring.
+/// Place of an entry, valid if its block is still in the ring.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Place {
@@ -46,7 +46,7 @@ struct Place {
     slot: u32,
 }
 
-/// One granule of entries, of which the first `used` are filled.
+/// A granule of entries; the first `used` are filled.
 #[derive(Clone, Copy)]
 struct Block {
     granule: Granule,
@@ -54,18 +54,18 @@ struct Block {
     used: usize,
 }
 
-/// What readers read and writers change.
+/// State that readers read and writers change.
 struct Inner {
     index: *mut Place,
     places: usize,
-    /// A ring, the oldest first; that is block number `oldest`, counted from 1 on, so that a place
-    /// of zeroes leads nowhere.
+    /// Ring of blocks, oldest first. The oldest has number `oldest`, counted from 1, so a place of
+    /// zeroes is always invalid.
     blocks: std::collections::VecDeque<Block>,
     oldest: u32,
 }
 
-// SAFETY: its pointers lead into granules that this cache holds and nobody else writes to; the lock
-// around it keeps readers and writers apart.
+// SAFETY: its pointers lead into granules that this cache holds and no other code writes to; the
+// lock around it keeps readers and writers apart.
 unsafe impl Send for Inner {}
 // SAFETY: as above: through a shared reference it is only read.
 unsafe impl Sync for Inner {}
@@ -75,16 +75,16 @@ struct Cache {
     entries: Component,
     slots_a_block: usize,
     most_blocks: usize,
-    /// Held to read by readers, so that no granule is returned while somebody reads it.
+    /// Read-locked by readers, so that no granule is returned during a read.
     inner: RwLock<Inner>,
-    // What readers count.
+    // Counters of the readers.
     looked_up: AtomicU64,
     found: AtomicU64,
     wrong: AtomicU64,
     stop: AtomicBool,
 }
 
-/// Every failure says what failed and what to do next.
+/// Formats an error with its remedy.
 fn in_words(error: ElasticError) -> String {
     format!("{error}\n       try: {}", error.next())
 }
@@ -95,7 +95,7 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The value of a key: anything, but always the same.
+/// Returns the value of a key: arbitrary, but always the same.
 fn value_of(key: u64) -> Value {
     let mut value = [0; VALUE_BYTES];
     for (i, word) in (0u64..).zip(value.chunks_exact_mut(8)) {
@@ -110,7 +110,7 @@ fn index_of(number: u64) -> usize {
 }
 
 impl Inner {
-    /// The place of a key in the index.
+    /// Returns the place of a key in the index.
     fn place(&self, key: u64) -> *mut Place {
         let at = index_of(mixed(key)) & (self.places - 1);
         // SAFETY: the index holds `places` places, and `at` is one of them.
@@ -127,8 +127,8 @@ impl Inner {
         (entry.key == key).then_some(entry.value)
     }
 
-    /// Gives up the entries of the oldest block. Places that lead there are reported by their block's
-    /// number.
+    /// Removes the oldest block and its entries. The block number of a place then shows that it is
+    /// stale.
     fn evict_oldest(&mut self) -> Option<Block> {
         let block = self.blocks.pop_front()?;
         self.oldest += 1;
@@ -160,8 +160,8 @@ impl Cache {
         })
     }
 
-    /// A block with room at the end of the ring: a new granule while the target allows, else the
-    /// oldest one emptied.
+    /// Ensures a block with room at the end of the ring: a new granule while the target allows,
+    /// else the emptied oldest one.
     fn make_room(&self, inner: &mut Inner) -> Result<(), ElasticError> {
         if inner
             .blocks
@@ -176,8 +176,8 @@ impl Cache {
                 entries: self.memory.address(granule)?.cast(),
                 used: 0,
             },
-            // The target is reached, or all of the range is, or a mandatory ladder has no more
-            // pages, or the host no more memory.
+            // The target or the range is exhausted, or a mandatory ladder has no more pages, or the
+            // host has no more memory.
             Err(
                 error @ (ElasticError::OverTarget { .. }
                 | ElasticError::Full { .. }
@@ -202,13 +202,13 @@ impl Cache {
         let slot = block.used;
         block.used += 1;
         let value = value_of(key);
-        // SAFETY: a slot of a granule that is held, below `slots_a_block`; nobody reads meanwhile.
+        // SAFETY: a slot below `slots_a_block` of a held granule; no reader reads it meanwhile.
         unsafe { block.entries.add(slot).write(Entry { key, value }) };
         let place = Place {
             block: number,
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
         };
-        // SAFETY: a place of the index; nobody reads meanwhile.
+        // SAFETY: a place of the index; no reader reads it meanwhile.
         unsafe { inner.place(key).write(place) };
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Cache {
     }
 
     fn read_all_the_time(&self, mut random: u64) -> Result<(), ElasticError> {
-        // A few more keys than fit, so that there is always something to evict.
+        // Slightly more keys than fit, so that there is always something to evict.
         let keys = (self.most_blocks * self.slots_a_block * 5 / 4) as u64;
         while !self.stop.load(Relaxed) {
             random = mixed(random.wrapping_add(0x9e37_79b9_7f4a_7c15));
@@ -237,8 +237,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Sets how much the cache may hold, and returns what is above it, a granule at a time, so
-    /// that readers wait for one granule at most.
+    /// Sets the target of the cache and returns the memory above it, one granule at a time. Readers
+    /// wait for one granule at most.
     fn resize(&self, target: Bytes) -> Result<(), ElasticError> {
         let above = self.memory.set_target(target)?;
         let mut given_back = Bytes::ZERO;
@@ -259,8 +259,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Lets the readers go on for so many look-ups more, or until they stop. `recover` finds pages
-    /// that came to be by touching what was returned: there must be none.
+    /// Lets the readers do `look_ups` more look-ups, or until they stop. `recover` finds pages
+    /// created by access to returned granules; there must be none.
     fn load(&self, look_ups: u64) -> Result<(), ElasticError> {
         let (before, found) = (self.looked_up.load(Relaxed), self.found.load(Relaxed));
         let since = || self.looked_up.load(Relaxed) - before;
@@ -278,16 +278,16 @@ impl Cache {
         Ok(())
     }
 
-    /// What happens to the cache while its readers run.
+    /// Runs the load and resizes the cache meanwhile.
     fn go_through(&self, most: Bytes, look_ups: u64) -> Result<(), ElasticError> {
         self.load(look_ups)?;
-        self.resize(Bytes(most.get() / 2))?; // Somebody else needs memory.
+        self.resize(Bytes(most.get() / 2))?; // Another process needs memory.
         self.load(look_ups)?;
-        self.resize(most)?; // And has given it back.
+        self.resize(most)?; // The other process has returned it.
         self.load(look_ups)
     }
 
-    /// The table of components: who has how much, and on what pages.
+    /// Prints the table of components: bytes and page sizes of each.
     fn show(&self) -> Result<(), ElasticError> {
         let info = self.memory.info()?;
         println!(
@@ -304,7 +304,7 @@ impl Cache {
             println!();
         }
         println!("{:<10} {:>9}K", "free", kib(info.free));
-        // Where it is not what was asked for, the first extent says why.
+        // The first extent has the reason if the pages are not as requested.
         let extents = self.memory.extents()?;
         if let Some(why) = extents.first().and_then(|extent| extent.why.as_ref()) {
             println!("why: {why}\nnext: {}", why.next());
@@ -317,8 +317,8 @@ const fn kib(bytes: Bytes) -> u64 {
     bytes.get() / 1024
 }
 
-/// Takes the granules of the index, in one go, since its size is fixed. They are neighbours: nobody
-/// has taken any before. Then they are one table.
+/// Takes the granules of the index in one call, because its size is fixed. Taken first, they are
+/// adjacent and form one table.
 fn take_index(memory: &Elastic, capacity: usize) -> Result<(*mut Place, usize), ElasticError> {
     let places = (capacity * 2).next_power_of_two();
     let granule = index_of(memory.granule().bytes().get());
@@ -329,7 +329,7 @@ fn take_index(memory: &Elastic, capacity: usize) -> Result<(*mut Place, usize), 
     for granule in granules.iter().rev() {
         first = memory.address(*granule)?;
     }
-    // Granules come zeroed: no place leads anywhere.
+    // Granules are zeroed when taken, so no place leads anywhere.
     Ok((first.cast(), places))
 }
 

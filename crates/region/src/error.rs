@@ -1,4 +1,4 @@
-//! Why memory was unavailable.
+//! Errors of memory requests.
 
 use hugeleaf_host::ReadError;
 use hugeleaf_sys::{Errno, SysError};
@@ -6,14 +6,14 @@ use hugeleaf_units::{Bytes, Ladder, PageSize};
 
 use crate::extent::Why;
 
-/// Memory that was asked for and is unavailable; nothing of it is left behind.
+/// A failed memory request. A failed request leaves no memory behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// A length of 0.
+    /// The length is 0.
     #[error("a length of 0")]
     Empty,
-    /// A length that no page size of the ladder allows.
+    /// The length is not a multiple of a page size that the ladder allows.
     #[error("{length} is no multiple of {page}")]
     NotAMultiple {
         /// The length.
@@ -21,61 +21,61 @@ pub enum MemoryError {
         /// The page size.
         page: PageSize,
     },
-    /// More than there is.
+    /// The request exceeds the available memory.
     #[error("{asked} asked, {available} available ({limited_by})")]
     TooLarge {
-        /// What was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// What was available.
+        /// The available size.
         available: Bytes,
-        /// What limits it.
+        /// The limit that applies.
         limited_by: String,
     },
-    /// A ladder whose sizes grow: extents are laid out largest first.
+    /// The sizes of the ladder grow. Extents are laid out largest first.
     #[error("the sizes of '{0}' grow: a ladder goes from large to small")]
     Unordered(Ladder),
-    /// A mandatory ladder of which this host has no size.
+    /// The ladder is mandatory and the host has none of its sizes.
     #[error("this host has no page size of '{0}'")]
     NoSuchSize(Ladder),
-    /// A mandatory ladder that was unavailable for all of it.
+    /// The ladder is mandatory and could not be satisfied for the whole length.
     #[error("{missing} of {asked} unavailable on '{ladder}': {why}")]
     Short {
         /// The ladder.
         ladder: Ladder,
-        /// What was asked for.
+        /// The requested size.
         asked: Bytes,
-        /// How much of it was unavailable.
+        /// The part that was unavailable.
         missing: Bytes,
-        /// Why.
+        /// The reason.
         why: Why,
     },
-    /// More than this process may lock.
+    /// The request exceeds the RLIMIT_MEMLOCK of this process.
     #[error("{asked} to lock, the limit is {limit} (RLIMIT_MEMLOCK)")]
     MemlockLimit {
-        /// What was to be locked.
+        /// The size to lock.
         asked: Bytes,
         /// The limit.
         limit: Bytes,
     },
-    /// A policy that names a node which is not there or has no memory.
+    /// The policy names a node that does not exist or has no memory.
     #[error("this host has no memory on node {node}")]
     NoSuchNode {
         /// The node.
         node: u32,
     },
-    /// A policy that names no node.
+    /// The policy names no node.
     #[error("the policy names no node")]
     NoNodes,
-    /// The memory of a process that forked this one, and which children do not get.
+    /// The memory belongs to the process that forked this one, and children do not inherit it.
     #[error("the memory stayed with the process that forked this one")]
     Elsewhere,
-    /// A handle that is none, is of another version, or does not hold what it says.
+    /// The handle is malformed, has another version, or describes other files than it carries.
     #[error("not a handle of this library: {0}")]
     BadHandle(String),
     /// Private memory cannot be handed to other processes.
     #[error("the memory is private to this process")]
     NotShared,
-    /// A system call.
+    /// A system call failed.
     #[error("{0}")]
     Sys(#[from] SysError),
     /// The host could not be read.
@@ -84,7 +84,7 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// What to do next: a command, or what to ask for instead.
+    /// Returns the next action: a command, or a different request.
     pub fn next(&self) -> String {
         use MemoryError as E;
         let text = match self {
@@ -111,7 +111,7 @@ impl MemoryError {
     }
 }
 
-/// Once more where a signal came in between and nothing was done (signal(7)).
+/// Repeats a call that a signal interrupted before it had any effect (signal(7)).
 pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<T, SysError> {
     loop {
         match call() {
@@ -121,8 +121,8 @@ pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<
     }
 }
 
-/// What to do after a system call that failed: most name a limit of the process, which no host-wide
-/// command shows.
+/// Returns the action for a failed system call. Most errors name a limit of the process, which no
+/// host-wide command shows.
 fn after(error: &SysError) -> &'static str {
     match error.errno {
         Errno::MFILE => "raise its limit of descriptors: ulimit -n, LimitNOFILE= in the unit",

@@ -1,4 +1,4 @@
-//! What was asked for and what was got.
+//! The result of a memory request, extent by extent.
 
 use std::fmt;
 
@@ -8,19 +8,18 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
-    /// Where.
+    /// Address range.
     pub range: Range,
     /// The first rung of the ladder.
     pub asked: Rung,
-    /// The size of the pages it is on.
+    /// Size of the pages.
     pub page: PageSize,
-    /// Where those pages come from.
+    /// Source of the pages.
     pub kind: PageKind,
-    /// How much of it is in memory now; less than all only where the kernel has swapped it out or
-    /// taken zeroes back (THP's `shrink_underused`), or another process that shares it has punched
-    /// a hole.
+    /// Resident memory. Less than the whole range only if the kernel swapped part of it out or
+    /// reclaimed zero pages (THP's `shrink_underused`), or another process punched a hole in it.
     pub resident: Bytes,
-    /// Why it is not on what was asked for; `None` where it is, or on larger pages than that.
+    /// Reason for smaller pages than requested; `None` if they are as requested or larger.
     pub why: Option<Why>,
 }
 
@@ -41,7 +40,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Why memory is not on the first rung of its ladder.
+/// Reason why memory is not on the first rung of its ladder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Why {
@@ -57,20 +56,20 @@ pub enum Why {
         /// The page size.
         size: PageSize,
     },
-    /// Fewer reserved pages were available than were wanted.
+    /// The pool provided fewer pages than requested.
     #[error("got {got} of {wanted} pages of {size} ({limited_by}); {} missing", missing(*.wanted, *.got))]
     PoolShort {
-        /// Their size.
+        /// Page size.
         size: PageSize,
-        /// How many were wanted.
+        /// Number of pages requested.
         wanted: Pages,
-        /// How many were got.
+        /// Number of pages obtained.
         got: Pages,
-        /// What limits it: `pool`, `cgroup PATH`, `nodes` (by the policy), `taken meanwhile`.
+        /// Limit that applies: `pool`, `cgroup PATH`, `nodes` (the policy), `taken meanwhile`.
         limited_by: String,
     },
     /// The kernel found no contiguous memory for a transparent huge page, or none that it could
-    /// take.
+    /// use.
     #[error("no contiguous {size} of memory was found")]
     NotContiguous {
         /// The page size.
@@ -79,7 +78,7 @@ pub enum Why {
     /// Transparent huge pages are off for this process (prctl PR_SET_THP_DISABLE) or for the host.
     #[error("transparent huge pages are off here")]
     ThpOff,
-    /// A knob of this host keeps pages of that size away: its value is `never`.
+    /// A knob of this host disables pages of that size: its value is `never`.
     #[error("pages of {size} are off ({path})")]
     KnobOff {
         /// The page size.
@@ -87,27 +86,27 @@ pub enum Why {
         /// The knob.
         path: String,
     },
-    /// The kernel chooses sizes below a full huge page by itself, and does not tell an ordinary
-    /// program which one it chose.
+    /// The kernel chooses THP sizes below the PMD size itself. It does not tell an unprivileged
+    /// process which size it chose.
     #[error("the kernel does not say whether it is on {size}")]
     NotTold {
         /// The page size.
         size: PageSize,
     },
-    /// It was on a huge page once, and is not any more: a child was forked, or a part of it was
-    /// returned or locked.
+    /// A huge page was split later: a child was forked, or a part of the page was returned or
+    /// locked.
     #[error("its {size} pages were split since")]
     Split {
         /// The page size.
         size: PageSize,
     },
-    /// Another process made it; that one knows.
+    /// Another process made the region and knows the reason.
     #[error("as the process that made it got it")]
     Attached,
 }
 
 impl Why {
-    /// What would change it: a command, or what to ask for instead.
+    /// Returns the remedy: a command, or a different request.
     pub fn next(&self) -> String {
         match self {
             Why::NoSuchSize { .. } => "hugeleaf status    # the sizes that there are".to_owned(),
@@ -122,7 +121,7 @@ impl Why {
                 "hugeleaf status    # how much free memory is contiguous".to_owned()
             }
             Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
-            // The two kinds of knob have two words for the same.
+            // The two kinds of knob use different words for the same value.
             Why::KnobOff { path, .. } => {
                 let word = match path.ends_with("shmem_enabled") {
                     true => "advise",
@@ -137,7 +136,7 @@ impl Why {
     }
 }
 
-/// The command that says whether the host can give these pages, and that makes the plan which gives them.
+/// Returns the command that plans these pages, or the limit to raise.
 fn more_pages(wanted: Pages, missing: Pages, size: PageSize, limited_by: &str) -> String {
     let wanted = wanted.of(size);
     let rounded = wanted.to_string();

@@ -1,7 +1,7 @@
-//! Handing memory to other processes: a text that says what it is, and a descriptor an extent.
+//! Handles that give memory to other processes: a text description and one descriptor per extent.
 //!
-//! A handle comes from another program, so nothing in it is believed: every descriptor is asked
-//! what it is, how long it is and whether its length is sealed, before it is mapped.
+//! A handle comes from another process and is not trusted. Each descriptor is checked for its type,
+//! its length and a sealed length before it is mapped.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,11 @@ use crate::populate;
 use crate::region::{Allocation, Region};
 use crate::steps::Step;
 
-/// Changes whenever the text does.
+/// Version of the text format. Changes with every change of the format.
 const VERSION: u32 = 1;
-/// No handle is longer.
+/// Maximum length of a handle's text in bytes.
 pub(crate) const LONGEST: usize = 16 * 1024;
-/// More allocations than any ladder makes.
+/// Maximum number of allocations; more than any ladder produces.
 const MOST_ALLOCATIONS: usize = 64;
 
 /// Shared memory on its way to another process.
@@ -32,7 +32,7 @@ pub struct Handle {
 pub(crate) struct Description {
     pub(crate) ladder: Ladder,
     pub(crate) align: PageSize,
-    /// Length, page size and kind of each allocation, in order of address.
+    /// Length, page size and kind of each allocation, in address order.
     pub(crate) allocations: Vec<(Bytes, PageSize, PageKind)>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) fn bad(what: impl Into<String>) -> MemoryError {
     MemoryError::BadHandle(what.into())
 }
 
-/// The lines of a text, each of which says one thing.
+/// The lines of a handle's text, with one value each.
 pub(crate) struct Lines<'a>(std::str::Lines<'a>);
 
 impl<'a> Lines<'a> {
-    /// Those behind the first, which says `begin` and the version.
+    /// Returns the lines after the first, which holds `begin` and the version.
     pub(crate) fn of(
         text: &'a str,
         begin: &str,
@@ -62,7 +62,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// What the next line says behind its name.
+    /// Returns the value of the next line, which must start with `name`.
     pub(crate) fn word(&mut self, name: &str) -> Result<&'a str, MemoryError> {
         let line = self.0.next().and_then(|line| line.strip_prefix(name));
         line.ok_or_else(|| bad(format!("no line '{name}'")))
@@ -84,7 +84,7 @@ impl Description {
         text
     }
 
-    /// Reads what [`Description::text`] writes, and nothing else.
+    /// Parses exactly the output of [`Description::text`].
     pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
         let mut lines = Lines::of(text, "hugeleaf-region", VERSION, "it is no region's")?;
         let ladder = lines.word("ladder ")?.parse();
@@ -105,7 +105,7 @@ impl Description {
             if allocations.len() == MOST_ALLOCATIONS {
                 return Err(bad(format!("more than {MOST_ALLOCATIONS} pieces")));
             }
-            // Pages that grow would not be at multiples of their size.
+            // Allocations on growing pages would not be aligned to their size.
             let most = allocations.last().map_or(align, |(_, page, _)| *page);
             let allocation = allocation_of(line, most)?;
             if allocations.is_empty() && allocation.1 != align {
@@ -124,7 +124,7 @@ fn size_of(word: &str) -> Result<PageSize, MemoryError> {
     PageSize::new(Bytes(bytes)).map_err(|e| bad(e.to_string()))
 }
 
-/// An allocation on pages of at most `most`.
+/// Parses an allocation on pages of at most `most`.
 fn allocation_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKind), MemoryError> {
     let words: Vec<&str> = line.split(' ').collect();
     let ["piece", kind, page, length] = words.as_slice() else {
@@ -144,10 +144,10 @@ fn allocation_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKin
 }
 
 impl Handle {
-    /// Sends it over a Unix stream socket, in one message.
+    /// Sends the handle over a Unix stream socket, in one message.
     ///
     /// # Errors
-    /// Those of sendmsg(2).
+    /// Errors of sendmsg(2).
     pub fn send(&self, socket: &UnixStream) -> Result<(), MemoryError> {
         let files: Vec<&MemoryFile> = self.files.iter().collect();
         let memory = Memory::new();
@@ -156,11 +156,11 @@ impl Handle {
         })?)
     }
 
-    /// Receives what [`Handle::send`] sent.
+    /// Receives a handle from [`Handle::send`].
     ///
     /// # Errors
-    /// [`MemoryError::BadHandle`] where the other side has gone or sent something else; those of
-    /// recvmsg(2).
+    /// [`MemoryError::BadHandle`] if the other side closed the socket or sent something else;
+    /// errors of recvmsg(2).
     pub fn receive(socket: &UnixStream) -> Result<Handle, MemoryError> {
         let memory = Memory::new();
         let (text, files) = again(|| memory.receive_files(socket, LONGEST))?;
@@ -171,13 +171,13 @@ impl Handle {
         Ok(Handle { text, files })
     }
 
-    /// Lets children that this process starts from now on inherit the descriptors, and returns one
-    /// line for an environment variable or an argument of theirs. This handle must live until
-    /// they have started. Any program that is started meanwhile inherits them too, and the memory
-    /// stays until the last one has closed them.
+    /// Makes the descriptors inheritable and returns a line for an environment variable or
+    /// argument. Children that this process starts from now on inherit them. The handle must live
+    /// until they have started. Other programs started meanwhile inherit them too, and the memory
+    /// stays until the last process has closed them.
     ///
     /// # Errors
-    /// Those of fcntl(2).
+    /// Errors of fcntl(2).
     pub fn inheritable(&self) -> Result<String, MemoryError> {
         let mut line = String::from("fds");
         for file in &self.files {
@@ -190,11 +190,11 @@ impl Handle {
         Ok(line)
     }
 
-    /// Takes a line of [`Handle::inheritable`] in the child. The descriptors are duplicated: those
-    /// that were inherited stay open.
+    /// Parses a line of [`Handle::inheritable`] in the child. The descriptors are duplicated; the
+    /// inherited ones stay open.
     ///
     /// # Errors
-    /// [`MemoryError::BadHandle`] where it is none, or the descriptors are not open here.
+    /// [`MemoryError::BadHandle`] if the line is malformed or its descriptors are not open here.
     pub fn from_inherited(line: &str) -> Result<Handle, MemoryError> {
         let parts = line
             .strip_prefix("fds")
@@ -221,7 +221,7 @@ fn duplicate(number: i32) -> Result<MemoryFile, MemoryError> {
 }
 
 impl Region {
-    /// A handle for other processes.
+    /// Returns a handle for other processes.
     ///
     /// # Errors
     /// [`MemoryError::NotShared`]; EMFILE.
@@ -257,17 +257,17 @@ impl Region {
         sizes.max().unwrap_or(self.base)
     }
 
-    /// Maps the region behind a handle, at an address that fits its largest pages. All of its
-    /// memory is there already; only page tables of this process are filled in.
+    /// Maps the region of a handle, aligned to its largest pages. The memory already exists; only
+    /// page tables of this process are populated.
     ///
     /// # Errors
-    /// [`MemoryError::BadHandle`] where the descriptors are not what the handle says; those of the
-    /// calls.
+    /// [`MemoryError::BadHandle`] if the descriptors do not match the description; errors of the
+    /// system calls.
     pub fn attach(handle: &Handle) -> Result<Region, MemoryError> {
         Region::attach_with(handle, &Memory::new())
     }
 
-    /// The same, by calls behind a gate.
+    /// As [`Region::attach`], with the given system calls, which may be behind a gate.
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
         let description = Description::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {
@@ -308,7 +308,7 @@ impl Region {
     }
 }
 
-/// Maps one allocation of somebody else's region, and fills in the page tables of this process.
+/// Maps one allocation of another process's region and populates the page tables of this process.
 fn map_allocation(
     space: &Space,
     range: Range,
@@ -319,12 +319,12 @@ fn map_allocation(
     space
         .map_file(range, &file, 0, Reserve::None)
         .map_err(|error| match error.errno {
-            // Opened for reading, or sealed against writing.
+            // The file was opened read-only or sealed against writing.
             Errno::ACCESS | Errno::PERM => bad("a descriptor cannot be written to"),
             _ => error.into(),
         })?;
     if *kind == PageKind::Thp {
-        // Without it some kernels map base pages of what is a huge page elsewhere. No matter if not.
+        // Without this advice some kernels map the huge page as base pages. A failure is harmless.
         let _ = space.advise(range, Advice::HugePage);
     }
     populate::fill_here(space, range, *page)?;
@@ -341,8 +341,8 @@ fn map_allocation(
     })
 }
 
-/// Whether a descriptor is what a handle says, and cannot be made shorter by anybody: then every
-/// page that is mapped is there, and stays.
+/// Checks that a descriptor matches its description and can no longer be truncated. Every mapped
+/// page then exists and stays.
 fn check(
     memory: &Memory,
     file: &MemoryFile,
@@ -353,14 +353,14 @@ fn check(
         return Err(bad(format!("no {kind} pages are of {page} here")));
     }
     let pool = (*kind == PageKind::Hugetlb).then_some(*page);
-    // What is not there would be taken from the pool at a touch, or end in SIGBUS.
+    // Missing memory would be taken from the pool at the first access, or raise SIGBUS.
     match held_in(memory, file, pool, *length)? >= *length {
         true => Ok(()),
         false => Err(bad("a descriptor holds less memory than it says")),
     }
 }
 
-/// How much memory a descriptor holds, which must be of that kind and length for good.
+/// Returns the memory that a descriptor holds. Its page kind must match and its length be sealed.
 pub(crate) fn held_in(
     memory: &Memory,
     file: &MemoryFile,

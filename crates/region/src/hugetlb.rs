@@ -1,8 +1,8 @@
-//! Extents from a hugetlb pool: reserved by mmap(2), populated, and only then handed out.
+//! Extents from a hugetlb pool: reserved by mmap(2) and populated before they are handed out.
 //!
-//! Each extent is a file of its own, mapped shared, also in private regions: shared hugetlb memory
-//! has no copy-on-write, so a pool that is short at a fork cannot kill a child. Private regions
-//! keep such extents out of children altogether.
+//! Each extent is a file of its own and mapped shared, even in private regions. Shared hugetlb
+//! memory has no copy-on-write, so a pool that runs short after a fork cannot kill a child. Private
+//! regions keep such extents out of children altogether.
 
 use hugeleaf_sys::{Errno, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
@@ -13,7 +13,7 @@ use crate::populate::{Filler, Method, Stopped};
 use crate::room::Room;
 
 pub(crate) struct Taken {
-    /// What others can map; `None` of private memory, and where there were no pages.
+    /// File that other processes can map. `None` for private memory, and if there were no pages.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) pages: Pages,
     pub(crate) why: Option<Why>,
@@ -25,14 +25,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) pages: Pages,
     pub(crate) size: PageSize,
     pub(crate) nodes: &'a NodePolicy,
-    /// Private: children get neither the mapping nor, by its descriptor, the file.
+    /// If private, children get neither the mapping nor the file through its descriptor.
     pub(crate) sharing: Sharing,
 }
 
-/// Takes up to so many pages and maps them.
+/// Takes up to the requested number of pages and maps them.
 ///
 /// # Errors
-/// Those of the calls, but for a pool or a limit that is short: that is an answer.
+/// Errors of the system calls. A short pool or limit is a result, not an error.
 pub(crate) fn take(
     asked: &Wanted<'_>,
     room: &Room,
@@ -45,7 +45,7 @@ pub(crate) fn take(
     let memory = space.memory();
     let file = match memory.create_file("hugeleaf", Bytes::ZERO, Some(size)) {
         Ok(file) => file,
-        // This kernel has the folder and no pool of that size, or no hugetlbfs.
+        // The kernel lists the size but has no pool for it, or hugetlbfs is missing.
         Err(e) if matches!(e.errno, Errno::NODEV | Errno::INVAL | Errno::NOENT) => {
             return Ok(Taken {
                 file: None,
@@ -63,7 +63,7 @@ pub(crate) fn take(
         space.bind(part, nodes)?;
         match filler.fill(space, part, size, Method::FromPool) {
             Ok(()) => break,
-            // All of them are reserved: what refuses them is a limit on faults, or the policy.
+            // All pages are reserved, so a limit on faults or the policy refused one.
             Err(Stopped::NoPage(_)) => {
                 short_at_fault = true;
                 pages = pool_file.shrink(pages)?;
@@ -86,7 +86,7 @@ pub(crate) fn take(
     }
     memory.seal_length(&file)?;
     Ok(Taken {
-        // Of private memory the mapping is enough. A child would hold the pages by the descriptor.
+        // Private memory needs only the mapping. A child would hold the pages by descriptor.
         file: (asked.sharing == Sharing::Shared).then_some(file),
         pages,
         why,
@@ -126,10 +126,9 @@ impl PoolFile<'_> {
         })
     }
 
-    /// Reserves as many pages as there are, up to `wanted`, and maps them. What decides is the
-    /// kernel's own answer to mmap(2), which counts the pool, overcommit and the cgroup's
-    /// reservation limit at once. A reservation stays with the file when the mapping goes, so each
-    /// try only adds to it.
+    /// Reserves up to `wanted` pages and maps them. The answer of mmap(2) decides, because it
+    /// counts the pool, overcommit and the cgroup's reservation limit at once. A reservation stays
+    /// with the file after munmap(2), so each attempt only adds to it.
     fn reserve(&self, wanted: Pages) -> Result<Pages, MemoryError> {
         let memory = self.asked.space.memory();
         let (mut had, mut refused) = (0, wanted.get() + 1);
@@ -148,7 +147,7 @@ impl PoolFile<'_> {
         Ok(Pages(had))
     }
 
-    /// Cuts the file to `pages`, whose pages it has or has reserved, and maps just them.
+    /// Truncates the file to `pages`, which it holds or has reserved, and maps exactly those.
     fn settle(&self, pages: Pages) -> Result<(), MemoryError> {
         let memory = self.asked.space.memory();
         memory.set_length(self.file, pages.of(self.asked.size))?;
@@ -157,14 +156,14 @@ impl PoolFile<'_> {
             let space = self.asked.space;
             space.map_file(part, self.file, 0, Reserve::All)?;
             if self.asked.sharing == Sharing::Private {
-                // At once: a child that another thread forks meanwhile would hold the pages.
+                // Done at once: a child forked by another thread in between would hold the pages.
                 space.keep_from_children(part)?;
             }
         }
         Ok(())
     }
 
-    /// After a page was unavailable: keeps as many as there are, at the start of the file.
+    /// Keeps the pages at the start of the file that are present, after a page was unavailable.
     fn shrink(&self, pages: Pages) -> Result<Pages, MemoryError> {
         let part = self.part(pages)?;
         let memory = self.asked.space.memory();

@@ -1,10 +1,10 @@
-//! Memory on large pages for programs that link this crate: databases, caches, backup servers.
+//! Memory on huge pages for programs that link this crate: databases, caches, backup servers.
 //!
-//! A [`Region`] is one contiguous range of addresses on the best page sizes that a [`Ladder`] asks
-//! for and the host has; an [`Elastic`] is a range from which components take whole large pages
-//! and return them while the program works. What was asked for and what was got are always two
-//! things that can be read ([`Region::extents`], [`Elastic::info`]), and nothing is handed out
-//! before it is populated and within every limit, so that a later touch cannot end in SIGBUS.
+//! A [`Region`] is one contiguous address range. It uses the best page sizes that its [`Ladder`]
+//! names and the host provides. An [`Elastic`] is a range from which components take whole huge
+//! pages and return them at run time. Callers can always compare the request with the result
+//! ([`Region::extents`], [`Elastic::info`]). Memory is populated and checked against every limit
+//! before it is handed out, so a later access cannot raise SIGBUS.
 //!
 //! ```
 //! use hugeleaf::{Bytes, Region, RegionOptions};
@@ -19,13 +19,13 @@
 //! # }
 //! ```
 //!
-//! This crate must not change the host: no pool, no knob, no file outside memory. It says what is
-//! missing and which command mends it.
+//! This crate must not change the host: no pool, no knob, no file outside memory. Errors name the
+//! missing resource and the command that provides it.
 //!
 //! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
 //! [`MemoryError`].
 
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod elastic;
@@ -48,7 +48,7 @@ pub use elastic::{
 pub use error::MemoryError;
 pub use extent::{Extent, Why};
 pub use handle::Handle;
-/// What a [`Manager`] decides by: what a component says of its memory, and how it is measured.
+/// Benefit measurement and resizing decisions for a [`Manager`] and its components.
 pub use hugeleaf_balance as balance;
 pub use hugeleaf_host::ReadError;
 pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};

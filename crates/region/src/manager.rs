@@ -1,4 +1,4 @@
-//! Automatic memory in a process: one target for all components, moved by what each gains, in whole large pages.
+//! Automatic memory management in a process. One target covers all components, and whole huge pages move by benefit.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,48 +14,46 @@ use hugeleaf_units::{Bytes, Pages};
 
 use crate::elastic::{Component, Elastic, ElasticError, Granule};
 
-/// What a [`Manager`] keeps granules under while they are nobody's; no component may have this name.
+/// Owner of granules that belong to no component meanwhile; no component may have this name.
 const IN_HAND: &str = "manager";
-/// So many rounds of orders in one look: what is freed is given in the next round of the same look.
+/// Maximum rounds of orders in one step. Granules freed in one round are given out in the next.
 const ROUNDS: usize = 64;
 
 /// A component whose size a [`Manager`] sets: a buffer pool, a sort area, a cache of statements.
 ///
-/// The manager calls it from the thread that calls [`Manager::step`], one call at a time. Those who read the component
-/// meanwhile wait for nothing but what it makes them wait for: a granule moves by a change of its owner in a table, and
-/// no memory is copied.
+/// The manager calls it from the thread that calls [`Manager::step`], one call at a time. The manager adds no locking
+/// for readers of the component. A granule moves by a change of its owner in a table, and no memory is copied.
 pub trait Managed: Send {
-    /// What a granule more would save and one less would cost, as measured in the `elapsed` time since the last call:
-    /// a [`hugeleaf_balance::Ghost`] for a cache, [`hugeleaf_balance::Spills`] for sorts. [`Benefit::default`]: not
-    /// known.
+    /// Returns what one more granule would save and one less would cost, measured over the `elapsed` time since the
+    /// last call. Use a [`hugeleaf_balance::Ghost`] for a cache and [`hugeleaf_balance::Spills`] for sorts.
+    /// [`Benefit::default`] means unknown.
     fn benefit(&mut self, elapsed: Duration) -> Benefit;
 
-    /// These granules are the component's from now on. They hold what was in them before: zeroes, or another
-    /// component's data.
+    /// Gives granules to the component. They hold their previous contents: zeroes, or another component's data.
     fn grow(&mut self, granules: &[Granule]);
 
-    /// Empties up to `count` granules and names them: they are not the component's any more. Fewer, or none, where
-    /// that cannot be done now.
+    /// Empties up to `count` granules and returns them; the component no longer owns them. Returns fewer, or none, if
+    /// they cannot be emptied now.
     fn shrink(&mut self, count: usize) -> Vec<Granule>;
 
-    /// Whether nobody uses it now and its content is of no use to anybody: all above its least is given back at the next
-    /// look then, whatever [`Managed::benefit`] says. Never, unless a component says so.
+    /// True if the component is unused and its contents have no further value. The next step then frees all memory
+    /// above its least, regardless of [`Managed::benefit`]. Default: false.
     fn is_unused(&self) -> bool {
         false
     }
 
-    /// Returns true if no memory may be moved now, because the system calls for that may be refused: nothing is done at the next
-    /// look. Never, unless a component says so.
+    /// True if no memory may be moved now because the system calls may be refused. The next step then does nothing.
+    /// Default: false.
     fn is_frozen(&self) -> bool {
         false
     }
 }
 
-/// Memory of one process under one target: components on an [`Elastic`], resized by what they gain from it
-/// (`hugeleaf-balance`), in whole granules and so on the large pages that they are on.
+/// Memory of one process under one target. Components on an [`Elastic`] are resized by their benefit
+/// (`hugeleaf-balance`), in whole granules, so they stay on huge pages.
 ///
-/// Call [`Manager::step`] every second or so, or have a thread do that ([`Manager::start`]). Never more is held than
-/// the elastic's target, not even for a moment: a component is made smaller before another one grows.
+/// Call [`Manager::step`] about every second, or let a thread do it ([`Manager::start`]). The memory held never exceeds
+/// the elastic's target, not even briefly: one component shrinks before another grows.
 pub struct Manager {
     elastic: Arc<Elastic>,
     settings: Settings,
@@ -71,11 +69,11 @@ pub struct Manager {
 struct Part {
     component: Component,
     managed: Box<dyn Managed>,
-    /// As the policy sees it: its size is that of the granules that it has.
+    /// The component for the policy; its size is that of the granules it owns.
     balanced: Balanced,
 }
 
-/// Shows sizes, and not the components' own data.
+/// Shows the sizes and not the data of the components.
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = self.parts.iter().map(|part| &part.balanced);
@@ -84,10 +82,10 @@ impl fmt::Debug for Manager {
 }
 
 impl Manager {
-    /// One without components. Granules of the elastic that nobody manages count into its target as well.
+    /// Creates a manager without components. Unmanaged granules of the elastic count into its target as well.
     ///
     /// # Errors
-    /// Those of [`Elastic::component`].
+    /// Errors of [`Elastic::component`].
     pub fn new(elastic: Arc<Elastic>, settings: Settings) -> Result<Manager, ElasticError> {
         let hand = elastic.component(IN_HAND, true)?;
         let granule = Unit::new(elastic.granule().bytes());
@@ -105,11 +103,11 @@ impl Manager {
         })
     }
 
-    /// Adds a component that is never smaller than `least` and never larger than `most`, both rounded up to whole
-    /// granules, and gives it its least. Where all of the target is held, those components give that lose least by it.
+    /// Adds a component between `least` and `most` bytes, both rounded up to whole granules, and gives it its least. If
+    /// all of the target is held, the components that lose least give up the granules.
     ///
     /// # Errors
-    /// [`ElasticError::NameTaken`]; those of [`Elastic::component`] and [`Elastic::take_many`]. It is not added then.
+    /// [`ElasticError::NameTaken`]; errors of [`Elastic::component`] and [`Elastic::take_many`]. It is not added then.
     pub fn add(
         &mut self,
         name: &str,
@@ -142,12 +140,13 @@ impl Manager {
         Ok(component)
     }
 
-    /// Gives a component up to `count` granules that nobody has, at once and without a look at what they would bring: a
-    /// cache that fills need not wait for looks while memory is free. Returns how many it got: none where all of the
-    /// target is held, or the component is as large as it may be.
+    /// Gives a component up to `count` free granules at once, without considering their benefit. A cache that fills
+    /// need not wait for steps while memory is free. Returns the number of granules given. It is 0 if all of the target
+    /// is held or the component has its maximum size.
     ///
     /// # Errors
-    /// [`ElasticError::NoSuchComponent`]; those of [`Elastic::take_many`]. What it got until then is its own.
+    /// [`ElasticError::NoSuchComponent`]; errors of [`Elastic::take_many`]. The component keeps what it got before the
+    /// error.
     pub fn claim(&mut self, component: Component, count: usize) -> Result<usize, ElasticError> {
         let at = self.parts.iter().position(|p| p.component == component);
         let at = at.ok_or(ElasticError::NoSuchComponent(component))?;
@@ -169,7 +168,7 @@ impl Manager {
         changed(&mut self.state, &balanced.name, balanced.now, why, now);
     }
 
-    /// Frees so many granules for a new component, where it can: those give that lose least by it.
+    /// Frees granules for a new component where possible, from the components that lose least.
     fn make_room(&mut self, granules: usize) -> Result<(), ElasticError> {
         let loss = |part: &Part| part.balanced.benefit.less.map_or(0.0, |less| less.high());
         let mut givers: Vec<usize> = (0..self.parts.len()).collect();
@@ -183,7 +182,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Has a component give up to so many granules to nobody, where it can.
+    /// Makes a component return up to `count` granules to the system, where possible.
     fn free(&mut self, at: usize, count: usize, why: &str) -> Result<(), ElasticError> {
         if count > 0 && self.take_from(at, count).is_ok() {
             self.return_rest()?;
@@ -192,7 +191,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Frees what components have that nobody uses: whoever needs it claims it.
+    /// Frees the surplus of unused components; components that need it claim it.
     fn take_unused(&mut self) -> Result<(), ElasticError> {
         for at in 0..self.parts.len() {
             let part = &self.parts[at];
@@ -204,21 +203,21 @@ impl Manager {
         Ok(())
     }
 
-    /// Another target for all together; returns how much is held above it, which the next steps take from the
+    /// Sets a new target for all components. Returns the bytes held above it, which the next steps take from the
     /// components.
     ///
     /// # Errors
-    /// Those of [`Elastic::set_target`].
+    /// Errors of [`Elastic::set_target`].
     pub fn set_target(&mut self, target: Bytes) -> Result<Bytes, ElasticError> {
         self.elastic.set_target(target)
     }
 
-    /// One look: asks each component what memory is worth to it, and moves granules. Returns how many orders were
-    /// carried out.
+    /// Performs one step: asks each component for its benefit and moves granules. Returns the number of orders carried
+    /// out.
     ///
     /// # Errors
-    /// [`ElasticError::Forked`], [`ElasticError::Stuck`]: nothing can be moved. What single components do wrong is
-    /// no error: it is in the [`Manager::view`].
+    /// [`ElasticError::Forked`], [`ElasticError::Stuck`]: nothing can be moved. Mistakes of single components are no
+    /// error and appear in the [`Manager::view`].
     pub fn step(&mut self) -> Result<usize, ElasticError> {
         self.step_at(self.began.elapsed())
     }
@@ -251,17 +250,18 @@ impl Manager {
         Ok(orders)
     }
 
-    /// How memory is divided, and what was done about it: the tables that Oracle shows as `v$sgainfo`,
+    /// Returns the division of memory and the resize operations: the tables that Oracle shows as `v$sgainfo`,
     /// `v$memory_dynamic_components` and `v$memory_resize_ops`.
     pub fn view(&self) -> View {
         view(&self.state, &self.components())
     }
 
-    /// Has a thread of its own step every so often, until that is dropped. It starts with the first component: a second
-    /// thread makes system calls and locks of a program slower that has only one.
+    /// Starts a thread that calls [`Manager::step`] at this interval until the result is dropped. The thread starts
+    /// with the first component, because a second thread slows down system calls and locks of a single-threaded
+    /// process.
     ///
     /// # Errors
-    /// Those of starting a thread.
+    /// Errors of starting a thread.
     pub fn start(self, every: Duration) -> std::io::Result<Running> {
         let has_any = !self.parts.is_empty();
         let running = Running {
@@ -286,7 +286,7 @@ impl Manager {
             .collect()
     }
 
-    /// The target less what others hold of the elastic.
+    /// Returns the target less the memory that unmanaged components hold.
     fn for_components(&self) -> Bytes {
         let ours: Bytes = self.parts.iter().map(|part| part.balanced.now).sum();
         let ours = ours + bytes_of(&self.elastic, self.in_hand.len());
@@ -316,7 +316,7 @@ impl Manager {
         }
     }
 
-    /// Has a component empty granules. What it names and does not hold is refused, all of it.
+    /// Makes a component empty granules. If it names a granule that it does not own, the whole answer is refused.
     fn take_from(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
         let part = &mut self.parts[at];
         let freed = part.managed.shrink(count);
@@ -326,7 +326,7 @@ impl Manager {
         Ok(())
     }
 
-    /// What is in hand goes first: no memory is freed and filled anew for it.
+    /// Gives granules in hand first, so that no memory is freed and populated again.
     fn give_to(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
         let component = self.parts[at].component;
         let from_hand = self.in_hand.len() - count.min(self.in_hand.len());
@@ -340,18 +340,18 @@ impl Manager {
             part.managed.grow(&granules);
             part.balanced.now += bytes_of(&self.elastic, granules.len());
         }
-        // What is there by now is said by its size.
+        // A partial success is visible in the size.
         match failed {
             Some(error) if granules.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// What nobody got goes back to the system.
+    /// Returns unassigned granules to the system.
     fn return_rest(&mut self) -> Result<(), ElasticError> {
         let rest = std::mem::take(&mut self.in_hand);
         match self.elastic.give_back(self.hand, &rest) {
-            // Nobody's any more; `Elastic::recover` tries again.
+            // They have no owner any more; `Elastic::recover` tries again.
             Ok(()) | Err(ElasticError::NotYetBack { .. }) => Ok(()),
             Err(error) => {
                 self.in_hand = rest;
@@ -374,7 +374,7 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
     Pages(granules as u64).of(elastic.granule())
 }
 
-/// A [`Manager`] whose thread steps it. Dropped, it ends that thread; memory stays with who has it.
+/// A [`Manager`] with a thread that steps it. A drop ends the thread; components keep their memory.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -384,7 +384,7 @@ pub struct Running {
 
 #[derive(Debug)]
 struct Shared {
-    /// The manager, and why its last step failed.
+    /// The manager, and the error of its last step.
     manager: Mutex<(Manager, Option<String>)>,
     stop: Mutex<bool>,
     stopped: Condvar,
@@ -395,7 +395,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// One step; false where there can be no other.
+    /// Performs one step; false if no further step is possible.
     fn step(&self) -> bool {
         let (manager, failed) = &mut *lock(&self.manager);
         let stepped = catch_unwind(AssertUnwindSafe(|| manager.step()));
@@ -422,7 +422,7 @@ impl Shared {
 }
 
 impl Running {
-    /// Starts the thread, where there is none yet.
+    /// Starts the thread unless it runs already.
     fn start(&self) -> std::io::Result<()> {
         let mut thread = lock(&self.thread);
         if thread.is_none() {
@@ -436,22 +436,22 @@ impl Running {
     /// As [`Manager::set_target`]; the next step acts on it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Manager::set_target`].
     pub fn set_target(&self, target: Bytes) -> Result<Bytes, ElasticError> {
         lock(&self.shared.manager).0.set_target(target)
     }
 
-    /// As [`Manager::view`], and why the last step failed, where it did.
+    /// As [`Manager::view`], with the error of the last step.
     pub fn view(&self) -> (View, Option<String>) {
         let (manager, failed) = &*lock(&self.shared.manager);
         (manager.view(), failed.clone())
     }
 
-    /// As [`Manager::claim`], where the manager has nothing else to do; `None` where it has: whoever asks goes on with
-    /// what it holds rather than wait.
+    /// As [`Manager::claim`], but `None` if the manager is busy. The caller then goes on with the memory it holds
+    /// instead of waiting.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Manager::claim`].
     pub fn claim(&self, component: Component, count: usize) -> Result<Option<usize>, ElasticError> {
         match self.shared.manager.try_lock() {
             Ok(mut manager) => manager.0.claim(component, count).map(Some),
@@ -462,11 +462,11 @@ impl Running {
         }
     }
 
-    /// Adds a component, as [`Manager::add`]. Where it is the first and no thread can be started, it keeps its size until
-    /// one can (with the next component), and [`Running::view`] says so.
+    /// As [`Manager::add`]. If no thread can be started for the first component, it keeps its size until one can (with
+    /// the next component), and [`Running::view`] reports that.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Manager::add`].
     pub fn add(
         &self,
         name: &str,

@@ -1,30 +1,30 @@
-//! What is asked of a region.
+//! Options of a region.
 
 use hugeleaf_sys::{Memory, NodePolicy, Sharing};
 use hugeleaf_units::{Bytes, Ladder};
 
-/// What is asked of a [`crate::Region`]: [`RegionOptions::new`], then what is to differ from the default.
+/// Options of a [`crate::Region`]: [`RegionOptions::new`] sets defaults, each method changes one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RegionOptions {
-    /// How long; a multiple of the base page, of a mandatory ladder's smallest page.
+    /// Length in bytes. A multiple of the base page, or of the smallest page of a mandatory ladder.
     pub length: Bytes,
-    /// The page sizes to try, from large to small.
+    /// Page sizes to try, from largest to smallest.
     pub ladder: Ladder,
-    /// Private to this process, or attachable by others and inherited by children.
+    /// Private to this process, or shared: attachable by other processes and inherited by children.
     pub sharing: Sharing,
-    /// The nodes its pages come from.
+    /// NUMA nodes from which the pages come.
     pub nodes: NodePolicy,
-    /// How many threads populate it; `None` for one a processor.
+    /// Number of threads that populate the region; `None` for one per processor.
     pub threads: Option<usize>,
-    /// Whether it is locked in memory. Reserved pages always are, and count for no limit.
+    /// The region is locked in memory. Reserved pages always are, and count towards no limit.
     pub locked: bool,
-    /// The calls it is made with: tests put a gate before them.
+    /// System calls used for the region. Tests put a gate before them.
     pub(crate) memory: Memory,
 }
 
 impl RegionOptions {
-    /// Private memory of that length on that ladder, from all nodes, not locked.
+    /// Returns options for private, unlocked memory from all nodes, with this length and ladder.
     pub fn new(length: Bytes, ladder: Ladder) -> RegionOptions {
         RegionOptions {
             length,
@@ -37,26 +37,26 @@ impl RegionOptions {
         }
     }
 
-    /// Memory that other processes can attach and children inherit.
+    /// Makes the region shared: other processes can attach it and children inherit it.
     #[must_use]
     pub fn shared(self) -> RegionOptions {
         self.sharing(Sharing::Shared)
     }
 
-    /// Private or shared; private by default.
+    /// Sets private or shared; private by default.
     #[must_use]
     pub fn sharing(self, sharing: Sharing) -> RegionOptions {
         RegionOptions { sharing, ..self }
     }
 
-    /// The nodes its pages come from; by default as the calling thread's own policy says
+    /// Sets the NUMA nodes of the pages. The default is the policy of the calling thread
     /// (set_mempolicy(2)).
     #[must_use]
     pub fn nodes(self, nodes: NodePolicy) -> RegionOptions {
         RegionOptions { nodes, ..self }
     }
 
-    /// How many threads populate it, at least 1; one per processor by default.
+    /// Sets the number of populating threads, at least 1. The default is one per processor.
     #[must_use]
     pub fn threads(self, threads: usize) -> RegionOptions {
         RegionOptions {
@@ -65,7 +65,7 @@ impl RegionOptions {
         }
     }
 
-    /// Whether it is locked in memory (mlock(2)), within RLIMIT_MEMLOCK; not by default.
+    /// Locks the region in memory (mlock(2)) within RLIMIT_MEMLOCK if true; false by default.
     #[must_use]
     pub fn locked(self, locked: bool) -> RegionOptions {
         RegionOptions { locked, ..self }

@@ -1,4 +1,4 @@
-//! Fills memory in, on as many threads as are asked for.
+//! Populates memory on the requested number of threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,23 +10,23 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use crate::error::MemoryError;
 use crate::room::Room;
 
-/// How much all threads together have under way. The kernel holds the lock of the address space for
-/// the length of a call, and every mmap(2) of the process waits for it, that of a new thread's stack
-/// too; so it is little, and still enough that the calls do not count.
+/// Limit of the memory that all threads together populate at one time. The kernel holds the mmap
+/// lock during a call and every mmap(2) of the process waits for it, including that of a new
+/// thread's stack. The limit is small, but large enough to keep the cost of the calls negligible.
 const UNDER_WAY: Bytes = Bytes::from_mib(8);
-/// How often the host is asked whether it still has room.
+/// Interval between checks of the host's available memory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often EAGAIN and EINTR are taken for "try again".
+/// Number of times that EAGAIN and EINTR are retried.
 const TRIES: u32 = 16;
 
-/// Called with how far it is: bytes done, bytes in all.
+/// Callback for progress: bytes done, bytes in total.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
 
 pub(crate) struct Filler<'a> {
     threads: usize,
     progress: Progress<'a>,
     done: Bytes,
-    /// The most that was reported: what is filled a second time is no progress.
+    /// Highest progress reported. Memory that is populated a second time is no progress.
     reported: Bytes,
     total: Bytes,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Filler<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Plain,
-    /// The same, from a pool: the rest of the host's memory does not matter.
+    /// As `Plain`, from a pool: the host's other memory is not checked.
     FromPool,
-    /// Each block of `huge` is asked to become one page first.
+    /// Each block of `huge` is collapsed to one page first.
     Collapsing {
         huge: PageSize,
         base: PageSize,
@@ -61,8 +61,7 @@ impl From<Stopped> for MemoryError {
 }
 
 impl<'a> Filler<'a> {
-    /// Fills `total` bytes on `threads` threads; `None` for one a processor that this process may
-    /// use.
+    /// Returns a filler of `total` bytes; without `threads`, one per processor of this process.
     pub(crate) fn new(threads: Option<usize>, total: Bytes, progress: Progress<'a>) -> Filler<'a> {
         let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Filler {
@@ -74,8 +73,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Populates `part` in chunks of whole `page`s. What it takes from memory outside the pools is
-    /// watched, so that it stops before the kernel has to kill somebody.
+    /// Populates `part` in chunks of whole `page`s. For memory outside the pools it checks the
+    /// available memory meanwhile, and stops before the kernel has to kill a process.
     pub(crate) fn fill(
         &mut self,
         space: &Space,
@@ -100,7 +99,7 @@ impl<'a> Filler<'a> {
             looked: Instant::now(),
         };
         let outcome = match threads {
-            // A program of one thread stays one.
+            // A single-threaded process stays single-threaded.
             1 => self.alone(&work, &mut watch),
             _ => self.together(threads, &work, &mut watch),
         };
@@ -132,7 +131,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// On helpers, while this thread watches. A limit may let fewer of them start, or none.
+    /// Populates on helper threads while this one watches. A limit may allow fewer, or none.
     fn together(
         &mut self,
         threads: usize,
@@ -140,7 +139,7 @@ impl<'a> Filler<'a> {
         watch: &mut Watch,
     ) -> Result<(), Stopped> {
         std::thread::scope(|scope| {
-            // Should progress panic, the helpers end soon.
+            // Stops the helpers soon if progress panics.
             let _stop = StopAtEnd(&work.stop);
             let (sender, receiver) = mpsc::channel();
             let mut helpers = Vec::new();
@@ -161,7 +160,7 @@ impl<'a> Filler<'a> {
             }
             let outcome = self.wait(&receiver, work, watch);
             for helper in helpers {
-                // The scope waits for what they do, this for the threads themselves.
+                // The scope waits for the closures only; join waits for the threads.
                 if let Err(panic) = helper.join() {
                     std::panic::resume_unwind(panic);
                 }
@@ -170,7 +169,7 @@ impl<'a> Filler<'a> {
         })
     }
 
-    /// Waits for the helpers, tells how far they are, and stops them where the host runs out.
+    /// Waits for the helpers, reports progress, and stops them if the host runs out of memory.
     fn wait(
         &mut self,
         receiver: &mpsc::Receiver<Result<(), Stopped>>,
@@ -216,7 +215,7 @@ impl Watch {
 
     fn look(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
         self.looked = Instant::now();
-        // What is under way counts as had: it is in part, and the margin that is left covers it.
+        // Begun chunks count as populated: they are in part, and the margin covers the rest.
         let begun = Bytes(work.begun.load(Ordering::Relaxed));
         let left = self.length - begun;
         match self.from_pool || left.is_zero() {
@@ -241,7 +240,7 @@ impl Work<'_> {
         Bytes(self.filled.load(Ordering::Relaxed))
     }
 
-    /// Fills the next chunk; false where there is none left.
+    /// Populates the next chunk; false if none is left.
     fn one(&self) -> Result<bool, Stopped> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(false);
@@ -267,7 +266,7 @@ impl Work<'_> {
     }
 }
 
-/// Fills a range of addresses on this thread; `page` is the size of its pages.
+/// Populates a range on this thread; `page` is its page size.
 pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
     let step = PageSize::new(UNDER_WAY).map_or(page, |step| step.max(page));
     part.chunks(step)
@@ -281,7 +280,7 @@ fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
     })
 }
 
-/// Fills a range in by one call, whatever comes between.
+/// Populates a range with one call, repeated if interrupted.
 pub(crate) fn populate(space: &Space, part: Range) -> Result<(), SysError> {
     let mut tries = 0;
     loop {
@@ -292,15 +291,15 @@ pub(crate) fn populate(space: &Space, part: Range) -> Result<(), SysError> {
     }
 }
 
-/// Whether a page was unavailable. EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
+/// True if a page was unavailable. EFAULT replaces the SIGBUS of an ordinary fault (madvise(2)).
 pub(crate) fn is_short(error: &SysError) -> bool {
     matches!(error.errno, Errno::FAULT | Errno::NOMEM)
 }
 
-/// Makes huge pages of blocks that hold nothing yet. Shared memory is given them at a fault only
-/// where a knob of the host says so, and collapsed whatever it says; and to collapse a block that
-/// has one page takes a tenth of the time that it takes to fill all of it with base pages and copy
-/// them. (Tried: a block without any page is refused.) What comes of it is seen afterwards.
+/// Collapses blocks that are still empty to huge pages. At a fault, shared memory gets huge pages
+/// only if a knob allows it; collapse ignores that knob. Collapsing a block with one page takes a
+/// tenth of the time of populating it with base pages and copying them. (Tried: a block without any
+/// page is refused.) The result is read back later.
 fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
     let Some(inside) = part.aligned_inside(huge) else {
         return;
@@ -311,7 +310,7 @@ fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
             space.advise(first, Advice::PopulateWrite)?;
             space.advise(block, Advice::Collapse)
         });
-        // Not for this memory, or not in this kernel: then no other block either.
+        // EINVAL: this memory or this kernel does not support it, so the other blocks are skipped.
         if made.is_some_and(|made| made.is_err_and(|error| error.errno == Errno::INVAL)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! One contiguous range of memory on the best pages available.
+//! A contiguous address range on the best page sizes available.
 
 use hugeleaf_sys::{Errno, MemoryFile, PageMap, PageState, Sharing, Space, may_lock};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
@@ -11,40 +11,40 @@ use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 
-/// A range of a region that was taken in one go.
+/// A part of a region that was allocated in one step.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) range: Range,
     pub(crate) step: Step,
-    /// What other processes map; `None` of private memory outside the pools.
+    /// File that other processes map; `None` for private memory outside the pools.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) why: Option<Why>,
 }
 
-/// One contiguous range of memory, populated, on the page sizes that its ladder and the host make
-/// possible; freed when dropped.
+/// A contiguous, populated address range on the page sizes of its ladder; freed when dropped.
 ///
-/// Uniform where the first rung has it all, else a mosaic: the fewest extents, largest pages first,
-/// base pages last. (Where the kernel finds no contiguous memory for one transparent huge page
-/// among many, that range is on base pages at its place.) It never moves, and mremap(2) must not
+/// The region is uniform if the first rung provides all of it. Otherwise it is a mosaic with the
+/// fewest extents: largest pages first, base pages last. A block for which the kernel finds no
+/// contiguous memory stays on base pages in place. The region never moves, and mremap(2) must not
 /// be used on it.
 ///
 /// # Children
-/// Shared regions are inherited by fork(2). Private ones are copied on write, as all private
-/// memory is: while both live, a write to a transparent huge page copies one base page of it, and
-/// that block is on base pages from then on for whoever wrote ([`Region::extents`] says so).
-/// Not so where the ladder names a pool (`hugetlb:2M`): then children have a gap there, and a
-/// touch of it is a SIGSEGV in the child and nothing in the parent. A copy of reserved pages
-/// would have to come from the pool, and a child that finds it short is killed at some later
-/// write; so there is none. The child must not use its copy of the region: whatever it maps
-/// itself may be placed in the gap. [`Region::extents`] refuses there
-/// ([`MemoryError::Elsewhere`]), and dropping it does nothing.
+/// Children inherit shared regions through fork(2). Private regions are copied on write, as all
+/// private memory is. While both processes live, a write to a transparent huge page copies one base
+/// page. That block is then on base pages in the process that wrote, and [`Region::extents`]
+/// reports it.
+///
+/// A private region whose ladder names a pool (`hugetlb:2M`) is not inherited: the child has a gap
+/// there. An access to the gap raises SIGSEGV in the child and does not affect the parent. A copy
+/// of reserved pages would have to come from the pool, and a short pool would kill the child at a
+/// later write. The child must not use its copy of the region: its own mappings may be placed in
+/// the gap. [`Region::extents`] returns [`MemoryError::Elsewhere`] there, and a drop has no effect.
 ///
 /// # Trust
-/// Whoever attaches a shared region can write to it, and can take its pages away (`MADV_REMOVE`;
-/// the kernel has no seal against that which leaves memory writable). A later touch takes a new page of
-/// zeroes then, and is a SIGBUS where the pool has none. So hand a region to those only whom its contents
-/// are trusted to. A forged handle, on the other hand, is refused before it is used.
+/// A process that attaches a shared region can write to it and can remove its pages
+/// (`MADV_REMOVE`). The kernel has no seal against removal that leaves memory writable. A later
+/// access then takes a new zero page, or raises SIGBUS if the pool has none. Share a region only
+/// with processes that you trust with its contents. A forged handle is refused before it is used.
 #[derive(Debug)]
 pub struct Region {
     pub(crate) space: Space,
@@ -57,16 +57,16 @@ pub struct Region {
 }
 
 impl Region {
-    /// Takes, populates and, where asked, locks memory.
+    /// Allocates and populates memory, and locks it if requested.
     ///
     /// # Errors
-    /// [`MemoryError`]; nothing is kept then.
+    /// [`MemoryError`]. No memory is kept then.
     pub fn new(options: &RegionOptions) -> Result<Region, MemoryError> {
         Region::with_progress(options, &mut |_, _| {})
     }
 
-    /// The same; `progress` is called with how many bytes are populated, and of how many, some twenty
-    /// times a second and at the end.
+    /// As [`Region::new`], with progress reports. `progress` receives the populated and the total
+    /// bytes, about 20 times a second and at the end.
     ///
     /// # Errors
     /// As [`Region::new`].
@@ -109,13 +109,13 @@ impl Region {
         Ok(region)
     }
 
-    /// Its first byte. Valid for reads and writes of [`Region::len`] bytes while this lives; whoever
-    /// dereferences it answers for races, as with all shared memory.
+    /// Returns the address of the first byte. It is valid for reads and writes of [`Region::len`]
+    /// bytes while the region lives. The caller must prevent data races.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.space.as_ptr()
     }
 
-    /// Its length in bytes; never 0.
+    /// Returns the length in bytes; never 0.
     pub const fn len(&self) -> Bytes {
         self.space.range().len()
     }
@@ -125,28 +125,28 @@ impl Region {
         false
     }
 
-    /// Its addresses.
+    /// Returns the address range.
     pub const fn range(&self) -> Range {
         self.space.range()
     }
 
-    /// What was asked for.
+    /// Returns the requested ladder.
     pub const fn ladder(&self) -> &Ladder {
         &self.ladder
     }
 
-    /// Whether other processes can attach it.
+    /// Returns the sharing: private, or attachable by other processes.
     pub const fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// What it is on now, in order of address: read back from the page map at each call, since the
-    /// kernel may split and join transparent huge pages at any time. What of shared memory is not
-    /// in this process's page tables (another one collapsed it, or it is new here) is put there
-    /// first; that takes no memory but page tables, and brings in what is in swap.
+    /// Returns the extents in address order. They are read from the page map at each call, because
+    /// the kernel may split and collapse transparent huge pages at any time. Shared memory that
+    /// this process has not mapped yet is mapped first. That allocates only page tables, and reads
+    /// swapped-out pages back.
     ///
     /// # Errors
-    /// [`MemoryError::Elsewhere`]; those of reading `/proc/self/pagemap`.
+    /// [`MemoryError::Elsewhere`]; errors of reading `/proc/self/pagemap`.
     pub fn extents(&self) -> Result<Vec<Extent>, MemoryError> {
         if !self.space.is_here() {
             return Err(MemoryError::Elsewhere);
@@ -168,7 +168,7 @@ impl Region {
         Ok(extents)
     }
 
-    /// How much of it is on pages larger than the base page, from 0 to 1.
+    /// Returns the coverage: the share on pages larger than the base page, from 0 to 1.
     ///
     /// # Errors
     /// As [`Region::extents`].
@@ -179,8 +179,8 @@ impl Region {
         Ok(large.share_of(self.len()).unwrap_or(0.0))
     }
 
-    /// How much of an allocation has memory: less than all only where somebody who shares it has punched
-    /// a hole.
+    /// Returns the memory that an allocation holds. It is less than the length only if a process
+    /// that shares the allocation punched a hole in it.
     fn held(&self, allocation: &Allocation) -> Result<Bytes, MemoryError> {
         let length = allocation.range.len();
         match &allocation.file {
@@ -195,12 +195,12 @@ impl Region {
         if allocation.file.is_none() || present(&map) >= length || self.held(allocation)? < length {
             return Ok(map);
         }
-        // What cannot be mapped is reported as not resident.
+        // Pages that cannot be mapped are reported as not resident.
         let _ = populate::fill_here(&self.space, allocation.range, allocation.step.size);
         Ok(thp::look(allocation.range)?)
     }
 
-    /// Extents of an allocation of ordinary memory, by whether a huge page maps them.
+    /// Adds the extents of an allocation outside the pools, split by whether a huge page maps them.
     fn look_at(
         &self,
         allocation: &Allocation,
@@ -223,7 +223,7 @@ impl Region {
     }
 
     fn why_of(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<Why> {
-        // The kernel takes the largest pages that are on, and so may give more than was asked for.
+        // The kernel uses the largest enabled pages, so it may give more than the request.
         if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
             return None;
         }
@@ -233,7 +233,7 @@ impl Region {
         if let Some(why) = &allocation.why {
             return Some(why.clone());
         }
-        // All of the allocation was on its own pages when it was made.
+        // The whole allocation was on its own page size when it was made.
         let size = allocation.step.size;
         Some(if page < size {
             Why::Split { size }
@@ -247,7 +247,7 @@ impl Region {
         for allocation in self.allocations.iter().filter(ordinary) {
             self.space.lock(allocation.range).map_err(|error| {
                 let limited = matches!(error.errno, Errno::NOMEM | Errno::PERM | Errno::AGAIN);
-                // What is locked already counts too: only mlock(2) itself knows.
+                // Memory that is already locked counts too, and only mlock(2) knows the total.
                 match may_lock().filter(|_| limited) {
                     Some(limit) => MemoryError::MemlockLimit {
                         asked: allocation.range.len(),
@@ -261,13 +261,13 @@ impl Region {
     }
 }
 
-/// How much of a range is in memory and in the page tables.
+/// Returns the part of a range that is resident and mapped.
 fn present(map: &PageMap) -> Bytes {
     let present = (map.runs.iter()).filter(|run| run.state.has(PageState::PRESENT));
     present.map(|run| run.range.len()).sum()
 }
 
-/// What can be refused before anything is taken.
+/// Refuses impossible requests before any memory is taken.
 fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), MemoryError> {
     let length = options.length;
     if length.is_zero() {
@@ -367,7 +367,7 @@ impl Builder<'_> {
             let range = self.part(taken.pages.of(step.size))?;
             self.add(range, step, taken.file, before.clone());
         }
-        // The first reason is what keeps the rest from what was asked for.
+        // The first reason explains why the rest differs from the request.
         self.why = before.or(taken.why);
         Ok(())
     }
@@ -382,7 +382,7 @@ impl Builder<'_> {
             let knob = thp::knob_of(&self.room.host, step.size, sharing);
             let small = match self.room.host.pmd_page.get() == Some(step.size) {
                 true => match thp::collapse(self.space, range, step.size)? {
-                    // Private memory is collapsed whatever the knobs say, shared memory is not.
+                    // Private memory is collapsed regardless of the knobs; shared memory is not.
                     Some(Why::ThpOff) if sharing == Sharing::Shared => knob.or(Some(Why::ThpOff)),
                     why => why,
                 },
@@ -414,7 +414,7 @@ impl Builder<'_> {
         });
     }
 
-    /// What of a mandatory region is on base pages after all.
+    /// Returns the part of a mandatory region that ended up on base pages.
     fn split_of_mandatory(&mut self, steps: &Steps) -> Result<Bytes, MemoryError> {
         let mut small = Bytes::ZERO;
         let thp = |allocation: &&Allocation| allocation.step.kind == PageKind::Thp;

@@ -1,4 +1,4 @@
-//! What this host has, as far as memory of this process goes.
+//! Memory that this host can still give to this process.
 
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Kernel, NodePolicy};
@@ -6,11 +6,10 @@ use hugeleaf_units::{Bytes, PageKind, PageSize};
 
 use crate::error::MemoryError;
 
-/// Memory that is left to everybody else, whatever is asked for: the kernel kills programs when it
-/// comes to nothing.
+/// Memory left to other processes in any case: the kernel kills processes when it runs out.
 const LEFT: Bytes = Bytes::from_mib(64);
-/// What of a memory cgroup's limit is left to page tables, to the stacks of threads and to what
-/// the kernel charges ahead for each processor: a fixed part, and one in so many bytes.
+/// Part of a memory cgroup's limit that is left to page tables, thread stacks and the kernel's
+/// per-CPU charges. It has a fixed part and a proportional part.
 const LEFT_IN_CGROUP: Bytes = Bytes::from_mib(8);
 const LEFT_IN_CGROUP_ONE_IN: u64 = 256;
 
@@ -24,7 +23,7 @@ impl Room {
         Ok(Room { host })
     }
 
-    /// How much memory outside the pools is available now, and what limits it. `None` where that
+    /// Returns the memory available outside the pools, and the limit that applies. `None` if it
     /// cannot be determined.
     pub(crate) fn available() -> Option<(Bytes, String)> {
         let root = Root::live();
@@ -42,7 +41,7 @@ impl Room {
         Some((bytes, limited_by.to_owned()))
     }
 
-    /// What a pool could give when this was read, and what limits it.
+    /// Returns what a pool could provide when the facts were read, and the limit that applies.
     pub(crate) fn pool(&self, size: PageSize) -> (Fact<Bytes>, String) {
         let info = self
             .host
@@ -55,8 +54,8 @@ impl Room {
         }
     }
 
-    /// Refuses a policy that the kernel would take in part: it passes over nodes without memory
-    /// where one of the others has some (mm/mempolicy.c, mpol_set_nodemask).
+    /// Refuses a policy that the kernel would apply only in part. The kernel skips nodes without
+    /// memory if another node has some (mm/mempolicy.c, mpol_set_nodemask).
     pub(crate) fn check_nodes(&self, policy: &NodePolicy) -> Result<(), MemoryError> {
         let nodes = match policy {
             NodePolicy::Inherit | NodePolicy::Local => return Ok(()),
@@ -69,7 +68,7 @@ impl Room {
         missing.map_or(Ok(()), |node| Err(MemoryError::NoSuchNode { node: *node }))
     }
 
-    /// Refuses what memory outside the pools does not hold.
+    /// Refuses a request that memory outside the pools cannot hold.
     pub(crate) fn check(asked: Bytes) -> Result<(), MemoryError> {
         match Room::available() {
             Some((available, limited_by)) if asked > available => Err(MemoryError::TooLarge {

@@ -1,4 +1,4 @@
-//! From a ladder to what is tried, in order. Pure.
+//! Resolves a ladder into the steps to try, in order. Pure.
 
 use hugeleaf_host::Host;
 use hugeleaf_sys::Sharing;
@@ -11,26 +11,26 @@ use crate::extent::Why;
 pub(crate) struct Step {
     pub(crate) size: PageSize,
     pub(crate) kind: PageKind,
-    /// Whether the ladder names it; false of the base pages that end a ladder.
+    /// True if the ladder names the step; false for the base pages that end a ladder.
     pub(crate) named: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// To be tried in this order; base pages end it, unless `mandatory`.
+    /// Steps to try, in this order. Base pages come last unless `mandatory`.
     pub(crate) list: Vec<Step>,
-    /// Rungs that come to nothing here, and why.
+    /// Rungs that this host cannot provide, with the reason.
     pub(crate) dropped: Vec<Why>,
     pub(crate) mandatory: bool,
 }
 
 impl Steps {
-    /// What a ladder comes to for memory of that sharing. A size without a kind means: for shared
-    /// memory the pool first, then THP of that size; for private memory THP.
+    /// Returns the steps of a ladder for this sharing. A size without a kind means THP for private
+    /// memory. For shared memory it means the pool first, then THP of that size.
     ///
     /// # Errors
-    /// [`MemoryError::Unordered`] for a ladder whose sizes grow; [`MemoryError::NoSuchSize`] for a
-    /// mandatory one of which this host has no size.
+    /// [`MemoryError::Unordered`] if the sizes of the ladder grow. [`MemoryError::NoSuchSize`] if
+    /// the ladder is mandatory and this host has none of its sizes.
     pub(crate) fn of(ladder: &Ladder, sharing: Sharing, host: &Host) -> Result<Steps, MemoryError> {
         let rungs = ladder.rungs();
         if rungs.windows(2).any(|pair| pair[0].size < pair[1].size) {
@@ -91,13 +91,13 @@ impl Steps {
         }
     }
 
-    /// The largest size that may be mapped: what addresses are aligned to.
+    /// Returns the largest size that may be mapped, to which addresses are aligned.
     pub(crate) fn alignment(&self, host: &Host) -> PageSize {
         let sizes = self.list.iter().map(|step| step.size);
         sizes.max().unwrap_or(host.base_page)
     }
 
-    /// Whether a pool is asked for by name or use.
+    /// True if a step takes pages from a pool, by its name or by the sharing.
     pub(crate) fn name_a_pool(&self) -> bool {
         self.list.iter().any(|step| step.kind == PageKind::Hugetlb)
     }

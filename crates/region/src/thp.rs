@@ -15,13 +15,13 @@ use crate::populate::{Filler, Method};
 use crate::room::Room;
 use crate::steps::Step;
 
-/// How often a block that the kernel calls busy is tried.
+/// Number of attempts for a block that the kernel reports as busy.
 const TRIES: u32 = 16;
 
-/// Maps and populates ordinary memory at `part`, on pages of `step` where they are available.
+/// Maps and populates memory outside the pools at `part`, on pages of `step` where available.
 ///
 /// # Errors
-/// [`MemoryError::TooLarge`] where memory does not hold it; those of the calls.
+/// [`MemoryError::TooLarge`] if memory cannot hold it; errors of the system calls.
 pub(crate) fn take(
     space: &Space,
     part: Range,
@@ -60,23 +60,23 @@ pub(crate) fn take(
     Ok(file)
 }
 
-/// Advises the kernel that memory is for pages of a step.
+/// Advises the kernel about the pages of a step.
 pub(crate) fn advise(space: &Space, part: Range, step: Step) -> Result<(), SysError> {
     let advice = match step.kind {
         PageKind::Base if step.named => Advice::NoHugePage,
-        // Where it is a fallback, khugepaged or a promotion may still better it.
+        // These are fallback pages: khugepaged or a promotion may still collapse them.
         PageKind::Base | PageKind::Hugetlb => return Ok(()),
         PageKind::Thp => Advice::HugePage,
     };
     match space.advise(part, advice) {
-        // A kernel without THP, where base pages are all there is.
+        // A kernel without THP has only base pages.
         Err(e) if e.errno == Errno::INVAL => Ok(()),
         advised => advised,
     }
 }
 
-/// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on
-/// pages of `huge`: [`Why::ThpOff`] where the kernel does not take such memory at all.
+/// Collapses the base-page blocks of `part` one by one, and returns the reason for those that fail.
+/// The reason is [`Why::ThpOff`] if the kernel refuses such memory altogether.
 pub(crate) fn collapse(
     space: &Space,
     part: Range,
@@ -84,7 +84,7 @@ pub(crate) fn collapse(
 ) -> Result<Option<Why>, MemoryError> {
     let blocks = small_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
-    // Before Linux 6.1 a fault is the only chance, and it is past.
+    // Before Linux 6.1 only page faults allocate huge pages, and these are done.
     if !blocks.is_empty() && !Kernel::new().knows_collapse() {
         return Ok(Some(not_contiguous));
     }
@@ -102,7 +102,7 @@ pub(crate) fn collapse(
 /// Collapses one block.
 ///
 /// # Errors
-/// The kernel's answer, once it is another than that the block is busy.
+/// The error of the kernel, after [`TRIES`] attempts if the block is busy.
 pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
     let mut tries = 0;
     loop {
@@ -120,7 +120,7 @@ pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
     }
 }
 
-/// The whole blocks of `huge` in `part` that are not mapped by one huge page.
+/// Returns the whole blocks of `huge` in `part` that no single huge page maps.
 fn small_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> {
     let map = look(part)?;
     let Some(inside) = part.aligned_inside(huge) else {
@@ -141,14 +141,14 @@ fn small_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> 
     Ok(small.collect())
 }
 
-/// The pages of a part of this process, as they are now.
+/// Reads the current pages of a part of this process.
 ///
 /// # Errors
-/// Those of open(2) on the page map and of reading it.
+/// Errors of opening and reading the page map.
 pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
     let file = match own_page_map() {
         Ok(file) => file,
-        // A process that was started as root and has changed its user may not open it.
+        // A process that started as root and changed its user may not open the page map.
         Err(error) if error.errno == Errno::ACCESS => {
             return from_smaps(part).ok_or(error);
         }
@@ -175,7 +175,7 @@ pub(crate) struct OnPages {
     pub(crate) resident: Bytes,
 }
 
-/// All of a part, by whether a huge page maps it.
+/// Splits all of a part by whether a huge page maps it.
 pub(crate) fn by_page(
     map: &PageMap,
     part: Range,
@@ -227,8 +227,8 @@ fn from_smaps(part: Range) -> Option<PageMap> {
     entries.known().map(|entries| by_mapping(part, entries))
 }
 
-/// What the counters of whole mappings say of a part. A mapping that is on huge pages with some of
-/// its bytes only is taken for one on base pages, and then that is not known.
+/// Derives the pages of a part from the counters of whole mappings. A mapping with only some of its
+/// bytes on huge pages counts as base pages, and `huge_known` is then false.
 fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
     let mut map = PageMap {
         huge_known: true,
@@ -253,7 +253,7 @@ fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
     map
 }
 
-/// What keeps pages of a size below a full huge page away; `None` where nothing does.
+/// Returns the knob that disables pages of a size below the PMD size; `None` if none does.
 pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<Why> {
     let thp = host.thp.known()?;
     let order = thp.order(size)?;

@@ -1,13 +1,13 @@
 //! The pages of one database of one connection, as SQLite sees it.
 //!
-//! Pages are replaced as S3-FIFO does (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
-//! eviction", SOSP 2023): a page that is asked for once goes through a small queue and leaves again, however many there
-//! are (a scan); one that is asked for again, or returns soon, joins the main one. A hit changes one byte and moves
-//! nothing, where a list in the order of use writes to five nodes.
+//! Pages are replaced by S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache eviction",
+//! SOSP 2023). Pages that are requested once, as in a scan, pass through a small queue and leave. Pages that are
+//! requested again, or return soon, join the main queue. A hit changes one byte and moves nothing; an LRU list would
+//! write to five nodes.
 #![allow(unsafe_code)]
 //! # Safety
-//! SQLite calls a cache from one thread at a time. Whoever else changes one holds the lock of its share and has stopped
-//! its gate; the [`Body`] is changed by nobody else.
+//! SQLite calls a cache from one thread at a time. Any other thread that changes it holds the lock of its share and has
+//! stopped its gate. No other code changes the [`Body`].
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
@@ -27,21 +27,21 @@ use crate::share::{Connection, Held, Share};
 use crate::spare::Few;
 use crate::store::Store;
 
-/// The small queue is one page in so many.
+/// Inverse of the small queue's part of the pages.
 const SMALL_PART: usize = 10;
-/// After so many pages that were passed over the next one goes, however often it was asked for: a miss takes a bounded
-/// time.
+/// Number of pages that eviction may pass over. The next page is evicted however often it was requested, so that the
+/// time of a miss is bounded.
 const LOOKS: usize = 64;
-/// Of so many hits one is timed.
+/// One hit in this number is timed.
 const TIMED_HITS: u64 = 1024;
-/// Number of touches of sampled pages that are passed on at once, each page once: the ghost list is to tell hits that a cache
-/// of another size would not have, and a page that returns so soon is a hit in all of them.
+/// Number of touches of sampled pages that are passed on at once, each page once. The ghost list must find the hits
+/// that a cache of another size would not have. A page that returns this soon is a hit at every size.
 const TOUCHES: usize = 64;
 
 pub(crate) struct Cache {
     gate: Gate,
     pub number: u64,
-    /// The database's, where it was known when the cache was made.
+    /// Path of the database, if it was known when the cache was created.
     pub path: Option<Vec<u8>>,
     store: &'static Store,
     shape: Shape,
@@ -49,26 +49,26 @@ pub(crate) struct Cache {
     share: OnceLock<&'static Share>,
     hits: AtomicU64,
     misses: AtomicU64,
-    /// Its pages; written with the lock of its share.
+    /// Number of its pages; written with the lock of its share.
     pages: AtomicUsize,
     body: UnsafeCell<Body>,
 }
 
-/// Room of a cache of limited size for another page.
+/// Room for another page in a cache of limited size.
 enum Full {
-    /// Room.
+    /// There is room.
     No,
-    /// Too many pages in use: SQLite is to write some to the file.
+    /// Too many pages are in use. SQLite must write some to the file.
     Crowded,
-    /// The page of another key.
+    /// The page of another key was evicted.
     Evicted(*mut Node),
 }
 
-/// What only one may touch at a time.
+/// State that only one thread may access at a time.
 pub(crate) struct Body {
     shape: Shape,
     purgeable: bool,
-    /// So many pages SQLite wants to be kept.
+    /// Number of pages that SQLite wants to keep.
     most: usize,
     pinned: usize,
     largest: c_uint,
@@ -78,17 +78,17 @@ pub(crate) struct Body {
     ghosts: Ghosts,
     /// Touches of sampled pages that the ghost list has not seen yet.
     touches: Vec<u64>,
-    /// The number of the batch that these are: from 1 on, and over again.
+    /// Number of the current batch of touches, from 1 up, with wrap-around.
     batch: u8,
-    /// A call that is timed until the next one, and whether it was a hit.
+    /// Start of a call that is timed until the next one, and true for a hit.
     timed: Option<(Instant, bool)>,
     store: &'static Store,
-    /// Pages of the heap, a few of them at hand.
+    /// Heap pages kept at hand.
     few: Few,
 }
 
 impl Cache {
-    /// A cache of the database that this thread opens; `None` where there is no memory.
+    /// Creates a cache for the database that this thread opens; `None` if there is no memory.
     pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Option<Cache> {
         let table = Table::new()?;
         let number = store.next_number();
@@ -123,30 +123,30 @@ impl Cache {
     }
 
     /// # Safety
-    /// The caller is alone in the cache, as the head of this file says, and uses no other one that it got before.
+    /// The caller is alone in the cache, as the module header describes, and uses no earlier reference to the body.
     #[allow(clippy::mut_from_ref)]
     unsafe fn body(&self) -> &mut Body {
         // SAFETY: as the caller promises.
         unsafe { &mut *self.body.get() }
     }
 
-    /// What a share knows it by.
+    /// Returns the address by which its share identifies it.
     fn address(&self) -> Owner {
         std::ptr::from_ref(self).cast()
     }
 
-    /// Its share, from when it joined one.
+    /// Returns its share, once it has joined one.
     fn share(&self) -> Option<&'static Share> {
         self.share.get().copied().filter(|_| !fork::is_lost())
     }
 
-    /// Has the lock of the share, where there is one; with it whoever asks is alone in the cache.
+    /// Runs `does` alone in the cache, with the lock of the share if there is one.
     fn alone<T>(&self, does: impl FnOnce(&mut Body, Option<Held<'_>>) -> T) -> T {
         let held = self.share().map(Share::lock);
         if held.is_some() {
             self.gate.is_locked_by_owner();
         }
-        // SAFETY: this is SQLite's thread, and those who stop the gate hold the lock.
+        // SAFETY: this is SQLite's thread, and threads that stop the gate hold the lock.
         does(unsafe { self.body() }, held)
     }
 
@@ -164,13 +164,13 @@ impl Cache {
         self.miss(key, create, false)
     }
 
-    /// A page that is not here, or was not `looked` for, since the gate was stopped. Nobody but this thread adds pages:
-    /// what was not here before is not here now.
+    /// Returns a page that is not cached, or was not `looked` up because the gate was stopped. Only this thread adds
+    /// pages, so a page that was missing before is still missing.
     #[cold]
     fn miss(&self, key: c_uint, create: c_int, looked: bool) -> *mut Node {
         self.join();
         let Some(share) = self.share() else {
-            // SAFETY: without a share nobody else knows this cache.
+            // SAFETY: without a share no other thread knows this cache.
             let body = unsafe { self.body() };
             let known = if looked {
                 null_mut()
@@ -195,7 +195,7 @@ impl Cache {
             }
         }
         let node = self.of_share(share, &mut held, create);
-        // SAFETY: with the lock, which may have been another one's meanwhile.
+        // SAFETY: with the lock, which another thread may have held meanwhile.
         let body = unsafe { self.body() };
         body.begin(node, key);
         if !node.is_null() {
@@ -211,7 +211,7 @@ impl Cache {
         node
     }
 
-    /// What the ghost list knows a page of this cache by.
+    /// Returns the key of a page for the ghost list.
     fn hash(&self, key: c_uint) -> u64 {
         (self.number << 32) ^ u64::from(key)
     }
@@ -220,8 +220,8 @@ impl Cache {
         self.pages.store(body.table.count, Ordering::Relaxed);
     }
 
-    /// Takes part in a share once it is worth it. Small databases, and those that are opened and closed all the time,
-    /// take nothing from the others.
+    /// Joins a share once it is worthwhile. Small databases, and those that are opened and closed repeatedly, take no
+    /// memory from others.
     fn join(&self) {
         let is_for_it = self.store.is_for(self.purgeable);
         if self.share.get().is_some() || !is_for_it {
@@ -239,7 +239,7 @@ impl Cache {
         }
     }
 
-    /// A page of the share's memory, or whatever else there is.
+    /// Returns a page of the share's memory, or from any other source.
     fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
         let (shape, purgeable) = (self.shape, self.purgeable);
         if purgeable && self.store.obeys_size() {
@@ -319,7 +319,7 @@ impl Cache {
         });
     }
 
-    /// Drops all pages with a key from this one on, also those in use.
+    /// Drops all pages with a key of at least `from`, including those in use.
     pub fn cut(&self, from: c_uint) {
         self.alone(|body, mut held| {
             if body.table.count > 0 && body.largest >= from {
@@ -354,11 +354,11 @@ impl Cache {
         });
     }
 
-    /// Leaves the share, with all pages.
+    /// Leaves the share with all pages.
     pub fn end(&self) {
         self.cut(0);
         self.alone(|body, held| {
-            // SAFETY: what is at hand was taken in this shape, and nobody uses it.
+            // SAFETY: the pages at hand were taken in this shape, and no code uses them.
             unsafe { body.store.spare.give_all(body.shape, &mut body.few) };
             if let Some(mut held) = held {
                 held.leave(self.address());
@@ -387,7 +387,7 @@ impl Connection for Cache {
         // SAFETY: the gate is stopped, with the lock.
         let body = unsafe { self.body() };
         let mut given = 0;
-        // What is not purgeable is all there is of its content.
+        // A page that is not purgeable is the only copy of its content.
         while body.purgeable && given < count {
             let node = body.evict();
             if node.is_null() {
@@ -422,7 +422,7 @@ impl Connection for Cache {
 }
 
 impl Body {
-    /// A page that is here, in use from now on; null where it is not here.
+    /// Returns a cached page and pins it; null if it is not cached.
     #[inline]
     fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut Node {
         let node = self.table.find(key);
@@ -432,7 +432,7 @@ impl Body {
         if node.is_null() {
             return node;
         }
-        // SAFETY: what the table finds is live.
+        // SAFETY: nodes in the table are live.
         unsafe {
             (*node).set_used(((*node).used() + 1).min(3));
             if !(*node).is_pinned() {
@@ -472,12 +472,12 @@ impl Body {
         self.begin_batch();
     }
 
-    /// A page that is touched from now on is in no batch yet. One that was touched just 255 batches ago is passed over once.
+    /// Starts a new batch, which contains no page yet. A page touched exactly 255 batches ago is skipped once.
     fn begin_batch(&mut self) {
         self.batch = self.batch.checked_add(1).unwrap_or(1);
     }
 
-    /// Keeps to the size that SQLite asks for.
+    /// Applies the cache size that SQLite requests.
     fn of_full(&mut self, create: c_int) -> Full {
         let crowded = self.pinned >= self.most - self.most / 10;
         if create == 1 && crowded {
@@ -492,8 +492,8 @@ impl Body {
         }
     }
 
-    /// Takes memory of its own if there is no share: of the size that SQLite asks for, unless it is small and will have
-    /// a share.
+    /// Takes heap memory if there is no share. The cache has the size that SQLite requests, unless it is small and will
+    /// join a share.
     fn without_share(&mut self, create: c_int) -> *mut Node {
         let waits = self.store.is_for(true) && !self.store.obeys_size();
         let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
@@ -507,7 +507,7 @@ impl Body {
         self.heap_page()
     }
 
-    /// A page of an allocation of its own; null where there is no memory.
+    /// Takes a page from the heap; null if there is no memory.
     fn heap_page(&mut self) -> *mut Node {
         let node = self.store.spare.take(self.shape, &mut self.few);
         if self.purgeable && !node.is_null() {
@@ -516,20 +516,20 @@ impl Body {
         node
     }
 
-    /// Makes a page of a node for a key.
+    /// Makes a node the page of a key.
     fn begin(&mut self, node: *mut Node, key: c_uint) {
         if node.is_null() {
             return;
         }
         let pages = self.main.length.max(self.table.count);
         let is_back = self.ghosts.returns(key, pages);
-        // SAFETY: the node is live, this cache's, and in no queue and no table; what SQLite keeps follows it.
+        // SAFETY: the node is live, this cache's, and in no queue and no table; SQLite's data follows it.
         unsafe {
             (*node).key = key;
             (*node).set_pinned(true);
             (*node).set_used(0);
             (*node).batch = 0;
-            // SQLite looks at the first word to see whether it has to fill in the rest; its own cache clears no more.
+            // SQLite checks the first word to see if it must initialise the rest; its own cache clears no more.
             (*node).page.extra.cast::<*mut Node>().write(null_mut());
             self.table.insert(node);
             let place = if is_back { Place::Main } else { Place::Small };
@@ -586,8 +586,8 @@ impl Body {
         }
     }
 
-    /// Takes a page out that is not in use, the one that is worth least: its node is in no queue and no table. Null where
-    /// all are in use.
+    /// Removes the least valuable page that is not in use. Its node is then in no queue and no table. Null if all are
+    /// in use.
     fn evict(&mut self) -> *mut Node {
         for look in 0.. {
             let small = self.small.length * SMALL_PART >= self.table.count;
@@ -599,11 +599,11 @@ impl Body {
             if node.is_null() {
                 return node;
             }
-            // SAFETY: what is in a queue is live.
+            // SAFETY: nodes in a queue are live.
             unsafe {
                 self.displace(node);
                 if (*node).is_pinned() {
-                    // It joins a queue again when it is not in use any more.
+                    // It joins a queue again when it is unpinned.
                     continue;
                 }
                 let used = (*node).used();
@@ -636,7 +636,7 @@ impl Body {
     }
 
     fn release(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
-        // SAFETY: the node is live, and nobody uses it after this. What is of a chunk is released with the lock.
+        // SAFETY: the node is live, and no code uses it after this. Nodes of a chunk are released with the lock.
         unsafe {
             let chunk = (*node).chunk;
             if chunk.is_null() {

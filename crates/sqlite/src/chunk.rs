@@ -1,7 +1,7 @@
-//! A granule of memory cut into slots: a node, and its page.
+//! A granule of memory cut into slots of one node and its page each.
 #![allow(unsafe_code)]
 //! # Safety
-//! A slot is within the granule by construction: as many are made as fit. It has one owner at a time.
+//! A slot is within the granule by construction, since only as many are made as fit. It has one owner at a time.
 
 use std::ffi::c_void;
 use std::ptr::null;
@@ -11,10 +11,10 @@ use hugeleaf::Granule;
 use crate::memory::{filled, listed};
 use crate::node::Node;
 
-/// Who has a slot: the address of a cache.
+/// Owner of a slot: the address of a cache.
 pub(crate) type Owner = *const ();
 
-/// What a slot has room for: SQLite's page, and what it keeps for it.
+/// Contents of a slot: SQLite's page and its extra data, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub page: usize,
@@ -30,7 +30,7 @@ impl Shape {
 /// Memory that is not cut yet.
 #[derive(Debug)]
 pub(crate) struct Blank {
-    /// Its name among the elastic memory; `None` where it is never returned.
+    /// Name of the granule in elastic memory; `None` if it is never returned.
     pub granule: Option<Granule>,
     pub start: *mut u8,
     pub length: usize,
@@ -41,17 +41,17 @@ pub(crate) struct Chunk {
     pub blank: Blank,
     pub shape: Shape,
     free: Vec<u32>,
-    /// Whose each slot is; null: nobody's.
+    /// Owner of each slot; null if it is free.
     owners: Vec<Owner>,
 }
 
 impl Chunk {
-    /// The blank comes back where not even one slot fits.
+    /// Cuts a blank into slots; returns it if not even one slot fits.
     ///
-    /// Nodes point to a chunk, so it is known by its address, and made a box again where it ends.
+    /// Nodes point to a chunk, so it is handled by address, and becomes a box again when it ends.
     pub fn cut(blank: Blank, shape: Shape) -> Result<*mut Chunk, Blank> {
         let slots = blank.length / shape.bytes();
-        // The first is taken first.
+        // In reverse order, so that the first slot is taken first.
         let free = u32::try_from(slots).ok();
         let free = free.and_then(|last| listed(slots, (0..last).rev()));
         match (free, filled(slots, null())) {
@@ -77,17 +77,17 @@ impl Chunk {
         self.free.len() == self.owners.len()
     }
 
-    /// A node, and behind it its page. Pages that stand at multiples of their size begin in the same few sets of the
-    /// processor's caches, and what a search reads first of each, its beginning, pushes that of others out.
+    /// Returns the address of a slot: a node, followed by its page. Pages at multiples of their size would share few
+    /// sets of the CPU caches. A search reads the start of each page first, and those lines would evict each other.
     fn node_at(&self, slot: usize) -> *mut Node {
         // SAFETY: slots × (node + page) bytes fit into the granule.
         unsafe { self.blank.start.add(slot * self.shape.bytes()).cast() }
     }
 
-    /// A slot for a cache, its node made anew; `None` where all are taken.
+    /// Takes a slot for a cache and initialises its node; `None` if all are taken.
     ///
     /// # Safety
-    /// `chunk` is of [`Chunk::cut`], and nobody else uses it now.
+    /// `chunk` is of [`Chunk::cut`], and no other code uses it now.
     pub unsafe fn take(chunk: *mut Chunk, owner: Owner) -> Option<*mut Node> {
         // SAFETY: as the caller promises.
         let this = unsafe { &mut *chunk };
@@ -95,7 +95,7 @@ impl Chunk {
         *this.owners.get_mut(slot)? = owner;
         let node = this.node_at(slot);
         let extra = this.shape.extra;
-        // SAFETY: both parts are within the granule and aligned to a cache line, and nobody else has this slot.
+        // SAFETY: both parts are within the granule and aligned to a cache line, and no other code has this slot.
         unsafe {
             let buffer = node.byte_add(Node::bytes(extra));
             Node::set_up(node, buffer.cast::<c_void>(), chunk.cast());
@@ -111,7 +111,7 @@ impl Chunk {
         }
     }
 
-    /// The slots in use: whose, and the node.
+    /// Returns owner and node of each slot in use.
     pub fn used(&self) -> impl Iterator<Item = (Owner, *mut Node)> + '_ {
         let owners = self.owners.iter().enumerate();
         let used = owners.filter(|(_, owner)| !owner.is_null());

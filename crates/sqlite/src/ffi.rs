@@ -1,9 +1,9 @@
-//! What of SQLite's interface is used, as sqlite3.h says it: these types have not changed since 3.7.14 (2012), and
-//! SQLite promises that they will not. Declared here because a program brings its own SQLite, in which this crate must
-//! not link a second one.
+//! The part of SQLite's interface that this crate uses, as declared in sqlite3.h. These types have been unchanged since
+//! 3.7.14 (2012), and SQLite promises to keep them. They are declared here because a program brings its own SQLite, and
+//! this crate must not link a second one.
 #![allow(unsafe_code)]
 //! # Safety
-//! Types and addresses are those of sqlite3.h, for which whoever gives them vouches.
+//! Types and addresses are those of sqlite3.h; the caller that passes them vouches for that.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -19,7 +19,7 @@ pub(crate) const SQLITE_NOTFOUND: c_int = 12;
 #[derive(Debug)]
 pub(crate) struct Page {
     pub buffer: *mut c_void,
-    /// What SQLite keeps for the page.
+    /// SQLite's data for the page.
     pub extra: *mut c_void,
 }
 
@@ -46,14 +46,14 @@ pub(crate) struct Methods {
     pub shrink: unsafe extern "C" fn(*mut Opaque),
 }
 
-// SAFETY: it holds functions, and a pointer that is null and that nobody uses.
+// SAFETY: it holds functions, and a null pointer that is never used.
 unsafe impl Sync for Methods {}
 
 /// `xOpen` of a VFS.
 pub(crate) type Open =
     unsafe extern "C" fn(*mut Vfs, *const c_char, *mut c_void, c_int, *mut c_int) -> c_int;
 
-/// `sqlite3_vfs`: all of version 3. What is not used here is passed on as it is.
+/// `sqlite3_vfs`: all of version 3. Fields that are unused here are passed on unchanged.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Vfs {
@@ -85,21 +85,21 @@ pub struct Api {
 }
 
 impl Api {
-    /// Returns the address of the function that makes a cache of this SQLite now: in its own code, unless the program gave it a cache
-    /// (`SQLITE_CONFIG_PCACHE2`). `None` where SQLite does not say: it is in use already.
+    /// Returns the address of the function that creates a cache in this SQLite. It is in SQLite's own code unless the
+    /// program set a cache (`SQLITE_CONFIG_PCACHE2`). `None` if this SQLite is already in use.
     pub fn cache(&self) -> Option<*const c_void> {
         let mut methods = std::mem::MaybeUninit::<Methods>::uninit();
-        // SAFETY: this option takes a pointer to methods, which SQLite fills in where it returns this.
+        // SAFETY: this option takes a pointer to methods, which SQLite fills in if it returns `SQLITE_OK`.
         unsafe {
             let done = (self.config)(SQLITE_CONFIG_GETPCACHE2, methods.as_mut_ptr());
             (done == SQLITE_OK).then(|| methods.assume_init().create as *const c_void)
         }
     }
 
-    /// The functions at these addresses; `None` where one is null.
+    /// Returns the functions at these addresses; `None` if one is null.
     ///
     /// # Safety
-    /// They are SQLite's functions of these names, as dlsym(3) finds them.
+    /// The addresses are SQLite's functions of these names, as dlsym(3) finds them.
     pub unsafe fn at(
         config: *const c_void,
         vfs_find: *const c_void,

@@ -1,7 +1,7 @@
-//! Notices filters of system calls that were added since the cache was installed.
+//! Detects system call filters (seccomp) that were added after the cache was installed.
 //!
-//! A program that adds one knows the calls that it makes itself, and not those that are made here: to populate memory, to
-//! return it, to start a thread. So none of them is made from then on. Each database keeps the memory that it has.
+//! A program that adds a filter allows its own system calls, but not those of this crate to populate memory, return
+//! memory or start a thread. From then on this crate makes none of them. Each database keeps its memory.
 
 use std::sync::OnceLock;
 
@@ -9,13 +9,12 @@ use hugeleaf_sys::Filters;
 
 static BEFORE: OnceLock<Option<Filters>> = OnceLock::new();
 
-/// Those of now are the ones that were there before.
+/// Records the current filters as those present at installation.
 pub(crate) fn note() {
     BEFORE.get_or_init(Filters::of_thread);
 }
 
-/// Returns true if this thread is under the filters of before only, or no cache is installed. It takes some microseconds,
-/// so it is asked before long work only.
+/// Returns true if this thread has no new filters, or no cache is installed. Takes microseconds: only for long work.
 pub(crate) fn is_none_new() -> bool {
     BEFORE
         .get()

@@ -1,7 +1,7 @@
-//! A cache in memory that a caller has, and that never changes.
+//! A cache in a fixed range of memory that the caller provides.
 #![allow(unsafe_code)]
 //! # Safety
-//! The caller vouches for the range; nothing in here can check it.
+//! The caller vouches for the range; this module cannot check it.
 
 use std::any::Any;
 use std::sync::atomic::AtomicUsize;
@@ -12,12 +12,13 @@ use crate::ffi::Api;
 use crate::store::{Origin, PagesOf};
 use crate::{InstallError, Installed, prepare};
 
-/// Replaces the cache of a SQLite by one in a range of memory that never changes, for connections that keep to the size
-/// that SQLite asks for. Memory is taken from it in parts of `part` bytes, and what is less than a part at the end is not
-/// used. `keep` is kept as long as the process lives.
+/// Replaces the cache of a SQLite by one in a fixed range of memory.
+///
+/// Connections then keep to the size that SQLite requests. Memory is taken in parts of `part` bytes; a smaller rest at
+/// the end is unused. `keep` is kept until the process ends.
 ///
 /// # Safety
-/// The range is mapped, can be written to, is used by nobody else, and stays so as long as `keep` lives.
+/// The range is mapped, writable and used by no other code for as long as `keep` lives.
 ///
 /// # Errors
 /// [`InstallError::Again`], [`InstallError::Refused`].

@@ -1,10 +1,10 @@
-//! Whether this process is a child of the one that installed the cache, and did not execute another program since.
+//! Detects that this process is a forked child of the one that installed the cache, without an execve(2) since.
 //!
-//! A child has the locks of its parent as they were at the fork, without the threads that may have held them. So whoever
-//! forks takes them all first, and both processes release them afterwards.
+//! A child has the locks of its parent in their state at the fork, without the threads that may have held them. The
+//! forking thread therefore takes all of them first, and both processes release them afterwards.
 #![allow(unsafe_code)]
 //! # Safety
-//! The handlers take nothing. Each thread finds what it left before the fork, in both processes.
+//! The handlers have no arguments. Each thread finds its own state from before the fork, in both processes.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// A lock is held for milliseconds. One that is not free after this long is held by the very thread that forks, in a
-/// signal handler.
+/// Maximum wait for a lock. Locks are held for milliseconds. One that is still held after this time belongs to the
+/// forking thread itself, which is in a signal handler.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
-/// True if a lock could not be taken before the fork: nothing that it guards is used in this child.
+/// True if a lock could not be taken before the fork. This child must not use the data that it guards.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Locks that are held during a fork; `is_all` is false if one is missing.
+/// Locks held during a fork; `is_all` is false if one could not be taken.
 pub(crate) struct Stopped<T> {
     pub _held: T,
     pub is_all: bool,
 }
 
-/// Takes the locks of what is installed; `None` where nothing is.
+/// Takes the locks of the installed cache; `None` if no cache is installed.
 pub(crate) trait Stops {
     type Held;
     fn stop() -> Option<Stopped<Option<Self::Held>>>;
 }
 
-/// Has children of this process know that they are, and find the locks of `S` free.
+/// Registers handlers that mark children as such and release the locks of `S` in them.
 pub(crate) fn watch<S: Stops>() {
-    // SAFETY: the handlers may be called at any time, and take nothing. Where there is no memory for them, a child that
-    // goes on with SQLite and executes no other program uses its parent's memory, copied page by page.
+    // SAFETY: the handlers may be called at any time, and have no arguments. If registering them fails for lack of
+    // memory, a child that uses SQLite without an execve(2) uses its parent's memory, copied page by page.
     unsafe { libc::pthread_atfork(Some(before::<S>), Some(in_parent::<S>), Some(in_child::<S>)) };
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Returns true in a child that must not use memory that its parent shared.
+/// Returns true in a child that must not use memory shared with its parent.
 pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
 
-/// Takes a lock, and does not wait for one that is never released.
+/// Takes a lock, or returns `None` if it is not released within [`PATIENCE`].
 pub(crate) fn lock_in_time<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let mut since: Option<Instant> = None;
     loop {
@@ -65,13 +65,13 @@ pub(crate) fn lock_in_time<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 thread_local! {
-    /// Locks that this thread holds during its fork, as a pointer: a value with a destructor could not be used any more at the
-    /// end of a thread.
+    /// Pointer to the locks that this thread holds during its fork. A value with a destructor would be unusable while a
+    /// thread ends.
     static HELD: Cell<*mut ()> = const { Cell::new(null_mut()) };
 }
 
 unsafe extern "C" fn before<S: Stops>() {
-    // Twice in one fork where two threads installed a cache at once: the second is refused, and its handlers stay.
+    // Runs twice per fork if two threads installed a cache at once: the second is refused, but its handlers stay.
     if !is_lost()
         && HELD.get().is_null()
         && let Some(stopped) = S::stop()
@@ -80,10 +80,10 @@ unsafe extern "C" fn before<S: Stops>() {
     }
 }
 
-/// Releases what this thread took before its fork; whether that was all.
+/// Releases the locks that this thread took before its fork; false if one was missing.
 fn release<S: Stops>() -> bool {
     let held = HELD.replace(null_mut()).cast::<Stopped<Option<S::Held>>>();
-    // SAFETY: it is of `before`, and nobody else finds it again.
+    // SAFETY: the pointer is from `before`, and this is its only use.
     held.is_null() || unsafe { Box::from_raw(held) }.is_all
 }
 

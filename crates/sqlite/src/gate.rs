@@ -1,5 +1,5 @@
-//! Who may touch a cache: the thread that SQLite calls it from, at every page, and rarely another one that takes pages
-//! from it. The first pays a store and a load, no locked instruction; the second waits.
+//! Access control of a cache. SQLite's thread enters at every page; another thread rarely stops it to take pages.
+//! Entering costs a store and a load without a locked instruction; the other side waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,13 +9,13 @@ use crate::fork;
 
 /// The gate of one cache.
 ///
-/// SQLite's thread is inside between [`Gate::enter`] and [`Gate::leave`]. Where that is refused it takes the lock of the
-/// share, as those do who [`Gate::stop`] it: with the lock held nobody else is inside.
+/// SQLite's thread is inside between [`Gate::enter`] and [`Gate::leave`]. If entering is refused, it takes the lock of
+/// the share. Threads that call [`Gate::stop`] hold that lock too, so the holder of the lock is alone inside.
 #[derive(Debug)]
 pub(crate) struct Gate {
     busy: AtomicBool,
     stop: AtomicBool,
-    /// True if SQLite's thread never enters any more, and takes the lock each time; changed with the lock.
+    /// True if SQLite's thread must take the lock each time instead of entering; changed with the lock.
     by_lock: AtomicBool,
     barrier: Barrier,
 }
@@ -30,11 +30,11 @@ impl Gate {
         }
     }
 
-    /// Whether SQLite's thread is inside now. It must not wait for anything until it leaves.
+    /// Enters the gate; false if it is stopped. SQLite's thread must not wait for anything until it leaves.
     #[inline]
     pub fn enter(&self) -> bool {
         self.busy.store(true, Ordering::Relaxed);
-        // The store is seen before the load is made; with `stop`, one of both sees the other.
+        // The store is visible before the load. Together with `stop`, at least one side sees the other.
         self.barrier.light();
         if self.stop.load(Ordering::Acquire) {
             self.leave();
@@ -48,18 +48,18 @@ impl Gate {
         self.busy.store(false, Ordering::Release);
     }
 
-    /// SQLite's thread has the lock, and so nobody stops the gate now. Where it is stopped all the same, it is for good.
+    /// Notes that SQLite's thread has the lock, so no other thread stops the gate. A gate still stopped stays so.
     pub fn is_locked_by_owner(&self) {
         if self.stop.load(Ordering::Relaxed) {
             self.by_lock.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Keeps SQLite's thread out, and returns when it is. The caller holds the lock of the share.
+    /// Keeps SQLite's thread out, and waits until it has left. The caller holds the lock of the share.
     ///
-    /// False where this thread cannot keep it out: a filter of system calls came since (`Barrier::heavy`), or this is a
-    /// forked child, which has not the thread that may have been inside. The gate stays closed then, so SQLite's thread
-    /// takes the lock from its next call on, after which there is nothing to keep out.
+    /// Returns false if this thread cannot keep it out. Either a filter of system calls was added since
+    /// (`Barrier::heavy`), or this is a forked child without the thread that may have been inside. The gate then stays
+    /// closed, and SQLite's thread takes the lock from its next call on. After that there is nothing to keep out.
     #[must_use]
     pub fn stop(&self) -> bool {
         if self.by_lock.load(Ordering::Relaxed) {
@@ -70,7 +70,7 @@ impl Gate {
             return false;
         }
         while self.busy.load(Ordering::Acquire) {
-            // It is inside for less than a microsecond, unless it has lost its processor.
+            // SQLite's thread is inside for less than a microsecond, unless it is preempted.
             std::thread::yield_now();
         }
         true
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// What the gate and the lock keep from being changed by two at a time.
+    /// Data that the gate and the lock protect from concurrent changes.
     struct Kept(UnsafeCell<(u64, u64)>);
 
     // SAFETY: the test is about just that.
@@ -99,7 +99,7 @@ mod tests {
 
     impl Kept {
         fn change(&self) {
-            // SAFETY: whoever is here is alone, or the test fails.
+            // SAFETY: the caller is alone here, or the test fails.
             #[allow(unsafe_code)]
             let both = unsafe { &mut *self.0.get() };
             assert_eq!(both.0, both.1);
@@ -146,7 +146,7 @@ mod tests {
         nobody_meets(Barrier::of_fences());
     }
 
-    /// The effect of a filter that came later.
+    /// A filter that was added later has this effect.
     #[test]
     fn who_cannot_be_stopped_takes_the_lock_from_then_on() {
         let gate = Gate::new(Barrier::of_fences());

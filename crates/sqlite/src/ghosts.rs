@@ -1,14 +1,14 @@
-//! Keys of pages that were dropped lately, of one cache: a page that returns while its key is here was dropped too early,
-//! and joins those seen again at once.
+//! Keys of pages that one cache evicted recently. A page that returns while its key is here was evicted too early, and
+//! joins the main queue at once.
 
 use std::ffi::c_uint;
 
 use crate::memory::filled;
 
-/// A table by hash that forgets: a key that falls on the place of an older one takes it.
+/// A lossy hash table: a key replaces an older one in the same place.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// Key, and the number of the drop; 0: nothing.
+    /// Key and number of the eviction; 0 for none.
     places: Vec<(c_uint, u32)>,
     drops: u32,
 }
@@ -22,12 +22,12 @@ impl Ghosts {
     }
 
     fn place(&self, key: c_uint) -> usize {
-        // Fibonacci hashing (Knuth, volume 3, 6.4): neighbours fall far apart.
+        // Fibonacci hashing (Knuth, volume 3, 6.4) spreads adjacent keys.
         let spread = key.wrapping_mul(0x9e37_79b9) as usize;
         spread >> (32 - self.places.len().trailing_zeros())
     }
 
-    /// A page was dropped from a cache of `pages`.
+    /// Records the eviction of a page from a cache of `pages`.
     pub fn dropped(&mut self, key: c_uint, pages: usize) {
         let wanted = pages.clamp(64, 1 << 24).next_power_of_two();
         if self.places.len() < wanted
@@ -43,7 +43,7 @@ impl Ghosts {
         self.places[place] = (key, self.drops);
     }
 
-    /// Whether a page was dropped not longer ago than as many drops as the cache has `pages`; it is forgotten here.
+    /// Returns true if a page was evicted fewer than `pages` evictions ago, and forgets it.
     pub fn returns(&mut self, key: c_uint, pages: usize) -> bool {
         if self.places.is_empty() {
             return false;
@@ -75,7 +75,7 @@ mod tests {
         }
         assert!(!ghosts.returns(2, 100));
         let known = (1000..1100).filter(|key| ghosts.returns(*key, 100));
-        // A few have taken each other's place.
+        // Some keys have replaced each other.
         assert!(known.count() > 50);
     }
 }

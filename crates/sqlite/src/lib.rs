@@ -1,18 +1,18 @@
-//! SQLite's page cache on large pages: one memory for all connections and databases of a process, divided among databases
-//! by what each gains from it.
+//! SQLite's page cache on huge pages. All connections and databases of a process use one memory, divided among
+//! databases by benefit.
 //!
-//! One call before SQLite is first used ([`install`]), and every connection of the process has its pages there. What
-//! SQLite itself does with a cache that is given a size for each connection is replaced: `PRAGMA cache_size` says only how
-//! much a sort may take and when a large transaction begins to write to the file. A table scan does not drop the pages that
-//! are asked for again and again.
+//! Call [`install`] once, before SQLite is first used. Every connection of the process then has its pages in the cache.
+//! This replaces SQLite's own cache with its size per connection. `PRAGMA cache_size` then only limits the memory of a
+//! sort, and sets when a large transaction begins to write to the file. A table scan does not evict pages that are
+//! requested repeatedly.
 //!
-//! The program brings its SQLite and says where its functions are ([`Api`]); this crate contains none.
+//! The program brings its SQLite and passes the addresses of its functions ([`Api`]); this crate contains none.
 //!
-//! This crate must not know what a page of a database means, and must not wait for a lock where a page is in memory.
+//! This crate must not interpret the contents of database pages, and must not wait for a lock on a cache hit.
 //!
 //! Main types: [`Options`], [`Installed`], [`Api`], [`ShareView`].
 
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;
@@ -49,28 +49,28 @@ pub use store::PagesOf;
 #[cfg(feature = "linked")]
 mod linked;
 
-/// A granule has room for so much at least.
+/// Minimum size of a default granule.
 const GRANULE: Bytes = Bytes::from_mib(1);
 
-/// How much memory the cache has, and on which pages: [`Options::new`], then what is to differ.
+/// Size and page sizes of the cache. [`Options::new`] sets the defaults.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// All databases together hold no more than this; [`Installed::set_target`] changes it.
+    /// Limit for all databases together; [`Installed::set_target`] changes it.
     pub target: Bytes,
-    /// The largest target that can be set later: so many addresses are set aside.
+    /// Maximum target that can be set later; addresses are reserved for all of it.
     pub most: Bytes,
-    /// The page sizes to try, from large to small.
+    /// Page sizes to try, from largest to smallest.
     pub ladder: Ladder,
-    /// What is moved from one database to another as one: a multiple of the ladder's largest page, with room for some
-    /// pages of a database. `None` for that page, or for a multiple of about a MiB where it is smaller.
+    /// Unit of moving memory between databases: a multiple of the ladder's largest page, with room for some database
+    /// pages. `None` for that page, or for about 1 MiB in whole pages if it is smaller.
     pub granule: Option<PageSize>,
-    /// How often it is looked whether memory would bring more elsewhere.
+    /// Interval between checks whether memory would bring more in another database.
     pub every: Duration,
 }
 
 impl Options {
-    /// A cache of that size, which can be made twice as large, on pages of that ladder.
+    /// Returns options for a cache of this target, which can be doubled later, on pages of this ladder.
     pub fn new(target: Bytes, ladder: Ladder) -> Options {
         Options {
             target,
@@ -82,14 +82,14 @@ impl Options {
     }
 }
 
-/// Why the cache is not there.
+/// Reason why the cache was not installed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// It was installed before: a process has one.
+    /// A cache is already installed. A process has one.
     #[error("SQLite's cache was replaced before: install it once, and keep what that returns")]
     Again,
-    /// SQLite refused.
+    /// SQLite refused the cache.
     #[error(
         "SQLite does not take a cache (its status is {0}): install it before SQLite is first used"
     )]
@@ -99,34 +99,34 @@ pub enum InstallError {
         "a cache of {target} is less than two pages of {granule}: give it more, or smaller pages"
     )]
     TooSmall {
-        /// What was asked for.
+        /// The requested target.
         target: Bytes,
-        /// What is moved as one.
+        /// The size of a granule.
         granule: Bytes,
     },
-    /// There is no such memory.
+    /// The memory is unavailable.
     #[error(transparent)]
     Elastic(#[from] ElasticError),
-    /// There is no thread for the manager.
+    /// The manager's thread could not be started.
     #[error("starting a thread: {0}; raise the limit on processes (ulimit -u)")]
     Thread(std::io::Error),
 }
 
-/// The cache of this process. It stays until the process ends: SQLite holds pointers into it.
+/// The cache of this process. It stays until the process ends, because SQLite holds pointers into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Installed(&'static Store);
 
-/// Replaces the cache of a SQLite by one of elastic memory, and has it divided among databases from now on.
+/// Replaces the cache of a SQLite by elastic memory, and starts dividing it among databases.
 ///
 /// # Errors
-/// [`InstallError`]; SQLite works as before then, unless it is said otherwise.
+/// [`InstallError`]. SQLite then works as before, unless the error says otherwise.
 pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> {
     let elastic = Arc::new(elastic(options)?);
     let store = prepare(api, PagesOf::Files)?;
     let manager = Manager::new(Arc::clone(&elastic), Settings::in_process())?;
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
     store.set_source(Origin::Managed { elastic, running });
-    // Last: it initialises SQLite. Without names all databases have one share.
+    // Last, because it initialises SQLite. Without names all databases have one share.
     names::watch(api).map_err(InstallError::Refused)?;
     Ok(Installed(store))
 }
@@ -155,12 +155,12 @@ pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, In
     methods::set_store(Store::new(pages_of)).ok_or(InstallError::Again)
 }
 
-/// What a page of `page` bytes takes of the memory, with what this SQLite keeps for it.
+/// Returns the memory that a page of `page` bytes takes, including SQLite's data for it.
 ///
 /// # Errors
-/// [`InstallError::Refused`] where SQLite does not say: it is in use already.
+/// [`InstallError::Refused`] if this SQLite is already in use.
 pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
-    // It counts the header of the cache that is replaced, which is as large as the one here.
+    // It counts the header of the replaced cache, which is as large as the one here.
     let header = methods::header(api).map_err(InstallError::Refused)?;
     let header = header.next_multiple_of(node::LINE);
     Ok(page + Bytes(header as u64))
@@ -170,25 +170,25 @@ impl Installed {
     /// Gives another copy of SQLite in this process the same cache.
     ///
     /// # Errors
-    /// [`InstallError::Refused`]; it works as before then.
+    /// [`InstallError::Refused`]. That SQLite then works as before.
     pub fn serve(&self, api: &Api) -> Result<(), InstallError> {
         methods::give(api).map_err(InstallError::Refused)?;
         names::watch(api).map_err(InstallError::Refused)
     }
 
-    /// How memory is divided among databases, and what was moved: as Oracle's `v$` views. `None` of a range that is not
-    /// divided.
+    /// Returns the division of memory among databases and the resize operations, as Oracle's `v$` views. `None` for a
+    /// fixed range.
     pub fn view(&self) -> Option<View> {
         Some(self.0.managed()?.1.view().0)
     }
 
-    /// How each database's share stands.
+    /// Returns the state of each database's share.
     pub fn shares(&self) -> Vec<ShareView> {
         self.0.views()
     }
 
-    /// Another target for all together; returns how much is held above it, which is taken from the databases within
-    /// seconds. `None` of a range that never changes.
+    /// Sets a new target for all databases together. Returns the bytes held above it, which are taken from the
+    /// databases within seconds. `None` for a fixed range.
     ///
     /// # Errors
     /// [`ElasticError::OverMax`], above [`Options::most`].
@@ -196,7 +196,7 @@ impl Installed {
         Some(self.0.managed()?.1.set_target(target))
     }
 
-    /// How much is held now, and the target; of a range that never changes, how much is in use and all of it.
+    /// Returns the memory held and the target. For a fixed range it returns the part in use and the whole size.
     pub fn held(&self) -> (Bytes, Bytes) {
         match self.0.managed() {
             Some((elastic, _)) => (elastic.held(), elastic.target()),
@@ -204,8 +204,8 @@ impl Installed {
         }
     }
 
-    /// What is held, by component and by page size, as the kernel has it now; `None` of a range that is somebody else's to
-    /// look at.
+    /// Returns the memory held, by component and by current page size. `None` for a fixed range, which belongs to the
+    /// caller.
     pub fn info(&self) -> Option<Result<Info, ElasticError>> {
         Some(self.0.managed()?.0.info())
     }

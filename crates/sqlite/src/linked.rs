@@ -1,7 +1,7 @@
 //! The SQLite that this program is linked with.
 #![allow(unsafe_code)]
 //! # Safety
-//! The functions are SQLite's own, with the types that sqlite3.h gives them; a VFS is passed on as a pointer.
+//! The functions are SQLite's own, with the types of sqlite3.h; a VFS is passed on as a pointer.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ use libsqlite3_sys as sqlite;
 use crate::ffi::Api;
 
 impl Api {
-    /// Where the functions of the linked SQLite are.
+    /// Returns the functions of the linked SQLite.
     pub fn linked() -> Api {
         Api {
             config: sqlite::sqlite3_config,

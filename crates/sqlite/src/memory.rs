@@ -1,7 +1,7 @@
-//! Lists that may be long: where there is no memory for one, the caller goes on without it. SQLite's caller gets an error
-//! then where it must have a page, and nothing aborts.
+//! Fallible allocation of lists that may be long. If memory is short, the caller continues without the list. If SQLite
+//! must have a page, its caller gets an error, and nothing aborts.
 
-/// A list of so many of the same; `None` where there is no memory for it.
+/// Returns a list of `count` copies of a value; `None` if memory is short.
 pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Option<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).ok()?;
@@ -9,7 +9,7 @@ pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Option<Vec<T>> {
     Some(list)
 }
 
-/// A list of what comes; `None` where there is no memory for so many.
+/// Collects at most `most` items; `None` if memory is short.
 pub(crate) fn listed<T>(most: usize, all: impl Iterator<Item = T>) -> Option<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(most).ok()?;
@@ -17,7 +17,7 @@ pub(crate) fn listed<T>(most: usize, all: impl Iterator<Item = T>) -> Option<Vec
     Some(list)
 }
 
-/// Adds to a list; false where there is no memory for it.
+/// Appends to a list; false if memory is short.
 pub(crate) fn pushed<T>(list: &mut Vec<T>, value: T) -> bool {
     let has_room = list.try_reserve(1).is_ok();
     if has_room {

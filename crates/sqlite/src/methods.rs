@@ -1,9 +1,9 @@
-//! The functions that SQLite calls, and how they are given to it.
+//! The functions that SQLite calls, and their registration.
 #![allow(unsafe_code)]
 //! # Safety
-//! SQLite calls the functions of [`METHODS`] with what it was given by them: a cache from [`create`] until [`destroy`], a
-//! page from [`fetch`] until it is unpinned with `discard`, or its cache is cut or ended. It never uses one cache in two
-//! threads at a time.
+//! SQLite calls the functions of [`METHODS`] with their own results: a cache from [`create`] until [`destroy`], a page
+//! from [`fetch`] until it is unpinned with `discard`, or its cache is truncated or destroyed. It never uses one cache
+//! in two threads at a time.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -21,7 +21,7 @@ use crate::store::{Locks, Store};
 
 static STORE: OnceLock<Store> = OnceLock::new();
 
-/// The store of this process, once.
+/// Sets the store of this process; `None` if it was set before.
 pub(crate) fn set_store(store: Store) -> Option<&'static Store> {
     STORE.set(store).ok()?;
     STORE.get()
@@ -42,10 +42,10 @@ impl Stops for OfStore {
     }
 }
 
-/// Gives the functions to SQLite.
+/// Registers the functions with SQLite.
 ///
 /// # Errors
-/// SQLite's status: `SQLITE_MISUSE` where it is in use already.
+/// SQLite's status: `SQLITE_MISUSE` if it is already in use.
 pub(crate) fn give(api: &Api) -> Result<(), c_int> {
     // SAFETY: this option takes a pointer to methods, which SQLite copies.
     let done = unsafe { (api.config)(SQLITE_CONFIG_PCACHE2, &raw const METHODS) };
@@ -55,7 +55,7 @@ pub(crate) fn give(api: &Api) -> Result<(), c_int> {
     }
 }
 
-/// What SQLite keeps for a page, with the header of its own cache, in bytes.
+/// Returns the size in bytes of SQLite's data for a page, including the header of its own cache.
 pub(crate) fn header(api: &Api) -> Result<usize, c_int> {
     let mut header: c_int = 0;
     // SAFETY: this option takes a pointer to an int, which it fills in.
@@ -97,7 +97,7 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
     let Some(cache) = Cache::new(store, Shape { page, extra }, purgeable != 0) else {
         return null_mut();
     };
-    // SAFETY: the layout is not empty. Not a box from the beginning: SQLite is told where there is no memory.
+    // SAFETY: the layout is not empty. A plain allocation, not a box, because SQLite must be told if memory is short.
     unsafe {
         let place = std::alloc::alloc(std::alloc::Layout::new::<Cache>()).cast::<Cache>();
         if !place.is_null() {
@@ -107,7 +107,7 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
     }
 }
 
-/// The cache that a pointer of SQLite's means.
+/// Returns the cache of a pointer from SQLite.
 ///
 /// # Safety
 /// The pointer comes from [`create`] and was not destroyed.
@@ -117,7 +117,7 @@ unsafe fn cache<'a>(pointer: *mut Opaque) -> &'a Cache {
 }
 
 unsafe extern "C" fn cachesize(of: *mut Opaque, pages: c_int) {
-    // SAFETY: SQLite hands in what it was given, in one thread at a time; so for all below.
+    // SAFETY: SQLite passes a pointer from `create`, in one thread at a time; so for all below.
     unsafe { cache(of) }.set_most(usize::try_from(pages).unwrap_or(0));
 }
 
@@ -148,9 +148,9 @@ unsafe extern "C" fn truncate(of: *mut Opaque, from: c_uint) {
 }
 
 unsafe extern "C" fn destroy(of: *mut Opaque) {
-    // SAFETY: as above. Others may look at it until it has left its share.
+    // SAFETY: as above. Other threads may access it until it has left its share.
     unsafe { cache(of) }.end();
-    // SAFETY: SQLite forgets the pointer, and it is ours again.
+    // SAFETY: SQLite drops the pointer, so this code owns it again.
     let cache = unsafe { Box::from_raw(of.cast::<Cache>()) };
     if let Some(store) = store() {
         store.ended(cache.number, cache.path, names::successor());

@@ -1,10 +1,10 @@
-//! Which database a cache belongs to. SQLite does not say when it makes one; but it opens a database's file just before,
-//! in the same thread. So the file system that it uses by default gets another `xOpen`, which remembers the name and passes
-//! the call on.
+//! Finds the database of a cache. SQLite does not pass it when it creates a cache, but opens the database's file just
+//! before, in the same thread. The default VFS therefore gets another `xOpen`, which records the name and passes the
+//! call on.
 #![allow(unsafe_code)]
 //! # Safety
-//! SQLite keeps a VFS that was registered until the process ends, so the copy lives as long. `xOpen` gets the VFS that
-//! it belongs to, and passes the original on: that one's functions may look at it.
+//! SQLite keeps a registered VFS until the process ends, so the copy lives as long. `xOpen` gets its own VFS and passes
+//! the original on, because the original's functions may read it.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,52 +14,52 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::ffi::{Api, SQLITE_MISUSE, SQLITE_NOTFOUND, SQLITE_OK, SQLITE_OPEN_MAIN_DB, Vfs};
 
 thread_local! {
-    // None of these is dropped: SQLite may be used when a thread, or the program, has dropped what it had.
+    // None of these has a destructor: SQLite may be used after a thread, or the program, has run its destructors.
 
-    /// The database whose file this thread opened last, until its cache is made: a box, or null.
+    /// Database whose file this thread opened last, until its cache is created: a box, or null.
     static OPENED: Cell<*mut Vec<u8>> = const { Cell::new(null_mut()) };
-    /// The cache without a name that this thread made last. Where SQLite finds that pages are larger than it thought it
-    /// makes another cache and ends the first one at once: that one's name is the other's, too.
+    /// Cache without a name that this thread created last. If SQLite finds that pages are larger than assumed, it
+    /// creates another cache and destroys the first one at once. The second cache then inherits the name of the first.
     static MADE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The file system that a SQLite has now by default, before the one that it had.
+/// The default VFS of a SQLite, placed before its previous one.
 #[derive(Debug)]
 struct Watched {
     vfs: Vfs,
     original: *mut Vfs,
 }
 
-/// Copies of SQLite in one process are few.
+/// Maximum number of SQLite copies in one process.
 const COPIES: usize = 8;
 
-/// One for each copy of SQLite; boxes that are never freed.
+/// One VFS per copy of SQLite; boxes that are never freed.
 static WATCHED: [AtomicPtr<Watched>; COPIES] = [const { AtomicPtr::new(null_mut()) }; COPIES];
 
-/// The file system that a copy of ours stands before. A program may have copied it once more; then it is known by a
-/// function that only this SQLite has.
+/// Returns the VFS behind one of these copies. A program may have copied it again; then a function that only this
+/// SQLite has identifies it.
 fn original_of(vfs: *const Vfs) -> Option<*mut Vfs> {
     let all = || {
         let all = { WATCHED.iter() }.map(|place| place.load(Ordering::Acquire));
-        // SAFETY: what is not null is a box that is never freed.
+        // SAFETY: a non-null entry is a box that is never freed.
         all.take_while(|watched| !watched.is_null())
             .map(|watched| unsafe { &*watched })
     };
     let mut same = all().filter(|watched| std::ptr::eq(&raw const watched.vfs, vfs));
-    // SAFETY: SQLite hands in a file system.
+    // SAFETY: SQLite passes a VFS.
     let like = |watched: &&Watched| unsafe { watched.vfs.first[0] == (*vfs).first[0] };
     let found = same.next().or_else(|| all().find(like));
     found.map(|watched| watched.original)
 }
 
-/// Has SQLite open files by way of here. It is initialised by that.
+/// Makes SQLite open files through this module, which initialises SQLite.
 pub(crate) fn watch(api: &Api) -> Result<(), c_int> {
     // SAFETY: a null name is the default one.
     let original = unsafe { (api.vfs_find)(null()) }.cast::<Vfs>();
     if original.is_null() {
         return Err(SQLITE_NOTFOUND);
     }
-    // SAFETY: SQLite's own, as long as its version says; what an older one does not have is not read.
+    // SAFETY: SQLite's own, with the fields of its version; fields that an older version lacks are not read.
     let mut vfs = unsafe { read(original) };
     vfs.open = Some(open);
     vfs.name = c"hugeleaf".as_ptr();
@@ -105,7 +105,7 @@ unsafe fn read(vfs: *const Vfs) -> Vfs {
         if version >= 3 {
             copy.third = (*vfs).third;
         }
-        // A later one may have more, which the copy has not.
+        // A later version may have more fields, which the copy lacks.
         copy.version = version.min(3);
         copy
     }
@@ -125,7 +125,7 @@ unsafe extern "C" fn open(
     let Some(opens) = (unsafe { (*original).open }) else {
         return SQLITE_MISUSE;
     };
-    // SAFETY: what SQLite handed in is handed on.
+    // SAFETY: the arguments of SQLite are passed on unchanged.
     let opened = unsafe { opens(original, name, file, flags, got) };
     if opened == SQLITE_OK && flags & SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
         // SAFETY: a file's name is a C string.
@@ -134,15 +134,15 @@ unsafe extern "C" fn open(
     opened
 }
 
-/// Keeps a name for the cache that this thread makes next, and returns the one that it had.
+/// Records a name for the cache that this thread creates next, and returns the previous one.
 fn note(name: Option<&[u8]>) -> Option<Vec<u8>> {
     let name = name.map_or(null_mut(), |name| Box::into_raw(Box::new(name.to_vec())));
     let before = OPENED.replace(name);
-    // SAFETY: what is not null is a box of above, which nobody else finds again.
+    // SAFETY: a non-null value is a box from above, and this is its only use.
     (!before.is_null()).then(|| *unsafe { Box::from_raw(before) })
 }
 
-/// The database of the cache with that number, which this thread is making; `None` where it is none in a file.
+/// Returns the database of the cache of that number, which this thread is creating; `None` if it has no file.
 pub(crate) fn of_new_cache(number: u64) -> Option<Vec<u8>> {
     let name = note(None);
     if name.is_none() {
@@ -151,7 +151,7 @@ pub(crate) fn of_new_cache(number: u64) -> Option<Vec<u8>> {
     name
 }
 
-/// The number of the cache that takes the place of one that this thread ends now; 0: none.
+/// Returns the number of the cache that replaces one that this thread destroys now; 0 for none.
 pub(crate) fn successor() -> u64 {
     MADE.replace(0)
 }

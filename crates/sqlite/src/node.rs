@@ -1,8 +1,8 @@
-//! A page as SQLite knows it, and where it stands in its cache.
+//! A page as SQLite knows it, and its position in its cache.
 #![allow(unsafe_code)]
 //! # Safety
-//! Nodes are reached by pointers, since SQLite holds them that way. One is live from when its cache takes it until its
-//! cache releases it; only whoever is inside the cache (`gate`) follows pointers to it.
+//! Nodes are accessed by pointer, because SQLite holds them that way. A node is live from its allocation by its cache
+//! until its release. Only the thread inside the cache (`gate`) follows pointers to it.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -20,36 +20,36 @@ use crate::memory::filled;
 pub(crate) enum Place {
     Small,
     Main,
-    /// In none: it was in use when it was its turn to go. It returns to the queue for pages seen again.
+    /// In no queue: the page was in use when it was to be evicted. It joins the main queue when it is unpinned.
     Aside,
 }
 
-/// A page with its place. What SQLite keeps for the page follows it in memory.
+/// A page and its position. SQLite's data for the page follows it in memory.
 #[repr(C)]
 pub(crate) struct Node {
-    /// First, so that a pointer to it is one to the node.
+    /// First field, so that a pointer to it is also a pointer to the node.
     pub page: Page,
     pub key: c_uint,
     pub place: Place,
-    /// Others look at this one and the next, and may be wrong (`Inner::by_worth`).
+    /// Other threads read this field and the next without synchronisation (`Inner::by_worth`).
     pub pinned: AtomicBool,
-    /// How often it was asked for since it was last looked at, up to 3.
+    /// Number of requests since the last eviction check, at most 3.
     pub used: AtomicU8,
-    /// The batch of touches that has this page already, if the ghost list has its key in its sample; otherwise 0.
+    /// Batch of touches that already contains this page, if the ghost list samples its key; otherwise 0.
     pub batch: u8,
-    /// The next with the same place in the table.
+    /// Next node in the same bucket of the table.
     pub next: *mut Node,
     pub newer: *mut Node,
     pub older: *mut Node,
-    /// The chunk that its memory is of (`chunk::Chunk`); null: an allocation of its own.
+    /// Chunk that owns its memory (`chunk::Chunk`); null for a heap allocation.
     pub chunk: *mut c_void,
 }
 
-/// Nodes and pages begin at the beginning of a cache line.
+/// Cache line size; nodes and pages are aligned to it.
 pub(crate) const LINE: usize = 64;
 
 impl Node {
-    /// A node with what follows it, in whole cache lines.
+    /// Returns the size of a node with its extra data, in whole cache lines.
     pub const fn bytes(extra: usize) -> usize {
         (size_of::<Node>() + extra).next_multiple_of(LINE)
     }
@@ -70,7 +70,7 @@ impl Node {
         self.used.store(used, Ordering::Relaxed);
     }
 
-    /// Makes a node of memory that nobody uses.
+    /// Initialises a node in unused memory.
     ///
     /// # Safety
     /// `node` is aligned and has room for [`Node::bytes`]; `buffer` has room for a page.
@@ -94,7 +94,7 @@ impl Node {
     }
 }
 
-/// Nodes in the order in which they came.
+/// A queue of nodes in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
     newest: *mut Node,
@@ -148,20 +148,20 @@ impl Queue {
     }
 }
 
-/// Nodes by key. A chain of those that have one place is short: there are as many places as nodes, at least.
+/// Nodes by key. Chains are short, because there are at least as many buckets as nodes.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Of [`Places`]; read at every page, so it stands here.
+    /// First bucket of [`Places`]. It is kept here because every request reads it.
     first: *mut *mut Node,
-    /// One less than there are places, of which there are a power of two.
+    /// Number of buckets minus one; the number is a power of two.
     mask: usize,
-    /// Keeps that memory.
+    /// Owns that memory.
     _places: Places,
     pub count: usize,
 }
 
 impl Table {
-    /// `None` where there is no memory, as of [`Table::with`].
+    /// Creates a small table; `None` if there is no memory.
     pub fn new() -> Option<Table> {
         Table::with(64)
     }
@@ -178,7 +178,7 @@ impl Table {
 
     #[inline]
     fn place(&self, key: c_uint) -> *mut *mut Node {
-        // SAFETY: the mask keeps it inside.
+        // SAFETY: the mask keeps it in bounds.
         unsafe { self.first.add(key as usize & self.mask) }
     }
 
@@ -223,7 +223,7 @@ impl Table {
         self.count -= 1;
     }
 
-    /// Without memory for it chains become longer.
+    /// Doubles the table. If there is no memory for that, chains become longer.
     fn grow(&mut self) {
         let Some(mut longer) = Table::with((self.mask + 1) * 2) else {
             return;
@@ -242,16 +242,17 @@ impl Table {
         *self = longer;
     }
 
-    /// One with a key from this one on; none is larger than `highest`. `from_place` is where to go on looking, 0 at first.
+    /// Returns a node with a key of at least `from`; null if there is none. No key exceeds `highest`. `from_place` is
+    /// the bucket to continue from, 0 at first.
     pub fn one_from(&self, from: c_uint, highest: c_uint, from_place: &mut usize) -> *mut Node {
         let keys = (highest as usize + 1).saturating_sub(from as usize);
-        // Few keys are looked for one by one.
+        // A few keys are looked up one by one.
         let (places, is_few) = match keys > self.mask {
             true => (self.mask + 1, false),
             false => (keys, true),
         };
         while *from_place < places {
-            // SAFETY: the mask keeps it inside; chains hold live nodes, and end in null.
+            // SAFETY: the mask keeps it in bounds; chains hold live nodes, and end in null.
             let found = unsafe {
                 let first = if is_few { from as usize } else { 0 };
                 let mut node = *self.first.add((first + *from_place) & self.mask);
@@ -269,8 +270,7 @@ impl Table {
     }
 }
 
-/// The memory of a table: a small one is on the heap, a large one in memory of its own, which is on large pages where the
-/// host gives them.
+/// The memory of a table: small ones are on the heap, large ones in their own mapping, on huge pages if possible.
 #[derive(Debug)]
 enum Places {
     Heap(Vec<*mut Node>),
@@ -278,7 +278,7 @@ enum Places {
 }
 
 impl Places {
-    /// From so many bytes on a table has memory of its own.
+    /// Minimum size in bytes of a table with its own mapping.
     const LARGE: usize = 1 << 20;
 
     fn new(length: usize) -> Option<Places> {
@@ -297,14 +297,14 @@ impl Places {
     }
 }
 
-/// Private memory of so many bytes, zeroed, that asks for huge pages; `None` where there is none.
+/// Maps private, zeroed memory and advises huge pages; `None` if it fails.
 fn mapped(bytes: usize) -> Option<Space> {
     let size = Bytes(bytes as u64);
-    // A power of two, as all tables are: aligned to itself it begins and ends at the edges of huge pages.
+    // All tables are powers of two. Aligned to its own size, the mapping begins and ends at huge page boundaries.
     let align = PageSize::new(size).ok()?;
     let space = Memory::new().set_aside(size, align).ok()?;
     space.map_private(space.range()).ok()?;
-    // Where that is refused the table is on base pages.
+    // If the kernel refuses, the table stays on base pages.
     let _ = space.advise(space.range(), Advice::HugePage);
     Some(space)
 }

@@ -1,8 +1,8 @@
-//! A database's share of the memory: the granules that it has, and the caches of the connections that use them.
+//! A database's share of the memory: its granules, and the caches of the connections that use them.
 #![allow(unsafe_code)]
 //! # Safety
-//! Pointers to caches are of those that joined and did not leave, which both happens with the lock; pointers to chunks of
-//! those that the share holds. Caches are changed from here with the lock and their gates stopped.
+//! Pointers to caches are of those that joined and did not leave, which both happens with the lock; pointers to chunks
+//! are of those that the share holds. This module changes caches only with the lock and their gates stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,33 +18,33 @@ use crate::memory::{listed, pushed};
 use crate::node::Node;
 use crate::timing::Timing;
 
-/// The ghost list knows so many keys. With 4000 it took a tenth of the time of a load whose pages are all here, with 1000 a
-/// fortieth; a hit ratio is then off by 0.02 in the mean.
+/// Number of keys in the ghost list. With 4000 it took a tenth of the time of a load that always hits, with 1000 a
+/// fortieth. The mean error of a hit ratio is then 0.02.
 const SAMPLES: usize = 1000;
-/// Before the first look the ghost list takes its share to have so many granules: with one it would sample a third of all pages
-/// for a second, in which a share may well become as large as this.
+/// Initial size in granules that the ghost list assumes. With one granule it would sample a third of all pages for a
+/// second, in which a share may well grow this large.
 const SOON: u64 = 8;
-/// A cache that was not used for so many looks gives first.
+/// Number of manager steps without use after which a cache gives pages first.
 const IDLE_LOOKS: u32 = 3;
-/// So many pages are taken from another cache at once: stopping it costs more than taking a page.
+/// Number of pages taken from another cache at once: stopping it costs more than taking a page.
 const AT_ONCE: usize = 32;
-/// After a look for a cache to take from that found none, so many misses go by without another one.
+/// Number of misses without a search for a cache to take from, after a search that found none.
 const LOOK_AGAIN: u32 = 256;
-/// So many granules are emptied without releasing the lock: each takes some 0.1 ms.
+/// Number of granules emptied without releasing the lock: each takes about 0.1 ms.
 const VACATED: usize = 8;
-/// Of so many granules those are emptied that are worth least.
+/// Number of granules from which the least valuable are emptied.
 const CANDIDATES: usize = 64;
-/// Of so many misses one is timed.
+/// One miss in this number is timed.
 const TIMED_MISSES: u64 = 16;
 
-/// Where a share has its memory from.
+/// Source of a share's memory.
 pub(crate) trait Source: std::fmt::Debug + Send + Sync {
     fn granule(&self) -> usize;
-    /// A granule of elastic memory, to be cut.
+    /// Returns a granule of elastic memory, ready to be cut.
     fn blank(&self, granule: Granule) -> Option<Blank>;
-    /// The next granule of a range that never changes; `None` where all are taken, or it is of no range.
+    /// Returns the next granule of a fixed range; `None` if all are taken or the memory is elastic.
     fn next_blank(&self) -> Option<Blank>;
-    /// Has the manager give a share what nobody has; `None` where there is nothing now.
+    /// Asks the manager for free memory for a share; `None` if there is none now.
     fn claim(&self, component: Component, share: &Share) -> Option<()>;
 }
 
@@ -52,11 +52,11 @@ pub(crate) trait Connection {
     fn hits(&self) -> u64;
     fn misses(&self) -> u64;
     fn pages(&self) -> usize;
-    /// Takes up to `count` pages that are not in use from it, whose owner is kept out meanwhile, and gives their slots back
-    /// to `held`. For another cache of the share, whose lock that is. Returns how many.
+    /// Evicts up to `count` unused pages for another cache of the share, and gives their slots back to `held`, the
+    /// lock. The owner is kept out meanwhile. Returns the number of pages.
     fn give(&self, count: usize, held: &mut Held<'_>) -> usize;
-    /// Drops these pages of it, whose owner is kept out meanwhile, but those in use; returns how many those are. For whoever
-    /// has the lock of the share.
+    /// Drops these pages except those in use, while the owner is kept out. The caller holds the lock of the share.
+    /// Returns the number of pages left.
     fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize;
 }
 
@@ -64,47 +64,47 @@ pub(crate) trait Connection {
 pub(crate) struct Share {
     pub name: String,
     source: &'static dyn Source,
-    /// Pages that fit into a granule.
+    /// Number of pages that fit into a granule.
     each: u64,
     component: OnceLock<Component>,
     inner: Mutex<Inner>,
     ghost: Mutex<Ghost>,
     timing: Timing,
     misses: AtomicU64,
-    /// Pages that did not fit and came from the heap.
+    /// Number of pages that did not fit and came from the heap.
     outside: AtomicU64,
-    /// Whether there may be memory that nobody has; looked at anew at each look of the manager.
+    /// True if there may be free memory; set again at each step of the manager.
     may_claim: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     blanks: Vec<Blank>,
-    /// Made by [`Chunk::cut`]: nodes point to them.
+    /// Created by [`Chunk::cut`]; nodes point to them.
     chunks: Vec<*mut Chunk>,
-    /// Where to begin looking for a free slot.
+    /// Chunk at which the search for a free slot begins.
     next: usize,
-    /// Slots that nobody has, of all shapes.
+    /// Number of free slots of all shapes.
     free: usize,
     caches: Vec<Member>,
-    /// So many misses are to go by without a look for a cache to take from.
+    /// Number of misses left without a search for a cache to take from.
     skip: u32,
-    /// Where to begin looking for a granule to empty.
+    /// Chunk at which the search for a granule to empty begins.
     turn: usize,
-    /// So many looks no cache took part: nothing is in it.
+    /// Number of manager steps without a cache; the share is then empty.
     unused: u32,
 }
 
 #[derive(Debug)]
 struct Member {
     cache: *const dyn Connection,
-    /// Its hits and misses at the last look.
+    /// Its hits and misses at the last step.
     asked: u64,
-    /// So many looks it was not used.
+    /// Number of steps without use.
     idle: u32,
 }
 
-// SAFETY: pointers in it are followed with the lock only, as the head of this file says.
+// SAFETY: its pointers are followed with the lock only, as the module header describes.
 unsafe impl Send for Inner {}
 
 pub(crate) struct Held<'a> {
@@ -113,30 +113,30 @@ pub(crate) struct Held<'a> {
     inner: Option<MutexGuard<'a, Inner>>,
 }
 
-/// How a share stands.
+/// State of a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShareView {
-    /// Its database's file name, or what it is for.
+    /// File name of its database, or a description.
     pub name: String,
-    /// Connections that use it.
+    /// Number of connections that use it.
     pub connections: usize,
-    /// Pages that it has room for, cut so far.
+    /// Number of page slots in its cut memory.
     pub slots: u64,
-    /// Of these, in use.
+    /// Number of slots in use.
     pub used: u64,
-    /// Pages that were asked for and were there, of the connections that are open.
+    /// Number of requests that found their page, for the open connections.
     pub hits: u64,
-    /// Pages that were asked for and were not there.
+    /// Number of requests that did not find their page.
     pub misses: u64,
-    /// Pages that did not fit and came from the heap instead.
+    /// Number of pages that did not fit and came from the heap instead.
     pub outside: u64,
-    /// How much longer a miss takes than a hit, in nanoseconds; 0 where too few were timed.
+    /// Additional time of a miss over a hit in nanoseconds; 0 if too few were timed.
     pub nanoseconds_per_miss: u64,
 }
 
 impl Share {
-    /// Of databases with such pages: others may take part, and then count as if theirs were as large.
+    /// Creates a share for pages of this shape. Caches with other pages may join, and count as if they had this shape.
     pub fn new(name: String, source: &'static dyn Source, shape: Shape) -> Share {
         let each = (source.granule() / shape.bytes()).max(1) as u64;
         Share {
@@ -153,7 +153,7 @@ impl Share {
         }
     }
 
-    /// The manager knows it by this.
+    /// Sets the manager's component for this share.
     pub fn is_managed_as(&self, component: Component) {
         let _ = self.component.set(component);
     }
@@ -165,7 +165,7 @@ impl Share {
         }
     }
 
-    /// The lock for as long as a fork takes; `None` where it is not to be had.
+    /// Takes the lock for a fork; `None` if it is not released in time.
     pub fn lock_for_fork(&self) -> Option<MutexGuard<'_, Inner>> {
         fork::lock_in_time(&self.inner)
     }
@@ -174,12 +174,12 @@ impl Share {
         self.lock().inner().blanks.extend(blanks);
     }
 
-    /// Whether it is worth asking for more memory.
+    /// True if asking for more memory may succeed.
     pub fn wants_more(&self) -> bool {
         self.may_claim.load(Ordering::Relaxed)
     }
 
-    /// Asks for more memory. The caller must not hold the lock: who gives takes it.
+    /// Asks for more memory. The caller must not hold the lock, because the giver takes it.
     pub fn claim(&self) {
         let more = match self.component.get() {
             Some(component) => self.source.claim(*component, self),
@@ -194,10 +194,10 @@ impl Share {
         self.lock().inner().granules()
     }
 
-    /// A miss of this key. Returns whether the ghost list has it in its sample.
+    /// Records a miss of this key. Returns true if the ghost list samples the key.
     pub fn missed(&self, hash: u64, touches: &mut Vec<u64>) -> bool {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // In a child it is not used, and its lock may be held there for ever.
+        // A child does not use the ghost list, and its lock may be held there forever.
         if self.component.get().is_none() || fork::is_child() {
             return false;
         }
@@ -208,7 +208,7 @@ impl Share {
         ghost.touch(hash)
     }
 
-    /// Touches of pages in the sample. They are forgotten where the list is in use.
+    /// Records touches of sampled pages. They are discarded if the list is in use.
     pub fn touched(&self, touches: &mut Vec<u64>) {
         if let Ok(mut ghost) = self.ghost.try_lock() {
             for hash in touches.iter() {
@@ -218,14 +218,14 @@ impl Share {
         touches.clear();
     }
 
-    /// Whether this miss is to be timed.
+    /// True if this miss must be timed.
     pub fn is_timed(&self) -> bool {
         self.misses
             .load(Ordering::Relaxed)
             .is_multiple_of(TIMED_MISSES)
     }
 
-    /// How long it was from a hit, or from a miss, until SQLite's next call.
+    /// Records the time from a hit or a miss until SQLite's next call.
     pub fn took(&self, time: Duration, hit: bool) {
         self.timing.took(time, hit);
     }
@@ -257,7 +257,7 @@ impl Share {
 
 impl Member {
     fn cache(&self) -> &dyn Connection {
-        // SAFETY: it has joined and did not leave, and the caller has the lock.
+        // SAFETY: it has joined and not left, and the caller has the lock.
         unsafe { &*self.cache }
     }
 
@@ -298,7 +298,7 @@ impl<'a> Held<'a> {
         self.inner().caches.retain(is_other);
     }
 
-    /// A slot for a cache; `None` where none is free.
+    /// Takes a slot for a cache; `None` if none is free.
     pub fn take(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
         let inner = self.inner();
         if let Some(node) = inner.free_slot(shape, owner) {
@@ -316,8 +316,8 @@ impl<'a> Held<'a> {
         self.inner().free += 1;
     }
 
-    /// A slot from another cache of the share: one that is not used now, or that has more than its part where this one
-    /// has less; from any with `must`.
+    /// Takes a slot from another cache of the share: an unused one, or one above its fair part if this one is below.
+    /// With `must` it takes from any.
     pub fn take_from_others(
         &mut self,
         (cache, own): (Owner, usize),
@@ -325,7 +325,7 @@ impl<'a> Held<'a> {
         must: bool,
     ) -> Option<*mut Node> {
         let giver = self.inner().giver(cache, own, must)?;
-        // SAFETY: it has joined and did not leave, with the lock.
+        // SAFETY: it has joined and not left, with the lock.
         let given = unsafe { &*giver }.give(AT_ONCE, self);
         if given == 0 {
             self.inner().skip = LOOK_AGAIN;
@@ -333,21 +333,21 @@ impl<'a> Held<'a> {
         self.take(shape, cache)
     }
 
-    /// Empties granules, those that are worth least first, and no more than `count`.
+    /// Empties at most `count` granules, the least valuable first.
     fn vacate(&mut self, count: usize) -> Vec<Granule> {
         let mut granules = self.inner().unused(count);
         for at in self.inner().by_worth() {
             if granules.len() >= count {
                 break;
             }
-            // Chunks are taken out below only, so that numbers stay what they are.
+            // Chunks are removed only below, so indices stay valid.
             self.empty(at);
         }
         granules.extend(self.inner().unused(count - granules.len()));
         granules
     }
 
-    /// Drops all pages of a chunk but those in use.
+    /// Drops all pages of a chunk except those in use.
     fn empty(&mut self, at: usize) {
         let used = self.inner().chunk(at);
         let used = used.and_then(|chunk| listed(chunk.slots(), chunk.used()));
@@ -366,7 +366,7 @@ impl<'a> Held<'a> {
             let Some(cache) = its.next().map(|member| member.cache) else {
                 return;
             };
-            // SAFETY: it has joined and did not leave, with the lock.
+            // SAFETY: it has joined and not left, with the lock.
             let left = unsafe { &*cache }.vacate(&nodes, self);
             if left > 0 {
                 return;
@@ -381,7 +381,7 @@ impl Inner {
     }
 
     fn chunk(&self, at: usize) -> Option<&Chunk> {
-        // SAFETY: the share holds it, and its lock is held; what nodes point to is changed with it only.
+        // SAFETY: the share holds it, and its lock is held; chunks are changed with the lock only.
         self.chunks.get(at).map(|chunk| unsafe { &**chunk })
     }
 
@@ -405,10 +405,10 @@ impl Inner {
         None
     }
 
-    /// Cuts a granule into slots of a shape: one that is not cut yet, or one of another shape that is empty.
+    /// Cuts a granule into slots of a shape: an uncut one, or an empty one of another shape.
     fn cut_another(&mut self, shape: Shape) -> bool {
         let blank = self.blanks.pop().or_else(|| {
-            // Where no slot is free no granule is empty: each miss of a full cache comes by here.
+            // Without a free slot no granule is empty. Checked first, since each miss of a full cache comes here.
             if self.free == 0 {
                 return None;
             }
@@ -437,13 +437,13 @@ impl Inner {
     }
 
     fn uncut(&mut self, at: usize) -> Blank {
-        // SAFETY: it is of `Chunk::cut`, nothing of it is in use, and the share forgets it.
+        // SAFETY: it is of `Chunk::cut`, nothing of it is in use, and the share drops its pointer.
         let chunk = unsafe { Box::from_raw(self.chunks.swap_remove(at)) };
         self.free -= chunk.slots();
         chunk.blank
     }
 
-    /// Granules in which nothing is, taken out; no more than `count`.
+    /// Removes at most `count` granules that are empty, and returns them.
     fn unused(&mut self, count: usize) -> Vec<Granule> {
         let mut granules = Vec::new();
         while granules.len() < count {
@@ -459,13 +459,12 @@ impl Inner {
         granules
     }
 
-    /// Some chunks by how much is lost with them: by how often their pages were asked for of late. One with a page in use
-    /// cannot be emptied, and is not in it.
+    /// Returns chunks, least requested of late first. A chunk with a page in use cannot be emptied and is left out.
     fn by_worth(&mut self) -> Vec<usize> {
         let worth = |chunk: &Chunk| -> Option<u64> {
             let mut worth = 0;
             for (_, node) in chunk.used() {
-                // SAFETY: a slot in use has a live node. Its owner may change it meanwhile: it is only an opinion.
+                // SAFETY: a slot in use has a live node. Its owner may change it meanwhile; this is only an estimate.
                 let (pinned, used) = unsafe { ((*node).is_pinned(), (*node).used()) };
                 if pinned {
                     return None;
@@ -484,7 +483,7 @@ impl Inner {
         all.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Whom a cache with `own` pages may take from.
+    /// Returns the cache from which a cache with `own` pages may take.
     fn giver(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn Connection> {
         if self.skip > 0 && !must {
             self.skip -= 1;
@@ -530,7 +529,7 @@ impl Inner {
     }
 }
 
-/// A share as the manager sees it.
+/// The manager's view of a share.
 pub(crate) struct Managee(pub &'static Share);
 
 impl Managed for Managee {
@@ -560,7 +559,7 @@ impl Managed for Managee {
 
     fn shrink(&mut self, count: usize) -> Vec<Granule> {
         let mut granules = Vec::new();
-        // The lock is released now and then: those who miss a page wait for it.
+        // The lock is released from time to time, because threads that miss a page wait for it.
         while granules.len() < count {
             let some = self.0.lock().vacate(VACATED.min(count - granules.len()));
             if some.is_empty() {
@@ -571,7 +570,7 @@ impl Managed for Managee {
         granules
     }
 
-    /// A database that is closed takes its pages with it. One that is opened again soon finds the memory still here.
+    /// Closing a database drops its pages. One that is reopened soon finds its memory still here.
     fn is_unused(&self) -> bool {
         self.0.lock().inner().unused >= IDLE_LOOKS
     }
@@ -594,7 +593,7 @@ mod tests {
         extra: 64,
     };
 
-    /// A store of four granules, of 16 pages each.
+    /// Returns a store of four granules with 16 pages each.
     fn store() -> &'static Store {
         let granule = 16 * SHAPE.bytes();
         let memory = vec![[0_u64; 8]; 4 * granule / 64 + 1].leak();
@@ -613,7 +612,7 @@ mod tests {
         store
     }
 
-    /// Asks for pages as SQLite does, and sees that each holds its key or is new.
+    /// Requests pages as SQLite does, and checks that each holds its key or is new.
     fn work(cache: &Cache, rounds: u32) {
         for round in 0..rounds {
             let key = round * 7 % 40 + 1;
@@ -636,8 +635,8 @@ mod tests {
         }
     }
 
-    /// For Miri and the thread sanitizer as well: two connections take pages from each other, while a third thread empties
-    /// granules of both.
+    /// Two connections take pages from each other, while a third thread empties granules of both. For Miri and the
+    /// thread sanitizer as well.
     #[test]
     fn pages_are_taken_from_those_who_use_them() {
         let rounds = if cfg!(miri) { 120 } else { 20_000 };

@@ -1,8 +1,8 @@
-//! Pages of the heap that nobody uses, kept for the next cache: a database that is opened and closed all the time has a
-//! handful of pages each time, and to allocate and free each of them took longer than all else that a cache does.
+//! Free heap pages, kept for the next cache. A database that is opened and closed repeatedly uses a handful of pages
+//! each time. Allocating and freeing each of them took longer than all other work of a cache.
 #![allow(unsafe_code)]
 //! # Safety
-//! A spare page is nobody's: whoever gave it back keeps no pointer to it. It is used as memory of its shape only.
+//! A spare page has no owner: the cache that returned it keeps no pointer. It is used as memory of its shape only.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::null_mut;
@@ -12,9 +12,9 @@ use crate::chunk::Shape;
 use crate::memory::pushed;
 use crate::node::{LINE, Node};
 
-/// So many bytes are kept at most.
+/// Maximum number of bytes kept.
 const MOST: usize = 512 << 10;
-/// A cache fetches so many at once, so that it does not lock for each.
+/// Number of pages that a cache fetches at once, so that it does not lock for each.
 const FEW: usize = 8;
 
 #[derive(Debug)]
@@ -26,14 +26,14 @@ struct Kept {
     nodes: Vec<*mut Node>,
 }
 
-/// A few spare pages that a cache has at hand, all of its shape.
+/// A few spare pages held by a cache, all of its shape.
 #[derive(Debug)]
 pub(crate) struct Few {
     nodes: [*mut Node; FEW],
     count: usize,
 }
 
-// SAFETY: nobody else knows these nodes.
+// SAFETY: no other code knows these nodes.
 unsafe impl Send for Kept {}
 
 impl Few {
@@ -47,7 +47,7 @@ impl Few {
         Some(self.nodes[self.count])
     }
 
-    /// Whether there was room.
+    /// Adds a page; false if it is full.
     fn push(&mut self, node: *mut Node) -> bool {
         let has_room = self.count < FEW;
         if has_room {
@@ -66,12 +66,12 @@ impl Spare {
         }))
     }
 
-    /// A page of its own allocation, of those at hand first; null where there is no memory.
+    /// Returns a heap page, from those at hand first; null if there is no memory.
     pub fn take(&self, shape: Shape, few: &mut Few) -> *mut Node {
         if few.count == 0 {
             self.fetch(shape, few);
         }
-        // SAFETY: the layout is not empty; the allocation holds the node, what follows it, and the page, in this order.
+        // SAFETY: the layout is not empty; the allocation holds the node, its extra data and the page, in this order.
         unsafe {
             let memory = match few.pop() {
                 Some(node) => node.cast::<u8>(),
@@ -88,7 +88,7 @@ impl Spare {
     }
 
     fn fetch(&self, shape: Shape, few: &mut Few) {
-        // Nobody waits here: in a forked child the lock may be held for ever.
+        // Does not wait: in a forked child the lock may be held forever.
         if let Ok(mut kept) = self.0.try_lock()
             && kept.shape == shape
         {
@@ -99,10 +99,10 @@ impl Spare {
         }
     }
 
-    /// Keeps it at hand, or for the next cache, or frees it.
+    /// Keeps a page at hand or for the next cache, or frees it.
     ///
     /// # Safety
-    /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and nobody uses it after this.
+    /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and no code uses it after this.
     pub unsafe fn give(&self, shape: Shape, few: &mut Few, node: *mut Node) {
         if !few.push(node) {
             // SAFETY: as the caller promises.
@@ -110,7 +110,7 @@ impl Spare {
         }
     }
 
-    /// Those at hand too: their cache ends.
+    /// Gives back all pages at hand of a cache that ends.
     ///
     /// # Safety
     /// As of [`Spare::give`].
@@ -136,7 +136,7 @@ impl Spare {
 }
 
 impl Kept {
-    /// Whether there was room for it; all are of the shape of the first one.
+    /// Keeps a page; false if it is full. All pages have the shape of the first one.
     fn push(&mut self, shape: Shape, node: *mut Node) -> bool {
         if self.nodes.is_empty() {
             self.shape = shape;
@@ -197,7 +197,7 @@ mod tests {
         unsafe { spare.give_all(SHAPE, &mut few) };
         let kept = spare.0.lock().unwrap().nodes.len() * SHAPE.bytes();
         assert!(kept <= MOST + SHAPE.bytes() && kept > MOST / 2, "{kept}");
-        // While somebody else is at it, the heap has them.
+        // While another thread holds the lock, the heap is used.
         let held = spare.0.lock().unwrap();
         let node = spare.take(SHAPE, &mut few);
         assert!(!node.is_null());

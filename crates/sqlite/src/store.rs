@@ -1,4 +1,4 @@
-//! The memory of all caches of this process, and whose it is.
+//! The memory of all caches of this process, and its division.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,45 +13,45 @@ use crate::fork::{self, Stopped};
 use crate::share::{Inner, Managee, Share, ShareView, Source};
 use crate::spare::Spare;
 
-/// Databases from this number on have one share together: elastic memory knows a limited number of components.
+/// Maximum number of databases with their own share; the others share one, as the number of components is limited.
 const NAMED: usize = 48;
-/// With fewer granules than so many for each, databases have one share together.
+/// Minimum number of granules per database. With fewer, databases share one share.
 const GRANULES_EACH: u64 = 8;
-/// A cache takes part from so many pages on, or so many bytes.
+/// Number of pages, or of bytes, from which a cache joins a share.
 const JOINS_AT: usize = 64;
 const JOINS_AT_BYTES: usize = 256 << 10;
-/// Pages of all caches that do not take part yet, and of those that did not fit, are one part in so many of the target,
-/// but for so many bytes. From there on each takes part at once.
+/// Limit of the heap pages of caches that have not joined yet, and of those that did not fit: one part in `HEAP_PART`
+/// of the target, or `LEAST_HEAP` bytes if that is more. Beyond it each cache joins at once.
 const HEAP_PART: usize = 16;
 const LEAST_HEAP: usize = 1 << 20;
-/// While one grows it takes up to so many bytes at once: that takes some milliseconds.
+/// Maximum bytes taken at once by a growing share; that takes some milliseconds.
 const AT_ONCE: u64 = 16 << 20;
-/// After so many shares for which there was no memory no other one is made: each try leaves some behind.
+/// Number of failed shares after which no more are created: each attempt leaks some memory.
 const MOST_FAILURES: usize = 64;
-/// It takes one part in so many of what it has.
+/// A growing share takes one part in this number of its memory at once.
 const GROWS_BY: u64 = 16;
 
-/// The share of databases that have none of their own.
+/// Name of the share of databases without their own.
 pub(crate) const OTHERS: &str = "other databases";
 
-/// Which caches have their pages in this memory. Those of others come from the heap.
+/// Caches whose pages are in this memory. Pages of other caches are on the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PagesOf {
-    /// Databases in files, and temporary ones: a page can be read again, so one that nobody uses may go.
+    /// Databases in files, and temporary ones. A page can be read again, so an unused one may be evicted.
     Files,
-    /// Databases in memory: a page is all there is of its content.
+    /// Databases in memory. A page is the only copy of its content.
     Memory,
 }
 
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Elastic memory, moved between databases by what they gain.
+    /// Elastic memory, moved between databases by benefit.
     Managed {
         elastic: Arc<Elastic>,
         running: Running,
     },
-    /// One range for all, which never changes; connections keep to the size that SQLite asks for.
+    /// One fixed range for all. Connections keep to the size that SQLite requests.
     Fixed {
         start: usize,
         granule: usize,
@@ -64,13 +64,13 @@ pub(crate) enum Origin {
 pub(crate) struct Store {
     pub barrier: Barrier,
     pub spare: Spare,
-    /// Pages that can be read again, on the heap.
+    /// Heap pages that can be read again.
     pub heap: Heap,
     pages_of: PagesOf,
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
     numbers: AtomicU64,
-    /// Number of shares that could not be made.
+    /// Number of shares that could not be created.
     failures: AtomicUsize,
 }
 
@@ -88,17 +88,17 @@ impl Heap {
     }
 }
 
-// In order, and not by a hash: that would need random numbers of the kernel, which a filter may refuse.
+// An ordered map: a hash map would need random numbers of the kernel, which a filter may refuse.
 #[derive(Debug, Default)]
 struct Shares {
-    /// By the path of the database.
+    /// Shares by the path of the database.
     named: BTreeMap<Vec<u8>, &'static Share>,
     others: Option<&'static Share>,
-    /// Paths of caches that took another one's place, by their numbers.
+    /// Paths of caches that replaced another one, by their numbers.
     inherited: BTreeMap<u64, Vec<u8>>,
 }
 
-/// The locks that a child needs, while its parent forks.
+/// Locks that are held during a fork, for the child.
 #[derive(Debug)]
 pub(crate) struct Locks {
     _each: Vec<MutexGuard<'static, Inner>>,
@@ -124,7 +124,7 @@ impl Store {
     }
 
     fn source(&self) -> Option<&Origin> {
-        // A forked child has its parent's memory, which nobody manages there, and locks that nobody may ever release.
+        // A forked child has its parent's memory without a manager, and locks that may never be released.
         self.source.get().filter(|_| !fork::is_child())
     }
 
@@ -136,18 +136,18 @@ impl Store {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether caches of that kind have their pages here.
+    /// True if caches of that kind have their pages here.
     pub fn is_for(&self, purgeable: bool) -> bool {
         purgeable == (self.pages_of == PagesOf::Files)
     }
 
-    /// Whether connections keep to the size that SQLite asks for (`PRAGMA cache_size`). Otherwise they have what their
-    /// database has.
+    /// True if connections keep to the size that SQLite requests (`PRAGMA cache_size`). Otherwise they use the memory
+    /// of their database.
     pub fn obeys_size(&self) -> bool {
         !matches!(self.source(), Some(Origin::Managed { .. }))
     }
 
-    /// Returns true if a cache with this number of pages takes part now.
+    /// Returns true if a cache with this number of pages joins now.
     pub fn is_time_to_join(&self, pages: usize, shape: Shape) -> bool {
         match self.source() {
             Some(Origin::Managed { elastic, .. }) => {
@@ -162,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Takes the locks that a child needs; they are taken in this order everywhere.
+    /// Takes the locks that a child needs. They are taken in this order everywhere.
     pub fn stop(&'static self) -> Stopped<Option<Locks>> {
         let Some(shares) = fork::lock_in_time(&self.shares) else {
             return Stopped {
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// A cache has ended, with the path it was made with; the one with the number `successor` is of the same database.
+    /// Records the end of a cache created with `path`. The cache with the number `successor` has the same database.
     pub fn ended(&self, number: u64, path: Option<Vec<u8>>, successor: u64) {
         let inherits = successor != 0 && successor != number;
         if self.source().is_none() || (path.is_some() && !inherits) {
@@ -201,8 +201,8 @@ impl Store {
         }
     }
 
-    /// The share of a cache of this database, made where there is none; `None` where there is no memory. One that was made
-    /// without a path may have inherited one by its number.
+    /// Returns the share of a database's cache, created if needed; `None` if there is no memory. A cache that was
+    /// created without a path may have inherited one by its number.
     pub fn share_of(
         &'static self,
         number: u64,
@@ -250,7 +250,7 @@ impl Store {
         shares.others
     }
 
-    /// A share, which stays: whoever joined it may look at it at any time.
+    /// Creates a share. It is never freed, because caches that joined may access it at any time.
     fn make(&'static self, source: &Origin, name: String, shape: Shape) -> Option<&'static Share> {
         let Origin::Managed { elastic, running } = source else {
             return Some(Box::leak(Box::new(Share::new(name, self, shape))));
@@ -278,7 +278,7 @@ impl Store {
         views
     }
 
-    /// Elastic memory and who manages it.
+    /// Returns the elastic memory and its manager.
     pub fn managed(&self) -> Option<(&Elastic, &Running)> {
         match self.source()? {
             Origin::Managed { elastic, running } => Some((elastic, running)),
@@ -286,7 +286,7 @@ impl Store {
         }
     }
 
-    /// The range of a fixed source that is cut so far, and all of it, in bytes.
+    /// Returns the cut part of a fixed range, and its whole size, in bytes.
     pub fn fixed(&self) -> Option<(Bytes, Bytes)> {
         let Origin::Fixed {
             granule,
@@ -349,7 +349,7 @@ impl Source for Store {
         let count = (share.granules() / GROWS_BY).clamp(1, most.max(1));
         let count = usize::try_from(count).unwrap_or(1);
         match running.claim(component, count) {
-            // The manager is at work: the next miss asks again.
+            // The manager is busy: the next miss asks again.
             Ok(None) => Some(()),
             Ok(Some(got)) => (got > 0).then_some(()),
             Err(_) => None,
@@ -357,15 +357,15 @@ impl Source for Store {
     }
 }
 
-/// Bytes of a granule.
+/// Returns the bytes of a granule.
 fn bytes_of(elastic: &Elastic) -> usize {
     usize::try_from(elastic.granule().bytes().get()).unwrap_or(usize::MAX)
 }
 
 impl Shares {
-    /// A component's name for a database: its file's, told from others of that name by a number.
+    /// Returns a component's name for a database: its file name, with a number if it is taken.
     fn name_of(&self, path: &[u8]) -> String {
-        /// Elastic memory takes 47 bytes.
+        /// Maximum length of the file name in bytes. Elastic memory allows 47.
         const LONGEST: usize = 40;
         let path = String::from_utf8_lossy(path);
         let file = path.rsplit('/').next().unwrap_or(&path);

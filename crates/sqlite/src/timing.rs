@@ -1,15 +1,15 @@
-//! How much longer a miss takes than a hit: what memory saves is measured here, and not guessed.
+//! Measures how much longer a miss takes than a hit, so that the benefit of memory is measured and not guessed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// So many of each kind are remembered.
+/// Number of times kept of each kind.
 const KEPT: usize = 63;
-/// Fewer say nothing.
+/// Minimum number of times for a result.
 const ENOUGH: usize = 15;
 
-/// Times from a call until SQLite's next one. After a miss SQLite reads the page from the file, after a hit it does not;
-/// all else it does is the same. The median, because a program may do anything between two calls.
+/// Times from a call until SQLite's next one. After a miss SQLite reads the page from the file, after a hit it does
+/// not; all its other work is the same. The median is used, because a program may do anything between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
     hits: Mutex<Last>,
@@ -42,13 +42,13 @@ impl Last {
 impl Timing {
     pub fn took(&self, time: Duration, hit: bool) {
         let last = if hit { &self.hits } else { &self.misses };
-        // One that is read now is one of many.
+        // If the list is being read now, this sample is skipped.
         if let Ok(mut last) = last.try_lock() {
             last.add(time);
         }
     }
 
-    /// How much longer a miss takes; `None` before enough were timed.
+    /// Returns the additional time of a miss; `None` before enough were timed.
     pub fn miss(&self) -> Option<Duration> {
         let median =
             |last: &Mutex<Last>| last.lock().unwrap_or_else(PoisonError::into_inner).median();
@@ -66,7 +66,7 @@ mod tests {
         let timing = Timing::default();
         assert_eq!(timing.miss(), None);
         for n in 0..100 {
-            // One in four is a program that does something else meanwhile.
+            // Every fourth sample is a program that does other work in between.
             let pause = if n % 4 == 0 { 1000 } else { 0 };
             timing.took(Duration::from_micros(2 + pause), true);
             timing.took(Duration::from_micros(30 + pause), false);

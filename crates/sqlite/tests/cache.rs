@@ -1,4 +1,4 @@
-//! The cache in one process: what is written is read, memory goes where it is asked for, nothing is above the target.
+//! The cache in one process: reads return what was written, memory goes to demand, and the target is never exceeded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use hugeleaf_sqlite::{Api, InstallError, Installed, Options};
 use hugeleaf_testkit::until;
 use rusqlite::Connection;
 
-/// So much for all tests of this file: less than a database of theirs has.
+/// Target for all tests of this file: less than one of their databases.
 fn cache() -> Installed {
     crate::support::cache(Bytes::from_mib(32))
 }
 
-/// One test at a time: what one keeps in memory others would take.
+/// Runs one test at a time, because tests would take each other's memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,7 +30,7 @@ fn what_is_written_is_read_while_memory_moves() {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|worker| {
-                // Two threads have one database each, two have one together.
+                // Two threads have one database each, two share one.
                 let file = folder.path().join(format!("moving-{}", worker.min(2)));
                 scope.spawn(move || work(&file, worker))
             })
@@ -55,7 +55,7 @@ fn what_is_written_is_read_while_memory_moves() {
     }
 }
 
-/// Inserts, updates, deletes and reads rows of its own, and knows what they are.
+/// Inserts, updates, deletes and reads its own rows, and tracks their contents.
 fn work(file: &std::path::Path, worker: i64) {
     let mut connection = Connection::open(file).unwrap();
     connection.busy_timeout(Duration::from_secs(60)).unwrap();
@@ -110,7 +110,7 @@ fn memory_goes_to_the_database_that_is_read() {
     let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
-    // Each larger than all the memory there is.
+    // Each is larger than all the memory.
     let [first, second] = ["first-read", "then-read"].map(|name| {
         let connection = fill(&folder.path().join(name), 120_000);
         (name, connection)
@@ -150,7 +150,7 @@ fn a_database_that_is_closed_leaves_its_memory_to_others() {
     let most = share(&cache, "closed").slots;
     assert!(most > 300, "{most}");
     drop(closed);
-    // A granule is what each keeps.
+    // Each keeps one granule.
     until("it keeps its memory", || {
         share(&cache, "closed").slots < most / 4
     });
@@ -164,7 +164,7 @@ fn a_scan_does_not_drop_what_is_asked_for_again() {
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let connection = fill(&folder.path().join("scanned"), 200_000);
-    // A few hundred pages, again and again.
+    // A few hundred pages, repeatedly.
     let hot = || (0..4000).map(|n| n * 7 % 4000);
     for _ in 0..5 {
         read(&connection, hot());
@@ -174,7 +174,7 @@ fn a_scan_does_not_drop_what_is_asked_for_again() {
     let before = share(&cache, "scanned").misses;
     read(&connection, hot());
     let misses = share(&cache, "scanned").misses - before;
-    // Of some 450 pages; a list in the order of use would have lost all.
+    // Of about 450 pages; an LRU list would have lost all.
     assert!(misses < 100, "{misses}");
 }
 
@@ -233,7 +233,7 @@ fn an_idle_connection_gives_its_pages_to_one_that_is_used() {
     loop {
         let before = share(&cache, "idle").misses;
         read(&busy, (0..2000).map(|_| random.i64(0..12_000)));
-        // A working set that fits: it misses nothing once it has the memory.
+        // A working set that fits: no misses once it has the memory.
         if share(&cache, "idle").misses == before {
             break;
         }
@@ -275,7 +275,7 @@ fn databases_in_memory_temporary_tables_and_all_page_sizes() {
         let connection = Connection::open(&file).unwrap();
         read(&connection, 0..20_000);
         assert_eq!(integrity(&connection), "ok");
-        // A transaction larger than the cache of its connection, undone.
+        // A transaction larger than the cache of its connection, rolled back.
         connection
             .execute_batch(
                 "PRAGMA cache_size=10; BEGIN; UPDATE t SET text = 'x' || text; ROLLBACK; VACUUM",

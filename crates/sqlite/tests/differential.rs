@@ -1,5 +1,5 @@
-//! The same statements on SQLite's own cache and on this one: every answer is the same, also while memory moves and
-//! transactions are larger than the cache. SQLite is configured once a process, so each side is a process of its own.
+//! Runs the same statements on SQLite's own cache and on this one. Every answer is the same, also while memory moves
+//! and transactions exceed the cache. SQLite is configured once per process, so each side has its own process.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -9,16 +9,16 @@ use hugeleaf::Bytes;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-/// Names what a child is: the cache, the seed, how many statements, the folder.
+/// Environment variable for a child: cache, seed, number of statements, folder.
 const CHILD: &str = "HUGELEAF_DIFFERENTIAL";
-/// A hash of all answers so far is compared this often.
+/// Interval in statements at which a hash of all answers is compared.
 const EACH: u64 = 500;
-/// Pages that our cache did not have, of all seeds: it is to be too small for most of them.
+/// Minimum misses of this cache over all seeds: it must be too small for most of them.
 static MISSES: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn every_answer_is_the_same_as_with_sqlites_own_cache() {
-    // Ten million in a soak. Not more of each seed: its databases grow, and statements become slow.
+    // Ten million in a soak. Not more per seed: its databases grow, and statements become slow.
     let (seeds, statements) =
         hugeleaf_testkit::size_or_soak((2, 4_000), (4, 4_000), (1_000, 10_000));
     for seed in 0..seeds {
@@ -73,7 +73,7 @@ fn child_of_the_other_test() {
     let [cache, seed, statements, folder] = what[..] else {
         panic!("{what:?}");
     };
-    // Much less than the databases become.
+    // Much less than the size that the databases reach.
     let installed = (cache == "ours").then(|| crate::support::cache(Bytes::from_mib(8)));
     let moves = |n: u64| {
         if let Some(installed) = &installed {
@@ -94,7 +94,7 @@ fn child_of_the_other_test() {
     }
 }
 
-/// Statements drawn from a seed, and the hash of what they answered.
+/// Statements drawn from a seed, and the hash of their answers.
 fn run(seed: u64, statements: u64, folder: &Path, moves: impl Fn(u64)) {
     let mut random = fastrand::Rng::with_seed(seed);
     let files: Vec<_> = (0..3).map(|n| folder.join(format!("d{n}"))).collect();
@@ -105,7 +105,7 @@ fn run(seed: u64, statements: u64, folder: &Path, moves: impl Fn(u64)) {
         let statement = draw(&mut random);
         answer(&connections[at], &statement, &mut hasher);
         match random.u16(0..400) {
-            // A connection that comes and goes.
+            // A connection that is opened and closed.
             0 => {
                 let _ = connections[at].execute_batch("ROLLBACK");
                 connections[at] = open(&files[at], seed);
@@ -183,7 +183,7 @@ fn draw(random: &mut fastrand::Rng) -> String {
     }
 }
 
-/// What a statement answers, or with which error it fails.
+/// Returns the answer of a statement, or its error.
 fn answer(connection: &Connection, statement: &str, hasher: &mut DefaultHasher) {
     statement.hash(hasher);
     let rows = || -> rusqlite::Result<Vec<String>> {

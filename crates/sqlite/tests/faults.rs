@@ -1,9 +1,9 @@
-//! A device that is full, fails, or takes only a part of what is written, at each write in turn: the transaction fails, the
-//! database is as it was before it, and works on.
+//! A device that is full, fails, or writes only a part, at each write in turn. The transaction fails, and the database
+//! keeps its previous state and continues to work.
 #![allow(unsafe_code)]
 //! # Safety
-//! A file system stands before the default one (`sqlite3_vfs`): a file's methods are called with the file that they were
-//! given for, which follows ours in memory.
+//! A VFS is placed before the default one (`sqlite3_vfs`). A file's methods get the file for which they were
+//! registered; the default VFS's file follows it in memory.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -13,11 +13,11 @@ use hugeleaf::Bytes;
 use libsqlite3_sys as sqlite;
 use rusqlite::{Connection, OpenFlags};
 
-/// So many writes more succeed; negative: all.
+/// Number of writes that still succeed; negative for all.
 static LEFT: AtomicI64 = AtomicI64::new(-1);
 static KIND: AtomicU8 = AtomicU8::new(0);
 
-/// A file, with the default file system's behind it.
+/// A file, followed by the file of the default VFS.
 #[repr(C)]
 struct File {
     methods: *const sqlite::sqlite3_io_methods,
@@ -26,19 +26,19 @@ struct File {
 }
 
 unsafe fn below(file: *mut sqlite::sqlite3_file) -> *mut sqlite::sqlite3_file {
-    // SAFETY: SQLite hands in what `open` set up.
+    // SAFETY: SQLite passes a file that `open` set up.
     unsafe { (*file.cast::<File>()).below }
 }
 
 unsafe fn of(file: *mut sqlite::sqlite3_file) -> &'static sqlite::sqlite3_io_methods {
-    // SAFETY: as above; the default file system's methods live as long as it.
+    // SAFETY: as above; the default VFS's methods live as long as it.
     unsafe { &*(*below(file)).pMethods }
 }
 
 macro_rules! pass {
     ($($name:ident as $field:ident ($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         unsafe extern "C" fn $name(file: *mut sqlite::sqlite3_file $(, $argument: $type)*) -> $answer {
-            // SAFETY: what SQLite handed in is handed on, with the file that it is for.
+            // SAFETY: SQLite's arguments are passed on, with the file to which they belong.
             unsafe { of(file).$field.unwrap()(below(file) $(, $argument)*) }
         }
     )*};
@@ -61,10 +61,10 @@ pass! {
     shm_unmap as xShmUnmap(delete: c_int) -> c_int;
 }
 
-/// Whether this write fails.
+/// Returns true if this write fails.
 fn fails() -> bool {
     let left = |left: i64| (left >= 0).then(|| left - 1);
-    // 0 is the last that is left; from then on all fail, as on a device that is full.
+    // 0 is the last that succeeds; from then on all fail, as on a full device.
     match LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
         left(n).filter(|n| *n >= 0)
     }) {
@@ -79,7 +79,7 @@ unsafe extern "C" fn write(
     count: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: what SQLite handed in is handed on, all of it or the first part.
+    // SAFETY: SQLite's arguments are passed on, with all of the data or its first part.
     unsafe {
         let write = of(file).xWrite.unwrap();
         if !fails() {
@@ -89,7 +89,7 @@ unsafe extern "C" fn write(
             0 => sqlite::SQLITE_FULL,
             1 => sqlite::SQLITE_IOERR_WRITE,
             _ => {
-                // A part arrives.
+                // A part is written.
                 write(below(file), from, count / 2, at);
                 sqlite::SQLITE_FULL
             }
@@ -98,7 +98,7 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite::sqlite3_file, flags: c_int) -> c_int {
-    // SAFETY: what SQLite handed in is handed on.
+    // SAFETY: SQLite's arguments are passed on.
     unsafe {
         match fails() {
             true => sqlite::SQLITE_IOERR_FSYNC,
@@ -114,7 +114,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     got: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite gives room for `szOsFile` bytes: ours, and behind it the default file's.
+    // SAFETY: SQLite provides `szOsFile` bytes: this file, followed by the default one.
     unsafe {
         let default = (*vfs).pAppData.cast::<sqlite::sqlite3_vfs>();
         let ours = file.cast::<File>();
@@ -152,9 +152,9 @@ unsafe extern "C" fn open(
     }
 }
 
-/// A file system of the name "failing" before the default one.
+/// Registers a VFS of the name "failing" before the default one.
 fn register() {
-    // SAFETY: the default file system is there, and the copy is never freed.
+    // SAFETY: the default VFS exists, and the copy is never freed.
     unsafe {
         let default = sqlite::sqlite3_vfs_find(null());
         let mut vfs = *default;
@@ -168,7 +168,7 @@ fn register() {
     }
 }
 
-/// A change of more pages than the cache has; what it leaves can be told by the sum.
+/// Changes more pages than the cache has; the sum identifies the result.
 fn change(connection: &Connection, round: i64) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "BEGIN; UPDATE t SET n = {round}, text = substr(text, 1, 390) || {round}; DELETE FROM t WHERE id % 97 = {};

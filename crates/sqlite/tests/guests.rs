@@ -1,5 +1,5 @@
-//! The cache in programs that do what programs do: fork with connections open, end while SQLite is in use, filter their own
-//! system calls, set SQLite's options, and open a hundred connections. It never makes them fail.
+//! The cache in programs with typical behaviour: they fork with open connections, end while SQLite is in use, filter
+//! their own system calls, set SQLite's options, and open a hundred connections. The cache never makes them fail.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -10,7 +10,7 @@ use hugeleaf_testkit::until;
 use libsqlite3_sys as sqlite;
 use rusqlite::Connection;
 
-/// Ends a forked child without what a process does at its end.
+/// Ends a forked child without exit handlers.
 fn end(ok: bool) -> ! {
     // SAFETY: it takes a number.
     #[allow(unsafe_code)]
@@ -19,7 +19,7 @@ fn end(ok: bool) -> ! {
     }
 }
 
-/// A child's status, once it has ended; one that hangs is ended, and fails.
+/// Returns the status of a child that has ended; one that hangs is killed, and the test fails.
 fn ended(child: i32) {
     let mut status = 0;
     // SAFETY: the status is an int.
@@ -30,7 +30,7 @@ fn ended(child: i32) {
     assert_eq!(status, 0, "the child's status");
 }
 
-/// Forks; the child ends with what `child` returns.
+/// Forks; the child ends with the result of `child`.
 fn forked(child: impl FnOnce() -> bool) -> i32 {
     // SAFETY: the child works with what it inherited, as programs do that fork workers, and ends without returning.
     #[allow(unsafe_code)]
@@ -43,7 +43,7 @@ fn forked(child: impl FnOnce() -> bool) -> i32 {
     number
 }
 
-/// A child has its parent's locks as they were at the fork: without the threads that held them it waited for ever.
+/// A child has its parent's locks as at the fork, without the threads that held them: it would wait forever.
 #[test]
 fn children_with_inherited_connections_end() {
     if !hugeleaf_testkit::apart("guests::children_with_inherited_connections_end") {
@@ -59,7 +59,7 @@ fn children_with_inherited_connections_end() {
     let mut random = fastrand::Rng::with_seed(1);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Holds every lock of the cache nearly always, as the manager does now and then.
+        // Holds every lock of the cache nearly all the time; the manager does so now and then.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 cache.shares();
@@ -73,7 +73,7 @@ fn children_with_inherited_connections_end() {
                     read(&connection, (0..5).map(|_| random.i64(0..4000)));
                     drop(connection);
                 }
-                // One of its own, and a child of its own.
+                // A connection of its own, and a child of its own.
                 let own = Connection::open(folder.path().join("inherited-0")).unwrap();
                 read(&own, 0..5);
                 if round % 16 == 0 {
@@ -93,7 +93,7 @@ fn children_with_inherited_connections_end() {
     }
 }
 
-/// From here on a system call ends the process.
+/// Installs a filter: from here on this system call ends the process.
 fn refuse_in_this_thread(call: libc::c_long) {
     let step = |code: u32, jt, jf, k| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -127,8 +127,8 @@ fn refuse_in_this_thread(call: libc::c_long) {
     }
 }
 
-/// The cache makes no call in a thread that the thread may not make any more: no barrier, no memory that is
-/// populated or returned, no thread.
+/// A thread's filter applies to the cache too: it makes no barrier, populates and returns no memory, and starts no
+/// thread.
 #[test]
 fn a_filter_of_system_calls_that_comes_later_ends_nothing() {
     if !hugeleaf_testkit::apart("guests::a_filter_of_system_calls_that_comes_later_ends_nothing") {
@@ -141,7 +141,7 @@ fn a_filter_of_system_calls_that_comes_later_ends_nothing() {
     std::thread::spawn(move || {
         work_under_filters(&path);
         done.send(()).unwrap();
-        // The end of a thread makes some of these calls itself.
+        // The end of a thread makes some of these calls too.
         loop {
             std::thread::park();
         }
@@ -159,7 +159,7 @@ fn work_under_filters(folder: &std::path::Path) {
         libc::SYS_madvise,
         libc::SYS_clone3,
         libc::SYS_mbind,
-        // The last one: no filter can be added after it.
+        // The last filter: it forbids adding others.
         libc::SYS_prctl,
     ] {
         refuse_in_this_thread(call);
@@ -178,7 +178,7 @@ fn work_under_filters(folder: &std::path::Path) {
     assert_eq!(integrity(&first), "ok");
 }
 
-/// At the end of a thread, when Rust has dropped what the thread had, programs still use SQLite.
+/// Programs use SQLite even at the end of a thread, when Rust has dropped the thread's values.
 #[test]
 fn sqlite_is_used_at_the_end_of_a_thread() {
     if !hugeleaf_testkit::apart("guests::sqlite_is_used_at_the_end_of_a_thread") {
@@ -199,7 +199,7 @@ fn sqlite_is_used_at_the_end_of_a_thread() {
     drop(fill(&file, 1000));
     let name = file.clone();
     std::thread::spawn(move || {
-        // The thread has used the cache, so that it has all that it gives to threads.
+        // The thread has used the cache, so that its thread-local state exists.
         read(&Connection::open(&name).unwrap(), 0..1000);
         let mut key = 0;
         // SAFETY: the key is an integer, its value a box that the function above takes.
@@ -217,7 +217,7 @@ fn sqlite_is_used_at_the_end_of_a_thread() {
     });
 }
 
-/// Resident memory of this process that is its own.
+/// Returns the private resident memory of this process.
 fn resident() -> Bytes {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -225,7 +225,7 @@ fn resident() -> Bytes {
     Bytes::from_kib(kib.parse().unwrap())
 }
 
-/// The first pages of each connection are on the heap: of a hundred connections and the largest pages these were 400M.
+/// First pages of a connection are on the heap. A hundred connections with the largest pages took 400M.
 #[test]
 fn many_connections_stay_within_the_size() {
     if !hugeleaf_testkit::apart("guests::many_connections_stay_within_the_size") {
@@ -250,7 +250,7 @@ fn many_connections_stay_within_the_size() {
         })
         .collect();
     let grown = resident().saturating_sub(before);
-    // The size, a sixteenth, and what SQLite has for each connection: 0.1M.
+    // The target, a sixteenth of it, and SQLite's own memory per connection: 0.1M.
     let most = size + Bytes::from_mib(1) + Bytes::from_mib(12);
     assert!(grown < most, "{grown} of {most}: {:?}", cache.shares());
     read(&open[7], 0..100);
@@ -273,7 +273,7 @@ fn fill_existing(file: &std::path::Path) -> Connection {
     connection
 }
 
-/// Three databases of one size: each gets what it asks for again and again, whoever was first.
+/// Three databases of one size: each gets the memory that it requests repeatedly, regardless of the order.
 #[test]
 fn three_databases_get_what_each_asks_for_again() {
     if !hugeleaf_testkit::apart("guests::three_databases_get_what_each_asks_for_again") {
@@ -283,14 +283,14 @@ fn three_databases_get_what_each_asks_for_again() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["one", "two", "three"];
     let open = names.map(|name| fill(&folder.path().join(name), 20_000));
-    // The first one takes all there is before the others come.
+    // The first one takes all memory before the others start.
     read(&open[0], 0..20_000);
     let mut random = fastrand::Rng::with_seed(3);
     let missed = || names.map(|name| share(&cache, name).misses);
     until("all three have what they ask for", || {
         let before = missed();
         for connection in &open {
-            // A quarter of all there is.
+            // A quarter of all memory.
             read(connection, (0..3000).map(|_| random.i64(0..3000)));
         }
         let after = missed();
@@ -298,7 +298,7 @@ fn three_databases_get_what_each_asks_for_again() {
     });
 }
 
-/// Options that a program sets stay, and a SQLite that was shut down and begun again has its cache.
+/// Options set by a program stay in force, and a SQLite that is restarted has its cache again.
 #[test]
 fn options_and_a_new_beginning() {
     if !hugeleaf_testkit::apart("guests::options_and_a_new_beginning") {
@@ -322,7 +322,7 @@ fn options_and_a_new_beginning() {
         .unwrap();
     drop(fill(&folder.path().join("limited"), 30_000));
     let limited = Connection::open(folder.path().join("limited")).unwrap();
-    // SQLite's limits are on its own heap; pages are not on it.
+    // SQLite's limits apply to its own heap, which holds no pages.
     let _: i64 = limited
         .query_row("PRAGMA hard_heap_limit=4000000", [], |row| row.get(0))
         .unwrap();
@@ -342,7 +342,7 @@ fn options_and_a_new_beginning() {
         sqlite::sqlite3_hard_heap_limit64(0);
     }
     let again = fill(&folder.path().join("again"), 10_000);
-    // The database that was closed keeps its memory until the manager has seen that it is unused.
+    // The closed database keeps its memory until the manager has seen that it is unused.
     hugeleaf_testkit::until("the new database has more than 500 pages", || {
         read(&again, 0..10_000);
         let used: u64 = cache.shares().iter().map(|share| share.used).sum();
@@ -355,7 +355,7 @@ extern "C" fn no_cache(_: i32, _: i32, _: i32) -> *mut sqlite::sqlite3_pcache {
     std::ptr::null_mut()
 }
 
-/// `run --sqlite` leaves a program the cache that it has set.
+/// `run --sqlite` keeps the cache that a program has set.
 #[test]
 fn a_cache_of_the_program_is_seen() {
     if !hugeleaf_testkit::apart("guests::a_cache_of_the_program_is_seen") {
@@ -387,7 +387,7 @@ fn a_cache_of_the_program_is_seen() {
     assert_eq!(api.cache(), None, "it is in use");
 }
 
-/// A process without memory gets SQLite's errors, and goes on.
+/// A process without memory gets SQLite's errors, and continues.
 #[test]
 fn memory_that_is_short_is_an_answer_of_sqlite() {
     if !hugeleaf_testkit::apart("guests::memory_that_is_short_is_an_answer_of_sqlite") {
@@ -409,11 +409,11 @@ fn memory_that_is_short_is_an_answer_of_sqlite() {
         rlim_cur: (now << 10) + (3 << 20),
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: the limit is read only.
+    // SAFETY: the limit is only read.
     #[allow(unsafe_code)]
     let set = |limit: &libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_DATA, limit) };
     assert_eq!(set(&limit), 0);
-    // A transaction in memory that has no room: pages in use and changed are all on the heap.
+    // A transaction in memory without room: pages in use and changed are all on the heap.
     let failed = connection.execute_batch(
         "PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; BEGIN; CREATE TEMP TABLE v AS SELECT text || text AS x FROM t;
          UPDATE t SET text = text || text || text; COMMIT",

@@ -1,4 +1,4 @@
-//! SQLite takes no cache once it is in use, and goes on with its own. Alone in its process.
+//! SQLite accepts no cache once it is in use, and continues with its own. Runs in its own process.
 
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Options};

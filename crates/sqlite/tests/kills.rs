@@ -1,4 +1,4 @@
-//! A process that is killed during its commits: what it was told is committed is there afterwards, and the file is whole.
+//! A process that is killed during its commits: reported commits persist, and the file is intact.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -39,7 +39,7 @@ fn no_row_is_lost_by_a_kill() {
     }
 }
 
-/// The last row that the child was told is committed.
+/// Last row that was reported to the child as committed.
 fn killed(file: &Path, mode: &str, after: Duration) -> Option<i64> {
     let mut child = crate::support::child("kills", CHILD, &format!("{mode} {}", file.display()))
         .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
-//! The cache in real processes. SQLite takes one cache a process, before its first use: what needs another
-//! state of SQLite, or a cache that no other test uses, runs in a process of its own (`apart`).
+//! The cache in real processes. SQLite takes one cache per process, before its first use. Tests that need another state
+//! of SQLite, or a cache of their own, run in a separate process (`apart`).
 
-// A panic is how a test fails, also in its helpers.
+// Tests and their helpers fail by a panic.
 #![allow(clippy::unwrap_used)]
 
 mod cache;

@@ -1,10 +1,10 @@
-//! A program that has only small databases stays one of a single thread. Alone in its process.
+//! A program with only small databases stays single-threaded. Runs in its own process.
 
 use crate::support::{fill, share};
 use hugeleaf::Bytes;
 use rusqlite::Connection;
 
-/// Whether this process has the manager's thread. The kernel keeps 15 bytes of a name.
+/// True if this process has the manager's thread. The kernel keeps 15 bytes of a name.
 fn is_managed() -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap());
@@ -29,6 +29,6 @@ fn the_first_database_that_takes_part_starts_the_manager() {
     assert!(!is_managed());
     let _open = fill(&folder.path().join("large"), 2_000);
     assert!(share(&cache, "large").used > 0);
-    // A new thread gives itself its name.
+    // A new thread sets its own name.
     hugeleaf_testkit::until("the manager has its name", is_managed);
 }

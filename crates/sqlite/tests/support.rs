@@ -1,5 +1,5 @@
-//! What tests of the cache share: a cache that is installed once a process, on base pages, so that it needs no privilege
-//! and no page of any pool.
+//! Shared helpers for tests of the cache. The cache is installed once per process, on base pages, so that it needs no
+//! privilege and no page of a pool.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +12,19 @@ use hugeleaf_sqlite::{Api, Installed, Options, ShareView};
 use hugeleaf_sys::Kernel;
 use rusqlite::Connection;
 
-/// The host's base page as a ladder.
+/// Returns the host's base page as a ladder.
 pub fn base() -> Ladder {
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     host.base_page.to_string().parse().unwrap()
 }
 
-/// A cache of that size, looked at often.
+/// Returns options for a cache of that size, checked often.
 pub fn cache(target: Bytes) -> Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let mut options = Options::new(target, base());
         options.every = Duration::from_millis(100);
-        // Small, so that there are many of them in little memory.
+        // Small, so that little memory has many of them.
         let base = options.ladder.rungs()[0].size;
         let granule = base.pages_for(Bytes::from_kib(128)).of(base);
         options.granule = Some(PageSize::new(granule).unwrap());
@@ -32,7 +32,7 @@ pub fn cache(target: Bytes) -> Installed {
     })
 }
 
-/// The share of a database.
+/// Returns the share of a database.
 pub fn share(cache: &Installed, name: &str) -> ShareView {
     let shares = cache.shares();
     let found = shares.iter().find(|share| share.name == name);
@@ -41,7 +41,7 @@ pub fn share(cache: &Installed, name: &str) -> ShareView {
         .clone()
 }
 
-/// A database with a table of so many rows of about a tenth of a page each.
+/// Creates a database with a table of rows of about a tenth of a page each.
 pub fn fill(file: &Path, rows: i64) -> Connection {
     let mut connection = Connection::open(file).unwrap();
     let setup =
@@ -60,7 +60,7 @@ pub fn fill(file: &Path, rows: i64) -> Connection {
     connection
 }
 
-/// What a row holds.
+/// Returns the contents of a row.
 pub fn text_of(id: i64) -> String {
     format!("{id:>400}")
 }
@@ -76,14 +76,14 @@ pub fn read(connection: &Connection, ids: impl Iterator<Item = i64>) {
     }
 }
 
-/// What `PRAGMA integrity_check` says.
+/// Returns the result of `PRAGMA integrity_check`.
 pub fn integrity(connection: &Connection) -> String {
     connection
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap()
 }
 
-/// This test program, to run `child_of_the_other_test` of a module alone; a variable tells it what to do.
+/// Returns a command that runs `child_of_the_other_test` of a module alone; a variable tells it what to do.
 pub fn child(module: &str, variable: &str, what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([

@@ -1,16 +1,15 @@
-//! The memory behind granules: which file or kind of memory each rung is, what is mapped in this
-//! process, and how pages come and go.
+//! The memory behind granules: the file or kind of memory of each rung, the mappings of this
+//! process, and the population and release of pages.
 //!
-//! Every rung from a pool has a file of its own, as long as the whole and empty at first, and all
-//! ordinary rungs of shared memory have one together. A granule at some offset is at that offset of
-//! whichever file it is on. The file of the first rung is mapped once, over everything: where each
-//! granule had a mapping of its own there would be as many mappings as granules, since the kernel
-//! never joins those of hugetlb files (they are VM_DONTEXPAND), and it allows 65530. Only a granule that
-//! came on another rung is mapped apart, when it does.
+//! Every pool rung has a file of its own, as long as the whole range and empty at first. All other
+//! rungs of shared memory have one file together. A granule has the same offset in each file. The
+//! file of the first rung is mapped once, over the whole range. One mapping per granule would
+//! exceed the kernel's limit of 65530 mappings, since the kernel never merges those of hugetlb
+//! files (VM_DONTEXPAND). Only a granule taken on another rung is mapped separately, at that time.
 //!
-//! So a touch of a granule that is not held may find memory, and take a page that nobody has
-//! counted; it is a mistake like the use of freed memory. [`Backing::fill`] sees such pages and
-//! takes them out first: what is handed out reads as zeroes.
+//! An access to a granule that is not held may therefore succeed and allocate a page that is not
+//! accounted for. It is an error like a use after free. [`Backing::fill`] detects such pages and
+//! removes them first, so that granules read as zeroes when handed out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,8 +28,8 @@ use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::thp;
 
-/// How much is filled or returned by one call: others who need the address space or the file for
-/// themselves (to map something, to start a thread) wait no longer than that takes.
+/// Maximum size populated or returned by one call. It bounds the wait of other users of the address
+/// space or the file, such as a thread that maps memory or starts a thread.
 const CHUNK: Bytes = Bytes::from_mib(8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +72,13 @@ pub(crate) struct Filled {
     pub(crate) reason: Reason,
 }
 
-/// Granules that a rung did not fill, and why.
+/// Granules that a rung did not populate, with the reason.
 type Left = Vec<(Run, Reason)>;
-/// What a rung filled, and what is left for the next.
+/// Granules that a rung populated, and those left for the next rung.
 type OnStep = (Vec<Filled>, Left);
 
 enum Stopped {
-    /// The pool or a limit is short, from this granule on.
+    /// The pool or a limit is short from this granule on.
     Short(u32),
     Failed(MemoryError),
 }
@@ -90,8 +89,8 @@ impl From<SysError> for Stopped {
     }
 }
 
-/// What this process has mapped for a granule: the store plus one, above the stamp for which its
-/// pages are known to be in the page tables. A store of 0 is what the whole range began with.
+/// Mapping of a granule in this process: the store plus one in the high half, the stamp for which
+/// its pages are known to be mapped in the low half. Store 0 is the initial state of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Local(u64);
 
@@ -118,7 +117,7 @@ pub(crate) struct Backing {
     local: Vec<AtomicU64>,
     changing: Mutex<()>,
     kept_from_children: bool,
-    /// The size that can be collapsed to and seen in the page map.
+    /// Page size that collapse produces and the page map reports.
     huge: Option<PageSize>,
     base: PageSize,
 }
@@ -133,7 +132,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Backing {
-    /// Sets addresses aside and makes the files; takes no memory.
+    /// Reserves addresses and creates the files; takes no memory.
     pub(crate) fn create(memory: &Memory, plan: Plan<'_>) -> Result<Backing, MemoryError> {
         let mut files = Vec::new();
         for pool in pools_of(&plan.steps, plan.sharing) {
@@ -144,7 +143,7 @@ impl Backing {
         Backing::over(memory, plan, files)
     }
 
-    /// The same over files that are there, in the order of [`pools_of`].
+    /// As [`Backing::create`], over existing files in the order of [`pools_of`].
     pub(crate) fn over(
         memory: &Memory,
         plan: Plan<'_>,
@@ -183,8 +182,8 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Maps the first rung's file over everything. Private memory is mapped when it is taken: all
-    /// of it at once would count against the limit of what may be promised (overcommit).
+    /// Maps the first rung's file over the whole range. Private memory is mapped when it is taken,
+    /// because mapping all of it at once would count against the overcommit limit.
     fn begin(&self, granules: u32) -> Result<(), MemoryError> {
         let all = Run {
             first: 0,
@@ -193,7 +192,7 @@ impl Backing {
         match self.stores[self.store_of[0]] {
             Store::File(_) => self.map(all, 0)?,
             Store::Anonymous => {
-                // A node that is not there is reported now rather than at the first take.
+                // Reports a missing node now instead of at the first take.
                 self.space.bind(self.space.range(), &self.nodes)?;
                 let begun = Local::new(None, 0);
                 for local in &self.local {
@@ -226,7 +225,7 @@ impl Backing {
         known.ok_or_else(|| SysError::new("mmap", format!("of rung {step}"), Errno::INVAL).into())
     }
 
-    /// Maps what a step stands on, in place of what is mapped there.
+    /// Maps the store of a step, replacing the current mapping.
     fn map(&self, run: Run, step: usize) -> Result<(), MemoryError> {
         let wanted = self.step(step)?;
         let store = self.store_of[step];
@@ -236,7 +235,7 @@ impl Backing {
                 self.local[index as usize].store(local.0, Ordering::Release);
             }
         };
-        // Until it has worked nobody knows what is there.
+        // The mapping is unknown until the calls have succeeded.
         note(Local::new(None, 0));
         match &self.stores[store] {
             Store::File(file) => {
@@ -273,16 +272,16 @@ impl Backing {
         Ok(())
     }
 
-    /// Sees that a granule that is held can be touched here. The caller knows that it stays held.
+    /// Makes a held granule accessible here. The caller ensures that it stays held.
     ///
     /// # Errors
-    /// Those of the calls; EFAULT where its pages are gone.
+    /// Errors of the system calls; EFAULT if its pages are gone.
     pub(crate) fn make_ready(&self, index: u32, entry: Entry) -> Result<(), MemoryError> {
         let (run, step) = (Run::one(index), usize::from(entry.step));
         self.step(step)?;
         self.map_where_needed(run, step)?;
         if matches!(self.stores[self.store_of[step]], Store::File(_)) {
-            // Fills page tables only: then no touch can find the pool short.
+            // Populates page tables only, so that no access finds the pool short.
             self.populate(self.part(run))?;
         }
         self.note_ready(index, entry);
@@ -304,12 +303,12 @@ impl Backing {
         }
     }
 
-    /// Gets memory for granules that this process has claimed, on the first rungs that have it.
-    /// What is filled when it fails is left for [`Backing::clean`]. `counted` says how many
-    /// granules are known to be on a step.
+    /// Populates granules that this process has claimed, on the first rungs that have memory. After
+    /// an error, [`Backing::clean`] must free what was populated. `counted` returns the number of
+    /// granules known to be on a step.
     ///
     /// # Errors
-    /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], those of the calls.
+    /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], system call errors.
     pub(crate) fn fill(
         &self,
         run: Run,
@@ -376,7 +375,7 @@ impl Backing {
         Ok((had.into_iter().collect(), vec![(rest, why)]))
     }
 
-    /// Populates granules in order, up to the one that was unavailable.
+    /// Populates granules in order, up to the first that is unavailable.
     fn fill_prefix(&self, run: Run) -> Result<(), Stopped> {
         for chunk in self.chunks(run) {
             let Err(error) = self.populate(self.part(chunk)) else {
@@ -385,7 +384,7 @@ impl Backing {
             if !is_short(&error) {
                 return Err(error.into());
             }
-            // Which of them it was: those before it have their pages, and cost next to nothing.
+            // Finds the granule that failed. Those before it have their pages and cost little.
             for index in chunk.indices() {
                 match self.populate(self.part(Run::one(index))) {
                     Ok(()) => {}
@@ -452,9 +451,9 @@ impl Backing {
         matches!(self.stores[self.store_of[step]], Store::File(_))
     }
 
-    /// Asks for huge pages while there is but one base page in each block: the kernel refuses a
-    /// block without any page table (EINVAL), and one that is full of base pages is filled twice
-    /// and copied, which was tried and takes five times as long. What comes of it is seen afterwards.
+    /// Collapses blocks while each has only one base page. The kernel refuses a block without a
+    /// page table (EINVAL). A block full of base pages is populated twice and copied, which took
+    /// five times as long when tried. The result is read back later.
     fn collapse_holes(&self, part: Range, size: PageSize) -> Result<(), SysError> {
         if self.huge != Some(size) {
             return Ok(());
@@ -467,7 +466,7 @@ impl Backing {
         Ok(())
     }
 
-    /// Those granules that are on huge pages, and those that are not, with the reason.
+    /// Returns the granules on huge pages, and the others with the reason.
     fn collapse(&self, run: Run, step: Step) -> Result<(Vec<Run>, Left), MemoryError> {
         let sharing = match self.stores.last() {
             Some(Store::Anonymous) => Sharing::Private,
@@ -487,7 +486,7 @@ impl Backing {
             let one = Run::one(index);
             match self.collapse_one(one, step.size)? {
                 None => large.push(index),
-                // Private memory is collapsed whatever the knobs say.
+                // Private memory is collapsed regardless of the knobs.
                 Some(Reason::ThpOff) if sharing == Sharing::Shared => {
                     small.push((one, Reason::KnobOff));
                 }
@@ -497,8 +496,8 @@ impl Backing {
         Ok((Run::of(large), small))
     }
 
-    /// Collapses a granule block by block; why it is not on huge pages after that. What the calls
-    /// answer is the reason, and what the page map says is the outcome.
+    /// Collapses a granule block by block and returns the reason if it is still not on huge pages.
+    /// The system calls give the reason, and the page map decides the outcome.
     fn collapse_one(&self, one: Run, huge: PageSize) -> Result<Option<Reason>, MemoryError> {
         let mut reason = Reason::NotContiguous;
         for block in self.part(one).chunks(huge) {
@@ -514,7 +513,7 @@ impl Backing {
         Ok(thp::huge_in(&thp::look(part)?, part) == part.len())
     }
 
-    /// Takes pages out that a touch of granules that nobody held has left.
+    /// Removes pages that an access to granules that were not held has left.
     fn take_strays(
         &self,
         run: Run,
@@ -544,15 +543,14 @@ impl Backing {
         Ok(self.space.memory().look(file)?.held.saturating_sub(counted))
     }
 
-    /// How much a file of pages holds that no granule accounts for; where granules are on their
-    /// way that is not reported.
+    /// Returns the file memory without a granule; inaccurate while granules are in transit.
     pub(crate) fn strays(&self, counted: &dyn Fn(usize) -> u64) -> Result<Bytes, MemoryError> {
         let each = self.files().enumerate();
         each.map(|(store, file)| self.strays_in(store, file, counted))
             .sum()
     }
 
-    /// Gives the memory of granules back that are on a step.
+    /// Returns the memory of granules on a step.
     pub(crate) fn clean_on(&self, run: Run, step: u8) -> Result<(), SysError> {
         match self.store_of.get(usize::from(step)) {
             Some(store) => self.clean_store(run, *store),
@@ -560,10 +558,10 @@ impl Backing {
         }
     }
 
-    /// Gives the memory of granules back, whatever they are on.
+    /// Returns the memory of granules, regardless of their steps.
     ///
     /// # Errors
-    /// As [`Backing::clean_on`]; what could be returned was.
+    /// As [`Backing::clean_on`]. All memory that could be returned was.
     pub(crate) fn clean(&self, run: Run) -> Result<(), SysError> {
         let all = (0..self.stores.len()).map(|store| self.clean_store(run, store));
         all.fold(Ok(()), Result::and)
@@ -589,7 +587,7 @@ impl Backing {
         }
     }
 
-    /// The base page and the size of a full transparent huge page.
+    /// Returns the base page size and the PMD size.
     pub(crate) const fn sizes(&self) -> (PageSize, Option<PageSize>) {
         (self.base, self.huge)
     }
@@ -604,8 +602,8 @@ fn is_ordinary(step: &Step) -> bool {
     step.kind != PageKind::Hugetlb
 }
 
-/// The files that steps need: one a pool, in their order, and last one for all ordinary rungs of
-/// shared memory.
+/// Returns the files that the steps need: one per pool, in their order, and a last one for all
+/// other rungs of shared memory.
 pub(crate) fn pools_of(steps: &Steps, sharing: Sharing) -> Vec<Option<PageSize>> {
     let pools = steps.list.iter().filter(|step| !is_ordinary(step));
     let mut pools: Vec<Option<PageSize>> = pools.map(|step| Some(step.size)).collect();

@@ -1,10 +1,10 @@
-//! What the table says of one granule, in one word, so that no reader ever sees half of a change.
+//! The table entry of a granule. It is one word, so that no reader ever sees half of a change.
 
 use crate::extent::Why;
 
 pub(crate) const PROCESSES: usize = 2048;
 pub(crate) const COMPONENTS: usize = 64;
-/// More rungs than any ladder comes to.
+/// Maximum number of steps; more than any ladder produces.
 pub(crate) const STEPS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,13 +13,13 @@ pub(crate) enum State {
     Taking,
     Held,
     Returning,
-    /// Nobody's, but giving its memory back has failed: that is tried again before it is used.
+    /// No owner, but its memory could not be returned. This is retried before it is used.
     Unclean,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It is.
+    /// The granule is on the first rung.
     None,
     NoSuchSize,
     PoolShort,
@@ -30,7 +30,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The first reason is what keeps a granule from the first rung.
+    /// Combines two reasons. The first one explains why a granule is not on the first rung.
     pub(crate) const fn or(self, other: Reason) -> Reason {
         match self {
             Reason::None => other,
@@ -38,7 +38,7 @@ impl Reason {
         }
     }
 
-    /// The same in few bits: what it names is the first rung's, and found again there.
+    /// Returns the reason in few bits. Its details are derived again from the first rung.
     pub(crate) const fn of(why: &Why) -> Reason {
         match why {
             Why::PoolShort { .. } => Reason::PoolShort,
@@ -54,13 +54,13 @@ impl Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) state: State,
-    /// The rung that its memory is on, counted in what the ladder comes to here.
+    /// Step that its memory is on: an index into the resolved steps of the ladder.
     pub(crate) step: u8,
-    /// Whose it is; of no meaning where it is nobody's.
+    /// Component that holds it; meaningless if the granule is free.
     pub(crate) component: u8,
     pub(crate) owner: u16,
     pub(crate) reason: Reason,
-    /// How often it was taken: tells an old name of it from the one that holds.
+    /// Number of times it was taken or transferred; distinguishes its current name from old ones.
     pub(crate) stamp: u32,
 }
 
@@ -82,8 +82,8 @@ const REASONS: [Reason; 7] = [
 ];
 
 impl Entry {
-    /// From bit 0: state in 4 bits, rung in 4, reason in 4, owner in 12, component in 8, stamp
-    /// in 32.
+    /// Encodes, from bit 0: state in 4 bits, rung in 4, reason in 4, owner in 12, component in 8,
+    /// stamp in 32.
     pub(crate) const fn to_word(self) -> u64 {
         self.state as u64
             | (self.step as u64) << 4
@@ -93,7 +93,7 @@ impl Entry {
             | (self.stamp as u64) << 32
     }
 
-    /// `None` where nobody of this library wrote it.
+    /// Decodes a word; `None` if this library did not write it.
     pub(crate) fn from_word(word: u64) -> Option<Entry> {
         let bits = |from: u32, count: u32| (word >> from) & ((1 << count) - 1);
         let entry = Entry {
@@ -109,7 +109,7 @@ impl Entry {
         fits.then_some(entry)
     }
 
-    /// Nobody's and without memory; its stamp stays.
+    /// Returns the entry as free and without memory; its stamp stays.
     pub(crate) const fn freed(self) -> Entry {
         Entry {
             state: State::Free,

@@ -1,4 +1,4 @@
-//! Why elastic memory could not be taken, returned or handed on.
+//! Errors of taking, returning and transferring elastic memory.
 
 use hugeleaf_sys::{Pid, SysError};
 use hugeleaf_units::Bytes;
@@ -6,151 +6,150 @@ use hugeleaf_units::Bytes;
 use super::names::{Component, Granule};
 use crate::error::MemoryError;
 
-/// What was refused. But for [`ElasticError::NotYetBack`] nothing has changed then.
+/// A refused operation. Except for [`ElasticError::NotYetBack`], nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElasticError {
-    /// A granule that nobody holds: it was returned already, or there is none of that name.
+    /// The granule is not held: it was returned already, or the name is unknown.
     #[error("{granule} is not held: it was returned, or never taken")]
     NotHeld {
-        /// Which.
+        /// The granule.
         granule: Granule,
     },
-    /// The name of a granule that was returned and taken again, or handed to another component,
-    /// since.
+    /// The granule was returned and taken again, or transferred to another component, since it got
+    /// this name.
     #[error("{granule} is an old name: it has changed hands since")]
     Stale {
-        /// Which.
+        /// The granule.
         granule: Granule,
     },
-    /// A granule that stands in one list twice.
+    /// The list names the granule twice.
     #[error("{granule} stands in the list twice")]
     Twice {
-        /// Which.
+        /// The granule.
         granule: Granule,
     },
-    /// A granule that another component holds.
+    /// Another component holds the granule.
     #[error("{granule} is held by component {holder}, not by {asked}")]
     NotItsOwn {
-        /// Which.
+        /// The granule.
         granule: Granule,
-        /// Who was said to hold it.
+        /// The component named by the caller.
         asked: Component,
-        /// Who does.
+        /// The component that holds it.
         holder: Component,
     },
-    /// More than the target allows.
+    /// The request exceeds the target.
     #[error("{wanted} more than the {held} that are held would be over the target of {target}")]
     OverTarget {
         /// The target.
         target: Bytes,
-        /// What is held by all components.
+        /// Memory held by all components.
         held: Bytes,
-        /// What was asked for.
+        /// The requested size.
         wanted: Bytes,
     },
-    /// A target that is more than the addresses that were set aside.
+    /// The target exceeds the maximum size.
     #[error("a target of {target}, and addresses for {max} only")]
     OverMax {
         /// The target.
         target: Bytes,
-        /// The most there can be.
+        /// The maximum size.
         max: Bytes,
     },
     /// All granules are held.
     #[error("{wanted} asked, {free} of {max} are not held")]
     Full {
-        /// The most there can be.
+        /// The maximum size.
         max: Bytes,
-        /// How much nobody holds.
+        /// Memory that is not held.
         free: Bytes,
-        /// What was asked for.
+        /// The requested size.
         wanted: Bytes,
     },
-    /// There is no such component.
+    /// The component does not exist.
     #[error("there is no component {0}")]
     NoSuchComponent(Component),
-    /// More components than the table has room for.
+    /// The table has no room for another component.
     #[error("no room for another component: there are {most}")]
     TooManyComponents {
-        /// How many there may be.
+        /// Maximum number of components.
         most: usize,
     },
-    /// A component's name that does not fit the table.
+    /// The component's name is too long for the table.
     #[error("the name '{name}' is longer than {most} bytes")]
     NameTooLong {
         /// The name.
         name: String,
-        /// How many bytes it may have.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// A component without a name.
+    /// The component's name is empty.
     #[error("a component needs a name")]
     NoName,
-    /// A component that is there, and is resizable where it was asked not to be, or the other way
-    /// round.
+    /// The component exists with the other value of `resizable`.
     #[error("component '{name}' is there already, and is {}", match resizable {
         true => "resizable", false => "of a fixed size" })]
     OtherKind {
         /// Its name.
         name: String,
-        /// Whether it is resizable.
+        /// True if the existing component is resizable.
         resizable: bool,
     },
-    /// A component that a manager has already, or keeps for itself.
+    /// The manager has a component of that name, or reserves the name.
     #[error("the manager has a component '{name}' already")]
     NameTaken {
         /// Its name.
         name: String,
     },
-    /// A component of a fixed size that has got that size, or is to lose it.
+    /// The component has a fixed size: it cannot take more, or give any granule away.
     #[error("component '{name}' is of a fixed size: it takes once, and keeps what it took")]
     NotResizable {
         /// Its name.
         name: String,
     },
-    /// More processes than the table has room for.
+    /// The table has no room for another process.
     #[error("no room for another process: {most} are attached")]
     TooManyProcesses {
-        /// How many there may be.
+        /// Maximum number of processes.
         most: usize,
     },
-    /// More granules than a table holds.
+    /// The range has more granules than a table holds.
     #[error("{granules} granules, a table holds {most}")]
     TooManyGranules {
-        /// How many it would be.
+        /// Requested number of granules.
         granules: u64,
-        /// How many there may be.
+        /// Maximum number of granules.
         most: u64,
     },
-    /// The memory is another process's, of which this one is a forked copy.
+    /// The memory belongs to another process, of which this one is a forked copy.
     #[error("process {pid} made it, and this one is a copy of that by fork")]
     Forked {
-        /// Whose it is.
+        /// The owner.
         pid: Pid,
     },
-    /// The maker counts processes in another PID namespace, so neither can tell whether the other
-    /// is alive.
+    /// The elastic was created in another PID namespace, so its processes and this one cannot check
+    /// whether the other is alive.
     #[error("it was made in another PID namespace")]
     OtherNamespace,
-    /// A process holds the table's lock and does not go on.
+    /// A process holds the table's lock and makes no progress.
     #[error("process {pid} has held the table's lock for {seconds} s")]
     Stuck {
-        /// Who.
+        /// The process.
         pid: Pid,
-        /// For how long.
+        /// Time in seconds that it has been held.
         seconds: u64,
     },
-    /// The table does not hold what this library writes.
+    /// The table has contents that this library does not write.
     #[error("the table is damaged: {0}")]
     Damaged(String),
-    /// The granules are not held any more, but the system did not take all of their memory back:
-    /// that is tried again at the next take or recover.
+    /// The granules are not held any more, but the system did not accept all of their memory. The
+    /// next take or recover tries again.
     #[error("{bytes} were given up, and the system did not take them back: {error}")]
     NotYetBack {
-        /// How much.
+        /// Memory that was not accepted.
         bytes: Bytes,
-        /// What it said.
+        /// The error of the system.
         error: SysError,
     },
     /// Memory was unavailable.
@@ -165,7 +164,7 @@ impl From<SysError> for ElasticError {
 }
 
 impl ElasticError {
-    /// What to do next: a command, or what to ask for instead.
+    /// Returns the next action: a command, or a different request.
     pub fn next(&self) -> String {
         use ElasticError as E;
         let text = match self {

@@ -1,13 +1,13 @@
 //! The table of granules, components and processes, and the one lock that guards it.
 //!
-//! A granule's word is the truth; counters are derived from words, so that whoever finds the lock
-//! with a holder that is dead counts again and goes on. No system call is made under the lock,
-//! but for looking whether another process lives and for what [`super::view`] says.
+//! The word of a granule is authoritative; counters are derived from words. A process that takes
+//! the lock over from a dead holder counts again and continues. No system call is made under the
+//! lock, except to check whether another process lives and for the readings of [`super::view`].
 //!
-//! The lock is a word of the table, with its holder's place in the list of processes and a ticket
-//! that no other taking of it has. Record locks (fcntl(2)) were the first choice: they die with
-//! their holder too, but closing any descriptor of the file lets them go, and every handle brings
-//! one; locks of open file descriptions pass to forked children, and outlive their holder there.
+//! The lock is a word of the table. It holds the slot of its holder in the process list and a
+//! ticket that is unique to each acquisition. Record locks (fcntl(2)) were the first choice, since
+//! they end with their holder too. But closing any descriptor of the file releases them, and every
+//! handle has one. Open file description locks pass to forked children and outlive their holder.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,54 +27,54 @@ use super::table::{Table, length_of};
 
 /// "hugeleaf" in ASCII.
 const MAGIC: u64 = 0x6875_6765_6c65_6166;
-/// Changes whenever the layout does.
+/// Version of the layout. Changes with every change of the layout.
 const VERSION: u64 = 2;
-/// More granules than this make a table of hundreds of megabytes.
+/// Maximum number of granules. More would make a table of hundreds of megabytes.
 pub(crate) const MOST_GRANULES: u64 = 1 << 24;
 pub(crate) const NAME: usize = 47;
 
 mod at {
     use super::super::entry::{COMPONENTS, PROCESSES, STEPS};
 
-    // What does not change: looked at when a process attaches.
+    // Constant words, checked when a process attaches.
     pub(super) const MAGIC: usize = 0;
     pub(super) const VERSION: usize = 1;
     pub(super) const WORDS: usize = 2;
     pub(super) const GRANULE: usize = 3;
     pub(super) const GRANULES: usize = 4;
     pub(super) const NAMESPACE: usize = 5;
-    // What does.
+    // Variable words.
     pub(super) const LOCK: usize = 6;
     pub(super) const TARGET: usize = 7;
-    // Derived: granules that are held or on their way, those that are unclean, the first that may
-    // be free, and those held on each rung.
+    // Derived: granules held or in transit, unclean granules, the first one that may be free, and
+    // the held ones per rung.
     pub(super) const HELD: usize = 8;
     pub(super) const UNCLEAN: usize = 9;
     pub(super) const FIRST_FREE: usize = 10;
     pub(super) const ON_STEP: usize = 11;
 
     pub(super) const COMPONENT: usize = ON_STEP + STEPS;
-    /// Flags, six of name, and how many granules it has (derived).
+    /// Flags, six words of name, and the number of its granules (derived).
     pub(super) const COMPONENT_WORDS: usize = 8;
     pub(super) const PROCESS: usize = COMPONENT + COMPONENTS * COMPONENT_WORDS;
-    /// Id, start, two of image, and the time namespace.
+    /// Process id, start time, two words of image, and the time namespace.
     pub(super) const PROCESS_WORDS: usize = 5;
     pub(super) const ENTRY: usize = PROCESS + PROCESSES * PROCESS_WORDS;
 }
 
-/// Flags of a component; its name's length stands above them.
+/// Flags of a component. The bits above them hold the length of its name.
 const IS_THERE: u64 = 1;
 const RESIZABLE: u64 = 2;
 const NAME_LENGTH: u32 = 8;
 
-/// Of a process's id, while the rest is being written.
+/// Flag of a process id while the other words are being written.
 const ARRIVING: u64 = 1 << 63;
 
-/// After how long a holder of the lock is looked at, and given up.
+/// Wait after which the holder of the lock is checked, and wait after which the attempt fails.
 const LOOK_AFTER: Duration = Duration::from_millis(5);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 
-/// What the table must be: stated by the process that makes it, checked by each that attaches.
+/// Required shape of the table: set by the process that creates it, checked by each that attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) granule: PageSize,
@@ -107,7 +107,7 @@ pub(crate) struct Ledger {
     table: Table,
     pub(crate) shape: Shape,
     pub(crate) slot: u16,
-    /// Threads of this process wait here, so that only one waits for other processes.
+    /// Queues the threads of this process, so that only one waits for other processes.
     turn: Mutex<()>,
 }
 
@@ -131,11 +131,11 @@ impl Ledger {
         Ok((Ledger::enter(table, shape)?, file))
     }
 
-    /// Maps the table of another process, whose file is known to be of the right length.
+    /// Maps the table of another process. The length of its file must have been checked.
     ///
     /// # Errors
-    /// [`ElasticError::Damaged`] where it is none; [`ElasticError::OtherNamespace`];
-    /// [`ElasticError::TooManyProcesses`]; those of the calls.
+    /// [`ElasticError::Damaged`] if it is no table; [`ElasticError::OtherNamespace`];
+    /// [`ElasticError::TooManyProcesses`]; errors of the system calls.
     pub(crate) fn attach(
         memory: &Memory,
         file: &MemoryFile,
@@ -207,7 +207,7 @@ impl Ledger {
         self.get(at::HELD)
     }
 
-    /// How many are nobody's, and their memory is not returned yet.
+    /// Returns the number of granules without an owner whose memory is not returned yet.
     pub(crate) fn unclean(&self) -> u64 {
         self.get(at::UNCLEAN)
     }
@@ -216,7 +216,7 @@ impl Ledger {
         self.get(at::ON_STEP + step)
     }
 
-    /// A granule, where there is one of that number.
+    /// Returns a granule; `None` if there is none of that number.
     pub(crate) fn entry(&self, index: u32) -> Result<Option<Entry>, ElasticError> {
         if index >= self.shape.granules {
             return Ok(None);
@@ -226,7 +226,7 @@ impl Ledger {
         Entry::from_word(word).map(Some).ok_or_else(damaged)
     }
 
-    /// All granules, in order; [`ElasticError::Damaged`] of one that cannot be read.
+    /// Returns all granules in order; [`ElasticError::Damaged`] for one that cannot be decoded.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Result<(u32, Entry), ElasticError>> {
         let entry = |index| Some((index, self.entry(index).transpose()?));
         let all = (0..self.shape.granules).filter_map(entry);
@@ -252,7 +252,7 @@ impl Ledger {
         })
     }
 
-    /// A process of the list; `None` where the place is empty.
+    /// Returns a process of the list; `None` if the slot is empty.
     pub(crate) fn process(&self, slot: u16) -> Option<Identity> {
         let slot = usize::from(slot);
         if slot >= PROCESSES {
@@ -268,7 +268,7 @@ impl Ledger {
         })
     }
 
-    /// Whether the process of a place has ended; an empty place has no process that lives.
+    /// True if the process of a slot has ended, or the slot is empty.
     pub(crate) fn has_ended(&self, slot: u16) -> bool {
         let Some(process) = self.process(slot) else {
             return true;
@@ -276,15 +276,15 @@ impl Ledger {
         let from = at::PROCESS + usize::from(slot) * at::PROCESS_WORDS;
         match self.get(from) & ARRIVING {
             0 => process.has_ended(),
-            // What it is known by is not written yet: it has ended where nobody has its id.
+            // Its identity is not written yet, so it counts as ended only if no process has its id.
             _ => process.is_nobody(),
         }
     }
 
-    /// Takes the lock; from a dead holder too.
+    /// Takes the lock, from a dead holder as well.
     ///
     /// # Errors
-    /// [`ElasticError::Stuck`] where a process that lives has it for very long.
+    /// [`ElasticError::Stuck`] if a live process holds it for more than 20 s.
     #[expect(
         clippy::disallowed_methods,
         reason = "between two tries, within the deadline"
@@ -354,7 +354,7 @@ impl Deref for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Where it is another's by now, this process was taken for dead: the other goes on.
+        // Not released if another process took it over, mistaking this one for dead.
         lock::open(self.word(at::LOCK), &self.token);
     }
 }
@@ -372,7 +372,7 @@ impl Locked<'_> {
         self.put(at::TARGET, target.get());
     }
 
-    /// Writes a granule, and the counters that follow from it.
+    /// Writes a granule and updates the counters derived from it.
     pub(crate) fn set(&self, index: u32, entry: Entry) {
         let word = at::ENTRY + index as usize;
         if let Some(before) = Entry::from_word(self.get(word)) {
@@ -386,7 +386,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Adds a granule to the counters, or takes it away where `number` is the other way round.
+    /// Adds a granule to the counters, or subtracts it if `number` is `u64::MAX` (minus one).
     fn count(&self, entry: Entry, number: u64) {
         match entry.state {
             State::Free => {}
@@ -419,18 +419,18 @@ impl Locked<'_> {
         }
     }
 
-    /// From which granule on one may be free.
+    /// Returns the index of the first granule that may be free.
     pub(crate) fn first_free(&self) -> u32 {
         let first = u32::try_from(self.get(at::FIRST_FREE)).unwrap_or(0);
         first.min(self.shape.granules)
     }
 
-    /// Below that one, none is.
+    /// Records that no granule below `index` is free.
     pub(crate) fn set_first_free(&self, index: u32) {
         self.put(at::FIRST_FREE, u64::from(index));
     }
 
-    /// Writes a new component; `None` where there is no room.
+    /// Adds a component; `None` if the table is full.
     pub(crate) fn add_component(&self, name: &str, resizable: bool) -> Option<Component> {
         let free = components().find(|c| self.component(*c).is_none())?;
         let from = at::COMPONENT + free.0 as usize * at::COMPONENT_WORDS;
@@ -445,7 +445,7 @@ impl Locked<'_> {
                 .fold(0, |word, b| word << 8 | u64::from(*b));
             self.put(from + 1 + i, word);
         }
-        // Last: what was begun by a process that died is no component.
+        // Written last, so that an entry left incomplete by a dead process does not count.
         let resizable = if resizable { RESIZABLE } else { 0 };
         self.put(
             from,
@@ -454,7 +454,7 @@ impl Locked<'_> {
         Some(free)
     }
 
-    /// Empties a place in the list of processes, whose granules are all somebody else's now.
+    /// Empties a slot of the process list. All granules of the process must have new owners.
     pub(crate) fn remove_process(&self, slot: u16) {
         self.put(at::PROCESS + usize::from(slot) * at::PROCESS_WORDS, 0);
     }
@@ -494,7 +494,7 @@ mod tests {
         let ledger = ledger();
         ledger.lock().unwrap().set(5, held());
         assert_eq!((ledger.held(), ledger.on_step(1)), (1, 1));
-        // A process that is not there has the lock, and has died between a word and its counters.
+        // The holder does not exist and died between writing a word and its counters.
         let entry = ledger.word(at::ENTRY + 6);
         entry.store(held().to_word(), Ordering::Relaxed);
         for holder in [77, u16::MAX] {

@@ -1,4 +1,4 @@
-//! Taking granules, giving them back, and handing them from one component to another.
+//! Taking granules, returning them, and transferring them between components.
 
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, Pages};
@@ -11,22 +11,22 @@ use crate::error::MemoryError;
 use crate::room::Room;
 
 impl Elastic {
-    /// Takes one granule: populated, zeroed, within all limits, and so never a SIGBUS later. It is
-    /// on the first rung that has the pages.
+    /// Takes one granule on the first rung that has the pages. It is populated, zeroed and within
+    /// all limits, so a later access never raises SIGBUS.
     ///
     /// # Errors
     /// [`ElasticError::OverTarget`], [`ElasticError::Full`], [`ElasticError::NoSuchComponent`],
     /// [`ElasticError::NotResizable`]; [`MemoryError::Short`] on a mandatory ladder,
-    /// [`MemoryError::TooLarge`] where memory is short; [`ElasticError::Forked`]. Nothing is
-    /// taken then.
+    /// [`MemoryError::TooLarge`] if memory is short; [`ElasticError::Forked`]. Nothing is taken
+    /// then.
     pub fn take(&self, component: Component) -> Result<Granule, ElasticError> {
         let taken = self.take_many(component, 1)?;
         let none = || ElasticError::Damaged("one was taken, and none is there".to_owned());
         taken.into_iter().next().ok_or_else(none)
     }
 
-    /// Takes `count` granules, or none. They are neighbours where there are so many, and in order
-    /// of address in any case.
+    /// Takes `count` granules, or none. They are adjacent if enough adjacent ones are free, and
+    /// always in address order.
     ///
     /// # Errors
     /// As [`Elastic::take`].
@@ -87,7 +87,7 @@ impl Elastic {
         }
     }
 
-    /// Chooses granules, and writes down that this process is taking them.
+    /// Chooses granules and records that this process is taking them.
     fn claim(&self, component: Component, count: usize) -> Result<Claimed, ElasticError> {
         let locked = self.ledger.lock()?;
         let listed = known(&locked, component)?;
@@ -129,7 +129,7 @@ impl Elastic {
         Ok(Claimed { runs, unclean })
     }
 
-    /// Writes down that what this process was taking is held.
+    /// Records that the taken granules are held.
     fn hold(&self, filled: &mut [Filled]) -> Result<Vec<Granule>, ElasticError> {
         filled.sort_by_key(|part| part.run.first);
         let locked = self.ledger.lock()?;
@@ -153,12 +153,11 @@ impl Elastic {
         Ok(taken)
     }
 
-    /// Gives granules that this process is taking or returning back to the system, from the step
-    /// they are on where that is known, and frees them. Those that the system does not take
-    /// back are noted as unclean.
+    /// Returns granules that this process is taking or returning to the system, from their step if
+    /// it is known, and frees them. Granules that the system refuses are recorded as unclean.
     ///
     /// # Errors
-    /// [`ElasticError::Stuck`]: they stay in the table as they are.
+    /// [`ElasticError::Stuck`]: their entries in the table are unchanged.
     pub(super) fn put_back(
         &self,
         runs: &[Run],
@@ -188,8 +187,8 @@ impl Elastic {
         Ok(failed)
     }
 
-    /// Gives granules of a component back, all or none; their memory goes to the pool or the system
-    /// at once, in all processes.
+    /// Returns granules of a component, all or none. Their memory goes to the pool or the system at
+    /// once, for all processes.
     ///
     /// # Errors
     /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Twice`],
@@ -220,7 +219,7 @@ impl Elastic {
         }
     }
 
-    /// The same for granules that were held, each on its rung alone; what `failed` before is added.
+    /// As [`Elastic::put_back`] for held granules, each only on its rung. Adds earlier failures.
     pub(super) fn put_back_held(
         &self,
         held: &[(u32, Entry)],
@@ -240,12 +239,12 @@ impl Elastic {
         Ok(failed)
     }
 
-    /// Hands granules from one component to another, all or none, with what they hold: no memory
-    /// moves, and no system call is made on it. They are this process's from then on, and have
-    /// new names, which are returned in the order of the old ones.
+    /// Transfers granules with their contents from one component to another, all or none. No memory
+    /// moves, and no system call is made for it. The calling process becomes their owner. They get
+    /// new names, returned in the order of the old ones.
     ///
     /// # Errors
-    /// As [`Elastic::give_back`], for either component; nothing has changed then.
+    /// As [`Elastic::give_back`], for either component. Nothing has changed then.
     pub fn transfer(
         &self,
         from: Component,
@@ -283,11 +282,11 @@ impl Elastic {
         Ok(renamed)
     }
 
-    /// Where a granule is in this process, mapped as it is now.
+    /// Returns the address of a granule in this process, mapped on its current rung.
     ///
     /// # Errors
-    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Forked`]; those of the
-    /// calls where it has to be mapped first.
+    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Forked`]; errors of the
+    /// system calls if it has to be mapped first.
     pub fn address(&self, granule: Granule) -> Result<*mut u8, ElasticError> {
         self.check_process()?;
         let found = held(self.ledger.entry(granule.index)?, granule)?;
@@ -303,11 +302,11 @@ impl Elastic {
 
 struct Claimed {
     runs: Vec<Run>,
-    /// Those whose memory could not be returned before.
+    /// Granules whose memory could not be returned before.
     unclean: Vec<u32>,
 }
 
-/// `count` granules that nobody holds: the first neighbours that are enough, else the first of all.
+/// Chooses `count` free granules: the first adjacent ones, else the first ones.
 fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, ElasticError> {
     let from = locked.first_free();
     let (mut found, mut neighbours) = (Vec::new(), Vec::new());
@@ -342,7 +341,7 @@ fn known(locked: &Locked<'_>, component: Component) -> Result<Listed, ElasticErr
     listed.ok_or(ElasticError::NoSuchComponent(component))
 }
 
-/// A component of a fixed size takes once, and keeps what it took.
+/// Refuses a component of a fixed size, which takes once and keeps its granules.
 fn resizable(listed: Listed) -> Result<(), ElasticError> {
     let Listed {
         name, resizable, ..
@@ -353,7 +352,7 @@ fn resizable(listed: Listed) -> Result<(), ElasticError> {
     }
 }
 
-/// A component's number in an entry; the caller has found it in the table.
+/// Converts a component's number for an entry. The caller has found it in the table.
 fn small(component: Component) -> u8 {
     u8::try_from(component.0).unwrap_or(u8::MAX)
 }
@@ -363,7 +362,7 @@ fn entry(locked: &Locked<'_>, index: u32) -> Result<Entry, ElasticError> {
     entry.ok_or_else(|| ElasticError::Damaged(format!("it has no granule {index}")))
 }
 
-/// The entry that a name stands for, where it is held under that name.
+/// Returns the entry of a granule if it is held under this name.
 fn held(entry: Option<Entry>, granule: Granule) -> Result<Entry, ElasticError> {
     match entry {
         Some(entry) if entry.stamp != granule.stamp && entry.stamp != 0 => {
@@ -374,7 +373,7 @@ fn held(entry: Option<Entry>, granule: Granule) -> Result<Entry, ElasticError> {
     }
 }
 
-/// The granules of a list, in order of address, where all are held by a component under these
+/// Returns the entries of a list in address order, if a component holds all of them under these
 /// names.
 fn held_by(
     locked: &Locked<'_>,

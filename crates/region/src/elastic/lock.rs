@@ -1,22 +1,22 @@
-//! The word of the lock: who has it, and how it is taken, taken over and opened.
+//! The word of the lock: its holder, and how it is taken, taken over and released.
 //!
-//! Whoever writes the word keeps what was written, and opens the lock only where it still stands
-//! there: a holder that was taken for dead, and was not, must not open the lock of the one who
-//! took it over. The ticket differs between two takings of one process.
+//! A holder keeps the word that it wrote and releases the lock only if that word is still there. A
+//! holder that was mistaken for dead must not release the lock of the process that took it over.
+//! The ticket distinguishes two acquisitions by one process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A word that several processes read and write; in a test that of a model.
+/// A word that several processes read and write; tests use a model.
 pub(crate) trait Word {
-    /// What it is now. Nothing that the lock guards may be concluded from it.
+    /// Returns the current value. It implies nothing about the data that the lock guards.
     fn look(&self) -> u64;
-    /// Replaces what was seen; what the one before did under the lock is seen then.
+    /// Replaces the value seen. The writes of the previous holder are visible afterwards.
     fn take(&self, seen: u64, by: u64) -> bool;
-    /// Replaces what this one wrote; what was done under the lock is seen by the next.
+    /// Replaces the value that this holder wrote. Its writes are visible to the next holder.
     fn open(&self, mine: u64, by: u64) -> bool;
 }
 
-/// The memory orders stand here once, for the word itself and for that of the model.
+/// Defines the memory orders once, for the real word and for the model.
 macro_rules! impl_word {
     ($atomic:ty) => {
         impl Word for $atomic {
@@ -39,36 +39,35 @@ macro_rules! impl_word {
 
 impl_word!(AtomicU64);
 
-/// What one taking wrote, and no other: it opens the lock again.
+/// The unique value that one acquisition wrote; required to release the lock.
 #[derive(Debug)]
 pub(crate) struct Token(u64);
 
-/// Takes the lock as it was seen: open, or with a holder that is dead. `None` where it has changed
-/// since.
+/// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed.
 pub(crate) fn take(word: &impl Word, seen: u64, slot: u16) -> Option<Token> {
     let mine = held_by(slot, seen);
     word.take(seen, mine).then_some(Token(mine))
 }
 
-/// Opens the lock; whether it was still this one's.
+/// Releases the lock; false if another process has taken it over.
 pub(crate) fn open(word: &impl Word, token: &Token) -> bool {
     word.open(token.0, token.0 & !u64::from(u32::MAX))
 }
 
-/// The holder's place, plus one, in the low half; the ticket in the other.
+/// Returns the word of a held lock: the holder's slot plus one below, the ticket in the high half.
 pub(crate) fn held_by(slot: u16, before: u64) -> u64 {
     let ticket = (before >> 32).wrapping_add(1);
     ticket << 32 | (u64::from(slot) + 1)
 }
 
-/// The place of who has the lock; `None` where it is open.
+/// Returns the slot of the holder; `None` if the lock is open.
 pub(crate) fn holder_of(word: u64) -> Option<u16> {
-    // A number that no list has is a place without a process.
+    // A number beyond the list becomes a slot without a process.
     let low = (word & u64::from(u32::MAX)).checked_sub(1)?;
     Some(u16::try_from(low).unwrap_or(u16::MAX))
 }
 
-/// All interleavings of a few takers, with the memory orders as they are written (loom).
+/// Explores all interleavings of a few takers, with the real memory orders (loom).
 #[cfg(test)]
 mod model_tests {
     use super::*;
@@ -80,14 +79,13 @@ mod model_tests {
 
     struct Shared {
         word: ModelWord,
-        /// What the lock guards. Loom fails where two are there that nothing orders.
+        /// The data that the lock guards. Loom fails if two accesses to it are unordered.
         guarded: UnsafeCell<()>,
-        /// Whether process 0 counts as dead.
+        /// True if process 0 counts as dead.
         ended: ModelBool,
     }
 
-    /// All interleavings with so many switches that no taker asked for; `HUGELEAF_SOAK` asks for
-    /// more of them.
+    /// Explores all interleavings with few preemptions; `HUGELEAF_SOAK` allows more.
     fn explore(test: impl Fn(Arc<Shared>) + Sync + Send + 'static) {
         let mut model = loom::model::Builder::new();
         let soak = std::env::var_os("HUGELEAF_SOAK").is_some();
@@ -101,7 +99,7 @@ mod model_tests {
         });
     }
 
-    /// As [`super::super::ledger`] waits, without its clock.
+    /// Waits as [`super::super::ledger`] does, without its clock.
     fn lock(shared: &Shared, slot: u16) -> Token {
         loop {
             let seen = shared.word.look();
@@ -133,8 +131,8 @@ mod model_tests {
         });
     }
 
-    /// Process 0 has the lock, is taken for dead, lets go all the same, and comes again as
-    /// another: whoever took the lock over keeps it.
+    /// Process 0 holds the lock, is mistaken for dead, releases the lock anyway and comes back as
+    /// another process. The process that took the lock over must keep it.
     #[test]
     fn who_was_taken_for_dead_opens_nobodys_lock() {
         explore(|shared| {

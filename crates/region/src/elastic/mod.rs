@@ -1,11 +1,11 @@
-//! Memory that is elastic and on large pages: one range of addresses, from which components of a
-//! program, or of several processes, take whole granules and return them while it works.
+//! Elastic memory on huge pages: one address range from which components of one or several
+//! processes take whole granules and return them at run time.
 //!
-//! How it is made: [`backing`] has the memory, one sparse file a rung, so that returning is a hole
-//! punched into a file, for all processes at once. [`ledger`] has the table of who holds what, in
-//! memory that the processes share. What a process is about to do is written there first (a granule
-//! is `Taking` or `Returning`, with its owner) and what it has done afterwards, and no lock is held
-//! between: a process may be killed at any instruction, and [`Elastic::recover`] finds what it had.
+//! Design: [`backing`] holds the memory, one sparse file per rung. Returning a granule punches a
+//! hole into a file, which takes effect in all processes at once. [`ledger`] holds the table of
+//! owners, in memory that the processes share. A process records each operation there before it
+//! starts (a granule is `Taking` or `Returning`, with its owner) and after it ends. No lock is held
+//! between. A process may be killed at any instruction; [`Elastic::recover`] finds what it held.
 //!
 //! This module must not hand out a granule before it is populated, nor take memory from a process
 //! that may still be alive.
@@ -41,29 +41,28 @@ pub use names::{Component, Granule};
 pub use recover::Recovered;
 pub use view::{ComponentInfo, Info, Share};
 
-/// What is asked of an [`Elastic`]: [`ElasticOptions::new`], then what is to differ from the default.
+/// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ElasticOptions {
-    /// The most there can ever be: so many addresses are set aside. A multiple of the granule.
+    /// Maximum size; addresses are reserved for all of it. A multiple of the granule.
     pub max: Bytes,
-    /// How much may be held at a time at first, at most `max`; `None` for all of it.
+    /// Initial limit of the held memory, at most `max`; `None` for `max`.
     pub target: Option<Bytes>,
-    /// What is taken and returned as one: at least the largest page of the ladder. `None` for just
-    /// that.
+    /// Unit of taking and returning, a multiple of the ladder's largest page; `None` for that page.
     pub granule: Option<PageSize>,
-    /// The page sizes to try for each granule, from large to small.
+    /// Page sizes to try for each granule, from largest to smallest.
     pub ladder: Ladder,
-    /// Private to this process, or for others too, by a [`crate::Handle`].
+    /// Private to this process, or attachable by others with a [`crate::Handle`].
     pub sharing: Sharing,
-    /// The nodes its pages come from.
+    /// NUMA nodes from which the pages come.
     pub nodes: NodePolicy,
-    /// The calls it is made with: tests put a gate before them.
+    /// System calls used for the elastic. Tests put a gate before them.
     pub(crate) memory: Memory,
 }
 
 impl ElasticOptions {
-    /// Private memory of at most that length on that ladder, from all nodes.
+    /// Returns options for private memory from all nodes, with this maximum and ladder.
     pub fn new(max: Bytes, ladder: Ladder) -> ElasticOptions {
         ElasticOptions {
             max,
@@ -76,20 +75,20 @@ impl ElasticOptions {
         }
     }
 
-    /// Memory that other processes can attach, by a [`crate::Handle`].
+    /// Makes the memory shared: other processes can attach it with a [`crate::Handle`].
     #[must_use]
     pub fn shared(self) -> ElasticOptions {
         self.sharing(Sharing::Shared)
     }
 
-    /// Private or shared; private by default.
+    /// Sets private or shared; private by default.
     #[must_use]
     pub fn sharing(self, sharing: Sharing) -> ElasticOptions {
         ElasticOptions { sharing, ..self }
     }
 
-    /// How many bytes may be held at a time at first, at most [`ElasticOptions::max`], which is the
-    /// default; [`Elastic::set_target`] changes it.
+    /// Sets the initial target in bytes, at most [`ElasticOptions::max`], which is the default.
+    /// [`Elastic::set_target`] changes it later.
     #[must_use]
     pub fn target(self, target: Bytes) -> ElasticOptions {
         ElasticOptions {
@@ -98,7 +97,7 @@ impl ElasticOptions {
         }
     }
 
-    /// What is taken and returned as one: a multiple of the ladder's largest page, which is the
+    /// Sets the unit of taking and returning: a multiple of the ladder's largest page, which is the
     /// default.
     #[must_use]
     pub fn granule(self, granule: PageSize) -> ElasticOptions {
@@ -108,7 +107,7 @@ impl ElasticOptions {
         }
     }
 
-    /// The nodes its pages come from; by default as the calling thread's own policy says
+    /// Sets the NUMA nodes of the pages. The default is the policy of the calling thread
     /// (set_mempolicy(2)).
     #[must_use]
     pub fn nodes(self, nodes: NodePolicy) -> ElasticOptions {
@@ -116,29 +115,29 @@ impl ElasticOptions {
     }
 }
 
-/// A range of addresses from which components take granules, and to which they return them.
+/// An address range from which components take granules, and to which they return them.
 ///
-/// All calls may be made from several threads and, where it is shared, processes at a time. What a
-/// granule holds is the business of those who use it, as with all shared memory.
+/// All calls are safe from several threads and, if the elastic is shared, from several processes at
+/// once. Its users must coordinate access to the contents of granules, as with all shared memory.
 ///
-/// # Whose granules are
-/// A granule belongs to a component, and to the process that took it. When a process ends, however
-/// that happens, its granules are not lost: [`Elastic::recover`] in any other process gives them
-/// back, contents and all. A process that is to keep what another one took makes it its own by
-/// [`Elastic::transfer`], to the same component if need be. Dropping an elastic returns what was
-/// taken through it.
+/// # Ownership
+/// A granule belongs to a component and to the process that took it. If a process ends for any
+/// reason, its granules are not lost: [`Elastic::recover`] in any other process frees them with
+/// their contents. A process that wants to keep another process's granules becomes their owner
+/// through [`Elastic::transfer`], to the same component if necessary. Dropping an elastic returns
+/// the granules taken through it.
 ///
 /// # Children
-/// A forked child can use what its parent had mapped where the memory is shared, and must attach to
-/// take or return: all calls answer [`ElasticError::Forked`]. Private memory is copied on write,
-/// a base page at a time, which loses the huge page that it was of, unless the ladder names a
-/// pool: then the child has a gap there (see [`crate::Region`]).
+/// A forked child can use shared memory that its parent had mapped. It must attach to take or
+/// return granules: all calls return [`ElasticError::Forked`]. Private memory is copied on write,
+/// one base page at a time, which splits the huge page. If the ladder names a pool, the child has a
+/// gap there instead (see [`crate::Region`]).
 ///
 /// # After returning
-/// The addresses stay. Whoever touches a granule that is not held makes a mistake like using freed
-/// memory: it may see zeroes, take a page that nobody accounts for (taken out again by the next
-/// take there, or by recover), or be killed by SIGBUS where the pool is short. Processes that share
-/// an elastic trust each other not to.
+/// The addresses stay reserved. Access to a granule that is not held is an error like a use after
+/// free. It may read zeroes, or raise SIGBUS if the pool is short. It may also allocate a page that
+/// is not accounted for, which the next take there or a recover removes. Processes that share an
+/// elastic must trust each other in this.
 #[derive(Debug)]
 pub struct Elastic {
     pid: Pid,
@@ -151,10 +150,10 @@ pub struct Elastic {
     backing: Backing,
 }
 
-/// What a request comes to on this host.
+/// Resolves a request for this host.
 ///
 /// # Errors
-/// Where the parts of a request do not fit together, or this host has no such size.
+/// The parts of the request conflict, or this host has no such size.
 fn plan<'a>(
     max: Bytes,
     granule: Option<PageSize>,
@@ -200,11 +199,11 @@ fn plan<'a>(
 }
 
 impl Elastic {
-    /// Sets addresses aside and makes the table; takes no memory for granules.
+    /// Reserves addresses and creates the table; takes no memory for granules.
     ///
     /// # Errors
-    /// Where the options do not fit together or the host has no such size; those of the calls.
-    /// Nothing is kept then.
+    /// Conflicting options, a size that the host lacks, or an error of the system calls. No
+    /// resources are kept then.
     pub fn new(options: &ElasticOptions) -> Result<Elastic, ElasticError> {
         let room = Room::read()?;
         let ElasticOptions {
@@ -238,43 +237,43 @@ impl Elastic {
         })
     }
 
-    /// What is taken and returned as one.
+    /// Returns the unit of taking and returning.
     pub const fn granule(&self) -> PageSize {
         self.ledger.shape.granule
     }
 
-    /// The most there can ever be.
+    /// Returns the maximum size.
     pub const fn max(&self) -> Bytes {
         self.max
     }
 
-    /// Its addresses, held or not.
+    /// Returns the address range, including granules that are not held.
     pub fn range(&self) -> Range {
         self.backing.space.range()
     }
 
-    /// What was asked for.
+    /// Returns the requested ladder.
     pub const fn ladder(&self) -> &Ladder {
         &self.ladder
     }
 
-    /// Whether other processes can attach it.
+    /// Returns the sharing: private, or attachable by other processes.
     pub const fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// How much may be held at a time.
+    /// Returns the limit of the held memory.
     pub fn target(&self) -> Bytes {
         self.ledger.target()
     }
 
-    /// How much is held by all components, with what is being taken and returned just now.
+    /// Returns the memory held by all components, including granules being taken or returned.
     pub fn held(&self) -> Bytes {
         self.ledger.shape.bytes(self.ledger.held())
     }
 
-    /// Raises or lowers the target, and returns how much is held above it. That is not taken away:
-    /// it is for the components to return it; until they have, nothing more can be taken.
+    /// Sets the target and returns the memory held above it. Components must return that memory
+    /// themselves. Until they have, nothing more can be taken.
     ///
     /// # Errors
     /// [`ElasticError::OverMax`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
@@ -289,8 +288,8 @@ impl Elastic {
         Ok(self.held().saturating_sub(target))
     }
 
-    /// Finds the component of that name, or makes it. One that is not `resizable` takes granules in
-    /// one call, and keeps them until the process that took them ends.
+    /// Finds the component of that name, or creates it. One that is not `resizable` takes granules
+    /// in one call, and keeps them until the process that took them ends.
     ///
     /// # Errors
     /// [`ElasticError::NoName`], [`ElasticError::NameTooLong`], [`ElasticError::OtherKind`],
@@ -323,7 +322,7 @@ impl Elastic {
         added.ok_or(ElasticError::TooManyComponents { most: COMPONENTS })
     }
 
-    /// A forked child has its parent's place in the table, and must not use it.
+    /// Refuses use in a forked child, which has a copy of its parent's slot in the table.
     fn check_process(&self) -> Result<(), ElasticError> {
         match self.is_of_this_process() {
             true => Ok(()),
@@ -339,11 +338,11 @@ impl Elastic {
 impl Drop for Elastic {
     fn drop(&mut self) {
         if !self.is_of_this_process() {
-            // A forked child: nothing of it is the child's to return.
+            // A forked child owns no granules.
             return;
         }
-        // Also where it is private: a forked child has the files open, and would keep the pages.
-        // What fails stays in the table as what it is, and is found by recover().
+        // Private memory too: a forked child has the files open and would keep the pages. After a
+        // failure the granules keep their state in the table, and recover() finds them.
         let _ = self.leave();
     }
 }

@@ -1,11 +1,11 @@
-//! Names of what an elastic hands out, and of who holds it.
+//! Names of granules and components.
 
 use std::fmt;
 
 use super::entry::COMPONENTS;
 
-/// The name of a granule from when it is taken until it is returned or transferred; the same in
-/// all processes. Names are never used again, so that an old one is distinguished from a new one.
+/// The name of a granule from taking it to returning or transferring it; the same in all processes.
+/// Names are never reused, so an old name is always recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granule {
     pub(super) index: u32,
@@ -13,19 +13,19 @@ pub struct Granule {
 }
 
 impl Granule {
-    /// Where it is, counted in granules from the start of the range.
+    /// Returns its position, counted in granules from the start of the range.
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// The name as one number, to be kept or sent.
+    /// Returns the name as a number, to store or send.
     pub const fn to_number(self) -> u64 {
         (self.index as u64) << 32 | self.stamp as u64
     }
 
-    /// The name that a number stands for; whether somebody holds it is another question.
+    /// Returns the name for a number, without checking that the granule is held.
     pub const fn from_number(number: u64) -> Granule {
-        // The halves of the number.
+        // The two halves of the number.
         #[allow(clippy::cast_possible_truncation)]
         Granule {
             index: (number >> 32) as u32,
@@ -45,12 +45,12 @@ impl fmt::Display for Granule {
 pub struct Component(pub(super) u32);
 
 impl Component {
-    /// It as a number, to be kept or sent.
+    /// Returns the component as a number, to store or send.
     pub const fn to_number(self) -> u32 {
         self.0
     }
 
-    /// The component that a number stands for; whether it is there is another question.
+    /// Returns the component for a number, without checking that it exists.
     pub const fn from_number(number: u32) -> Component {
         Component(number)
     }

@@ -1,9 +1,9 @@
-//! Whether a process that stands in the table is still there, and still the same program.
+//! Checks whether a process of the table still lives and is still the same program.
 //!
-//! On any doubt it is: memory of a process that lives must never be given away. A process is known
-//! by its id, its start time and where its image is, since ids are used again, and since execve(2)
-//! keeps id and start time and loses the memory. The kernel reports start times by the clock of the
-//! reader's time namespace, so they are compared within one only.
+//! If in doubt it counts as alive, because memory of a live process must never be given away. A
+//! process is identified by its id, its start time and its image addresses. Ids are reused, and
+//! execve(2) keeps id and start time but drops the memory. The kernel reports start times by the
+//! clock of the reader's time namespace, so they are compared within one namespace only.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -17,11 +17,11 @@ use crate::error::MemoryError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) pid: Pid,
-    /// In clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// Where its code and its stack begin; less than 2 where the kernel does not report it.
+    /// Start addresses of its code and stack; less than 2 if the kernel does not report them.
     pub(crate) image: [u64; 2],
-    /// The time namespace in which its start was read; 0 where the kernel has none or does not say.
+    /// Time namespace in which its start time was read; 0 if unsupported or unreadable.
     pub(crate) clock: u64,
 }
 
@@ -35,9 +35,9 @@ impl Identity {
         })
     }
 
-    /// Whether it has ended, or become another program.
+    /// True if the process has ended or has become another program.
     pub(crate) fn has_ended(&self) -> bool {
-        // What cannot be read (hidepid, other users) does not say that it has ended.
+        // An unreadable process (hidepid, other users) is not known to have ended.
         self.is_nobody()
             || read(self.pid)
                 .is_some_and(|now| self.started_otherwise(&now) || self.is_other_image(&now))
@@ -47,12 +47,12 @@ impl Identity {
         now.clock == self.clock && now.start != self.start
     }
 
-    /// Whether no process has this id any more.
+    /// True if no process has this id any more.
     pub(crate) fn is_nobody(&self) -> bool {
         let kernel = Kernel::new();
         match kernel.pidfd_open(self.pid) {
             Err(e) => e.errno == Errno::SRCH,
-            // A zombie has given its memory up.
+            // A zombie has released its memory.
             Ok(process) => kernel.has_exited(&process) == Ok(true),
         }
     }
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// `arg_start` is left out: a program may set it when it renames itself.
+/// Reads the identity of a process. Ignores `arg_start`, which a program may set to rename itself.
 fn read(pid: Pid) -> Option<Identity> {
     let stat = Root::live().parse(format!("proc/{pid}/stat"), parse_stat);
     let stat = stat.known()?;
@@ -77,7 +77,7 @@ fn read(pid: Pid) -> Option<Identity> {
     })
 }
 
-/// The namespace of this process of a kind, as in `/proc/self/ns`; 0 where it cannot be determined.
+/// Returns this process's namespace of a kind, as in `/proc/self/ns`; 0 if it is unknown.
 pub(crate) fn namespace(kind: &str) -> u64 {
     let path = Root::live().path(format!("proc/self/ns/{kind}"));
     std::fs::metadata(path).map_or(0, |data| data.ino())
@@ -120,8 +120,8 @@ mod tests {
             .arg("100")
             .spawn()
             .unwrap();
-        // The kernel lets spawn() go on before it has laid out the new program: until then each
-        // look finds another one.
+        // spawn() returns before the kernel has laid out the new program. Until then each read
+        // finds another image.
         let identity = std::iter::repeat_with(|| read(Pid(child.id())).unwrap())
             .find(|identity| {
                 std::thread::sleep(std::time::Duration::from_millis(20));

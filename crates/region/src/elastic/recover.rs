@@ -1,4 +1,4 @@
-//! Getting back what processes that have ended held, and what the system did not take back.
+//! Recovery of the memory of ended processes, and of memory that the system had refused.
 
 use hugeleaf_sys::SysError;
 use hugeleaf_units::Bytes;
@@ -9,26 +9,26 @@ use super::ledger::Locked;
 use super::process::Identity;
 use super::{Elastic, ElasticError};
 
-/// What came back.
+/// The result of [`Elastic::recover`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// How many processes had ended without returning.
+    /// Number of processes that had ended without returning their memory.
     pub processes: usize,
-    /// What they held, or were taking or returning.
+    /// Memory that they held, or were taking or returning.
     pub bytes: Bytes,
-    /// Memory that nobody held: what the system had refused to take back before, and pages that a
-    /// touch of granules that were not held had left.
+    /// Memory without an owner: memory that the system had refused before, and pages that an access
+    /// to granules that were not held has left.
     pub cleaned: Bytes,
 }
 
 impl Elastic {
-    /// Frees what processes held that have ended, however they did: killed at any instruction,
-    /// too. Whether a process lives is derived from its id, its start time and its image; on any
-    /// doubt it does. Call it when a worker has died, or when memory is short.
+    /// Frees the granules of processes that have ended, even if they were killed at any
+    /// instruction. Id, start time and image identify a process; if in doubt it counts as alive.
+    /// Call this after a worker has died, or when memory is short.
     ///
     /// # Errors
-    /// [`ElasticError::NotYetBack`] where the system refuses some of it; [`ElasticError::Forked`],
+    /// [`ElasticError::NotYetBack`] if the system refuses some memory; [`ElasticError::Forked`],
     /// [`ElasticError::Stuck`], [`ElasticError::Damaged`].
     pub fn recover(&self) -> Result<Recovered, ElasticError> {
         self.check_process()?;
@@ -39,7 +39,7 @@ impl Elastic {
             .collect();
         let locked = self.ledger.lock()?;
         let still = |locked: &Locked<'_>| -> Vec<u16> {
-            // A place that has come to be another's since is none of ours.
+            // Skips a slot that another process has taken since.
             let same = ended
                 .iter()
                 .filter(|(slot, was)| locked.process(*slot) == Some(*was));
@@ -65,7 +65,7 @@ impl Elastic {
         }
     }
 
-    /// Frees all that this process took, and its place in the table.
+    /// Frees the granules and the table slot of this process.
     pub(super) fn leave(&self) -> Result<(), ElasticError> {
         let own = self.ledger.slot;
         let locked = self.ledger.lock()?;
@@ -76,7 +76,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Makes granules this process's, to be returned. Their former state comes with them.
+    /// Makes this process the owner of granules, to return them. Returns their previous entries.
     fn adopt(
         &self,
         locked: &Locked<'_>,
@@ -100,8 +100,7 @@ impl Elastic {
         Ok(adopted)
     }
 
-    /// Frees granules that were adopted. What was held may be on its rung alone; what was on its
-    /// way when its process ended may be on any.
+    /// Frees adopted granules. A held granule is only on its rung; one in transit may be on any.
     fn give_up(&self, adopted: &[(u32, Entry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
         let (held, under_way): (Vec<_>, Vec<_>) = adopted
             .iter()
@@ -110,7 +109,7 @@ impl Elastic {
         self.put_back_held(&held, failed)
     }
 
-    /// Takes memory out that nobody holds. Under the lock, since it is rare.
+    /// Frees memory without an owner. Done under the lock, since it is rare.
     fn clean_up(&self, locked: &Locked<'_>) -> Result<Bytes, ElasticError> {
         let (mut unclean, mut free, mut under_way) = (Vec::new(), Vec::new(), false);
         for found in locked.entries() {
@@ -135,7 +134,7 @@ impl Elastic {
             }
             cleaned += self.ledger.shape.bytes(run.count.into());
         }
-        // Pages of granules that are on their way are not distinguished from strays.
+        // Pages of granules in transit cannot be distinguished from strays.
         if under_way {
             return Ok(cleaned);
         }

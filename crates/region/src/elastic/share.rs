@@ -1,8 +1,7 @@
-//! Handing an elastic to other processes.
+//! Handles that give an elastic to other processes.
 //!
-//! A handle comes from another program, so nothing in it is believed. What its text says is worked
-//! out again on this host, and must come to the same text; every descriptor is asked what it is,
-//! and the table is compared with both.
+//! A handle comes from another process and is not trusted. Its text is derived again on this host
+//! and must be identical. Every descriptor is checked, and the table is compared with both.
 
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize};
@@ -15,7 +14,7 @@ use crate::handle::{Handle, Lines, bad, held_in};
 use crate::room::Room;
 use crate::steps::Steps;
 
-/// Changes whenever the text, or the meaning of the table, does.
+/// Version of the text format. Changes with the format or the meaning of the table.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +26,7 @@ struct Description {
 }
 
 impl Description {
-    /// With the rungs that it comes to, which must be the same in all processes.
+    /// Returns the text with the resolved rungs, which must be the same in all processes.
     fn text(&self, steps: &Steps) -> String {
         let mut text = format!(
             "hugeleaf-elastic {VERSION}\nladder {}\nmax {}\ngranule {}\nnodes {}\n",
@@ -45,7 +44,7 @@ impl Description {
         text
     }
 
-    /// Reads the first lines of what [`Description::text`] writes.
+    /// Parses the first lines of the output of [`Description::text`].
     fn parse(text: &str) -> Result<Description, MemoryError> {
         let mut lines = Lines::of(text, "hugeleaf-elastic", VERSION, "it is no elastic's")?;
         let ladder = lines.word("ladder ")?.parse();
@@ -94,7 +93,7 @@ fn nodes_of(text: &str) -> Result<NodePolicy, MemoryError> {
 }
 
 impl Elastic {
-    /// A handle for other processes.
+    /// Returns a handle for other processes.
     ///
     /// # Errors
     /// [`MemoryError::NotShared`]; [`ElasticError::Forked`]; EMFILE.
@@ -118,18 +117,18 @@ impl Elastic {
         Ok(Handle { text, files })
     }
 
-    /// Attaches the elastic behind a handle. Its addresses are this process's own: granules have
-    /// names that are the same everywhere, and [`Elastic::address`] says where each is here.
+    /// Attaches the elastic of a handle. Its addresses differ per process, but the names of
+    /// granules do not. [`Elastic::address`] returns the address of a granule in this process.
     ///
     /// # Errors
-    /// [`MemoryError::BadHandle`] where the descriptors are not what the handle says,
-    /// [`ElasticError::Damaged`] where the table is not, [`ElasticError::OtherNamespace`],
-    /// [`ElasticError::TooManyProcesses`]; those of the calls.
+    /// [`MemoryError::BadHandle`] if the descriptors do not match the handle,
+    /// [`ElasticError::Damaged`] if the table does not, [`ElasticError::OtherNamespace`],
+    /// [`ElasticError::TooManyProcesses`]; errors of the system calls.
     pub fn attach(handle: &Handle) -> Result<Elastic, ElasticError> {
         Elastic::attach_with(handle, &Memory::new())
     }
 
-    /// The same, by calls behind a gate.
+    /// As [`Elastic::attach`], with the given system calls, which may be behind a gate.
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
         let said = Description::parse(&handle.text)?;
         let room = Room::read()?;
@@ -164,8 +163,8 @@ impl Elastic {
     }
 }
 
-/// Whether descriptors are what a handle says, and cannot be made shorter by anybody; copies of
-/// them then: the table, and the rungs'.
+/// Checks that the descriptors match the handle and can no longer be truncated. Returns duplicates:
+/// the table, and the files of the rungs.
 fn check(
     memory: &Memory,
     handle: &Handle,

@@ -1,10 +1,9 @@
-//! The memory that processes keep the table of granules in: words that are read and written whole.
+//! The shared memory of the table of granules: words that are read and written whole.
 #![allow(unsafe_code)]
 //! # Safety
-//! The words are in a file that other processes map and write. So they are only ever seen as
-//! atomics, and nothing that stands in them is an address or is taken for one: whoever uses a word
-//! as an index checks it. The file's length is sealed before it is mapped, so a word is there as
-//! long as the mapping is.
+//! The words are in a file that other processes map and write. They are accessed only as atomics,
+//! and no word is used as an address. Code that uses a word as an index checks it first. The file's
+//! length is sealed before it is mapped, so a word exists as long as the mapping.
 
 use std::sync::atomic::AtomicU64;
 
@@ -23,10 +22,10 @@ pub(crate) fn length_of(words: usize, base: PageSize) -> Bytes {
 }
 
 impl Table {
-    /// A new table whose words are 0, and the file it is in. All of its memory is there.
+    /// Creates a table of zero words and its file, fully allocated.
     ///
     /// # Errors
-    /// Those of the calls; nothing is kept then.
+    /// Errors of the system calls; nothing is kept then.
     pub(crate) fn create(
         memory: &Memory,
         words: usize,
@@ -42,8 +41,7 @@ impl Table {
         Ok((table, file))
     }
 
-    /// Maps a table that is there. The caller has seen that the file has its length, and that
-    /// nobody can cut it.
+    /// Maps an existing table. The caller has checked the file's length, and that it is sealed.
     pub(crate) fn map(
         memory: &Memory,
         file: &MemoryFile,
@@ -57,10 +55,10 @@ impl Table {
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the space maps at least `words` words of a file that cannot be cut, for reading
-        // and writing, from a page's start on, for as long as `self` is borrowed. Whoever else
-        // maps it writes words by atomics, or is no program of ours: then a word holds anything,
-        // which is a value of an atomic too.
+        // SAFETY: the space maps at least `words` words of a file that cannot be truncated, for
+        // reading and writing, from the start of a page, for as long as `self` is borrowed. Other
+        // processes of this library write words by atomics. A foreign program may write anything,
+        // and any value is valid for an atomic.
         unsafe { std::slice::from_raw_parts(self.space.as_ptr().cast(), self.words) }
     }
 }

@@ -1,4 +1,4 @@
-//! What an elastic is on, and who holds how much of it.
+//! Page sizes of an elastic, and the memory of each component.
 
 use std::fmt;
 
@@ -13,53 +13,53 @@ use crate::extent::{Extent, Why};
 use crate::room::Room;
 use crate::thp::{self, OnPages};
 
-/// Who holds how much, and on what: the table that Oracle shows as `v$sgainfo`.
+/// Memory and page sizes by component: the table that Oracle shows as `v$sgainfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// What is taken and returned as one.
+    /// Unit of taking and returning.
     pub granule: PageSize,
-    /// The most there can ever be.
+    /// Maximum size.
     pub max: Bytes,
-    /// How much may be held at a time.
+    /// Limit of the held memory.
     pub target: Bytes,
-    /// How much is, with what is being taken and returned just now.
+    /// Memory held, including granules being taken or returned.
     pub held: Bytes,
-    /// How much more may be taken.
+    /// Memory that may still be taken.
     pub free: Bytes,
-    /// Nobody's, and not returned yet, because the system refused: see [`Elastic::recover`].
+    /// Memory without an owner that the system refused to accept: see [`Elastic::recover`].
     pub unclean: Bytes,
-    /// How many processes have it attached, or ended without detaching.
+    /// Number of processes that are attached, or ended without detaching.
     pub processes: usize,
-    /// The components, in the order in which they were made.
+    /// Components, in order of creation.
     pub components: Vec<ComponentInfo>,
 }
 
-/// What a component holds.
+/// The memory of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComponentInfo {
-    /// Which.
+    /// The component.
     pub component: Component,
     /// Its name.
     pub name: String,
-    /// Whether it may return and take again.
+    /// True if it may return and take again.
     pub resizable: bool,
-    /// How much it holds.
+    /// Memory that it holds.
     pub bytes: Bytes,
-    /// The same by page size, largest first.
+    /// The same memory by page size, largest first.
     pub by_page: Vec<Share>,
 }
 
-/// How much is on pages of one size and kind.
+/// Memory on pages of one size and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Share {
     /// The page size.
     pub page: PageSize,
-    /// Where those pages come from.
+    /// Source of the pages.
     pub kind: PageKind,
-    /// How much.
+    /// Size of the memory.
     pub bytes: Bytes,
 }
 
@@ -93,20 +93,20 @@ impl fmt::Display for Info {
 }
 
 impl Elastic {
-    /// What every granule that is held is on now, in order of address, whoever holds it: read back
-    /// from the page map at each call where the kernel may change it. The ranges are addresses of
-    /// this process.
+    /// Returns the current pages of all held granules in address order, for all components. They
+    /// are read from the page map at each call, except for pool pages, which cannot change. The
+    /// ranges are addresses of this process.
     ///
     /// # Errors
-    /// Those of reading `/proc/self/pagemap`, of mapping what this process has not mapped yet;
-    /// [`ElasticError::Forked`], [`ElasticError::Stuck`], [`ElasticError::Damaged`].
+    /// Errors of reading `/proc/self/pagemap` and of mapping granules that this process has not
+    /// mapped yet; [`ElasticError::Forked`], [`ElasticError::Stuck`], [`ElasticError::Damaged`].
     pub fn extents(&self) -> Result<Vec<Extent>, ElasticError> {
         self.check_process()?;
         let held = self.all_held(&self.ledger.lock()?)?;
         self.extents_of(&held)
     }
 
-    /// The table of components.
+    /// Returns the table of components.
     ///
     /// # Errors
     /// As [`Elastic::extents`].
@@ -153,8 +153,8 @@ impl Elastic {
         };
         let held = locked.entries().filter(is_held);
         let held: Vec<_> = held.collect::<Result<_, ElasticError>>()?;
-        // The page map tells nothing of what is not in it. Under the lock: a granule that were
-        // returned meanwhile would get its pages again.
+        // The page map shows only mapped memory. Done under the lock: a granule returned meanwhile
+        // would get its pages again.
         for (index, entry) in &held {
             if !self.is_from_pool(*entry) && !self.backing.is_ready(*index, *entry) {
                 self.backing.make_ready(*index, *entry)?;
@@ -207,7 +207,7 @@ impl Elastic {
         Ok(extents)
     }
 
-    /// Why a range is not on what was asked for.
+    /// Returns the reason why a range is not on the requested pages.
     fn why_not(&self, found: &OnPages, entry: Entry, room: Option<&Room>) -> Option<Why> {
         let asked = self.asked;
         let is_asked = found.page == asked.size && asked.kind.is_none_or(|kind| kind == found.kind);
@@ -216,13 +216,13 @@ impl Elastic {
         }
         let wanted = asked.size.pages_for(found.range.len());
         self.why(entry.reason, wanted, Pages(0), room).or_else(|| {
-            // All of it was on its own pages when it was taken.
+            // All of it was on its own page size when it was taken.
             let step = self.backing.steps.list.get(usize::from(entry.step))?;
             Some(Why::Split { size: step.size })
         })
     }
 
-    /// A reason in full; what it speaks of is the first rung.
+    /// Returns a reason with its details, which concern the first rung.
     pub(super) fn why(
         &self,
         reason: Reason,
@@ -235,7 +235,7 @@ impl Elastic {
             Reason::None => return None,
             Reason::NoSuchSize => Why::NoSuchSize { size },
             Reason::PoolShort => {
-                // Which limit it was then is not kept; which one it would be now is known.
+                // The limit at that time is not recorded, so the current one is reported.
                 let limited_by = room.map(|room| room.pool(size).1);
                 let cgroup = limited_by.filter(|limit| limit.starts_with("cgroup"));
                 Why::PoolShort {
@@ -261,7 +261,7 @@ impl Elastic {
     }
 }
 
-/// Runs of neighbours that are on the same rung for the same reason.
+/// Groups adjacent granules on the same rung for the same reason.
 fn alike(held: &[(u32, Entry)]) -> Vec<(Run, Entry)> {
     let mut runs: Vec<(Run, Entry)> = Vec::new();
     for (index, entry) in held {

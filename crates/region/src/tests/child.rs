@@ -1,14 +1,14 @@
-//! A part that a process of its own plays: this test program started again, with one word that
-//! says which part. What it asserts is asserted; it tells how far it is in lines that begin with
-//! `@`, and goes on when it is sent a line.
+//! Test parts in a process of their own: this test program, started again with a word that names
+//! the part. Its assertions fail its test. It reports progress in lines that begin with `@`, and
+//! waits for lines from the test.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-/// Set in the environment of a child: its part, and words of its own.
+/// Environment variable of a child: its part and arguments.
 const MARK: &str = "HUGELEAF_TEST_PART";
 
-/// What a part is given.
+/// Arguments of a part.
 pub struct Words(Vec<String>);
 
 impl Words {
@@ -21,19 +21,19 @@ impl Words {
     }
 }
 
-/// Tells the test something.
+/// Sends a line to the test.
 pub fn say(line: &str) {
     println!("@ {line}");
 }
 
-/// Waits until the test says to go on; its line.
+/// Waits for a line from the test and returns it.
 pub fn hear() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
 }
 
-/// The test's end of a child; killed when dropped.
+/// The test's side of a child; the child is killed on drop.
 pub struct Part {
     child: Child,
     input: ChildStdin,
@@ -42,11 +42,11 @@ pub struct Part {
 
 impl Part {
     pub fn start(part: &str, words: &[&str]) -> Part {
-        // By this name also where the file has been built anew since.
+        // This path works even if the file was rebuilt since.
         Part::start_by(&mut Command::new("/proc/self/exe"), part, words)
     }
 
-    /// By a command that executes this program with the arguments that follow.
+    /// Starts a part by a command that executes this program with the arguments appended.
     pub fn start_by(command: &mut Command, part: &str, words: &[&str]) -> Part {
         let mut child = command
             .args(["--exact", "tests::child::plays_its_part", "--nocapture"])
@@ -68,10 +68,10 @@ impl Part {
         self.child.id()
     }
 
-    /// Waits for its next line; `None` where it has ended.
+    /// Waits for the next line; `None` if the child has ended.
     pub fn next_line(&mut self) -> Option<String> {
         for line in &mut self.lines {
-            // The test harness may have begun the line.
+            // The test harness may have started the line.
             if let Some((_, answer)) = line.unwrap().split_once("@ ") {
                 return Some(answer.to_owned());
             }
@@ -83,13 +83,13 @@ impl Part {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits for the child to end.
     pub fn wait(&mut self) -> ExitStatus {
         while self.next_line().is_some() {}
         self.child.wait().unwrap()
     }
 
-    /// Waits until it has ended, and fails where it has.
+    /// Waits for the child to end, and panics if it failed.
     pub fn succeed(mut self) {
         let status = self.wait();
         assert!(status.success(), "the child: {status}");
@@ -107,7 +107,7 @@ impl Drop for Part {
     }
 }
 
-/// No test: what a child does. Does nothing unless it was started as one.
+/// Entry point of a child, and not a test. It does nothing unless started as a child.
 #[test]
 fn plays_its_part() {
     let Ok(words) = std::env::var(MARK) else {

@@ -1,4 +1,4 @@
-//! Elastic memory: what is taken, returned, transferred and said of it.
+//! Elastic memory: taking, returning, transferring, and the reports on them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ pub fn asked(max: Bytes, ladder: &str) -> ElasticOptions {
     ElasticOptions::new(max, ladder.parse().unwrap())
 }
 
-/// Shared, with a granule a page, on the pool and nothing else.
+/// Shared, with one page per granule, and only on the pool.
 pub fn pooled(size: PageSize, granules: u64) -> Elastic {
     let options = asked(pages(size, granules), &format!("hugetlb:{size}!")).shared();
     Elastic::new(&options).unwrap()
 }
 
-/// The first word of every base page of a granule.
+/// Returns the first word of every base page of a granule.
 fn words(elastic: &Elastic, granule: Granule) -> impl Iterator<Item = *mut u64> {
     let start = elastic.address(granule).unwrap();
     let step = usize::try_from(host().base_page.bytes().get()).unwrap();
@@ -35,7 +35,7 @@ fn words(elastic: &Elastic, granule: Granule) -> impl Iterator<Item = *mut u64> 
 
 pub fn write_all(elastic: &Elastic, granule: Granule, seed: u64) {
     for (i, at) in words(elastic, granule).enumerate() {
-        // SAFETY: populated, aligned, and nobody else's here.
+        // SAFETY: populated, aligned, and no other code uses it here.
         unsafe { at.write_volatile(i as u64 ^ seed) };
     }
 }
@@ -54,12 +54,12 @@ pub fn assert_zeroed(elastic: &Elastic, granule: Granule) {
     }
 }
 
-/// How many pages a pool has given out.
+/// Returns the number of pages that a pool has given out.
 pub fn in_use(size: PageSize) -> u64 {
     pool(size).total - pool(size).free
 }
 
-/// How many bytes of extents are on pages of a kind.
+/// Returns the bytes of extents on pages of a kind.
 pub fn on(extents: &[Extent], kind: PageKind) -> Bytes {
     let of_kind = extents.iter().filter(|e| e.kind == kind);
     of_kind.map(|e| e.range.len()).sum()
@@ -264,8 +264,8 @@ fn a_page_of_the_largest_size_is_replaced_by_smaller_ones() {
     assert_eq!(pool(size), before);
 }
 
-/// Addresses alone, more than the kernel moves in one call (mremap(2) of reserved pages fails from 4G on),
-/// and beyond one page table of the largest pages.
+/// Only addresses: more than the kernel moves in one call (mremap(2) of reserved pages fails from
+/// 4G on), and beyond one page table of the largest pages.
 #[test]
 fn as_many_addresses_as_databases_have() {
     let sizes = &host().page_sizes;
@@ -436,7 +436,7 @@ fn all_threads_take_and_give_back_at_once() {
         return;
     };
     let before = pool(size);
-    // On both rungs: mappings change under the others.
+    // On both rungs, so that mappings change while other threads use them.
     let elastic = Elastic::new(&asked(pages(size, 9), &format!("hugetlb:{size}"))).unwrap();
     let cache = elastic.component("cache", true).unwrap();
     std::thread::scope(|scope| {
@@ -580,7 +580,7 @@ fn a_touch_of_what_is_not_held_is_put_right() {
     let kept = taken[0];
     write_all(&elastic, kept, 8);
     elastic.give_back(cache, &taken[2..]).unwrap();
-    // SAFETY: mapped still; a mistake that takes a page, which is what is tested.
+    // SAFETY: still mapped. This is the access error under test; it allocates a page.
     unsafe { gone.write_volatile(1) };
     assert_eq!(in_use(size), 3);
     assert_eq!(elastic.recover().unwrap().cleaned, size.bytes());

@@ -1,5 +1,5 @@
-//! The end of an elastic that still has granules, while others work on the same one: its lock is not held
-//! while it makes calls, nothing is lost, and nobody gets what it has not yet returned.
+//! A drop of an elastic with granules, while others use the same memory. No lock is held during system
+//! calls, nothing is lost, and no granule is handed out before it is returned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use hugeleaf_units::Bytes;
 use super::elastic::{assert_written, assert_zeroed, in_use, pooled, write_all};
 use super::support::{HostGuard, pages, pool};
 
-/// Takes what is free, which holds zeros, uses it and returns it; how much that was.
+/// Takes all free granules, which must be zeroed, uses them and returns them. Returns their number.
 fn use_what_is_free(elastic: &Elastic, component: Component, seed: u64) -> usize {
     let mut taken = Vec::new();
     loop {
@@ -28,7 +28,7 @@ fn use_what_is_free(elastic: &Elastic, component: Component, seed: u64) -> usize
     taken.len()
 }
 
-/// Once it is armed, uses the same elastic before the call of a number.
+/// Uses the same elastic before the call with a given number, once it is armed.
 #[derive(Debug)]
 struct Meanwhile {
     elastic: Arc<Elastic>,
@@ -43,7 +43,7 @@ impl Gate for Meanwhile {
         if self.armed.load(Ordering::Relaxed)
             && self.calls.fetch_add(1, Ordering::Relaxed) == self.at
         {
-            // A lock that the other holds while it makes this call is never had: an error, in the end.
+            // A lock held across this call would never be released: the result would be an error.
             use_what_is_free(&self.elastic, self.component, 3);
             let recovered = self.elastic.recover().unwrap();
             assert_eq!(recovered.bytes, Bytes::ZERO, "it lives");

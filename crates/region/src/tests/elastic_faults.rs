@@ -1,5 +1,5 @@
-//! Every call of elastic memory fails, at every step, with each errno: the error is typed, what is
-//! held stays held, what is said of it stays true, and nothing is lost.
+//! Every call of elastic memory fails at every step with each errno. The error is typed, held
+//! granules stay held, reports stay true, and nothing is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ const ERRNOS: [Errno; 8] = [
     Errno::PERM,
     Errno::MFILE,
 ];
-/// The number of errors, from the start, that the code retries or works around.
+/// Number of leading errors that the code retries or works around.
 const RETRIED: usize = 3;
 
-/// Refuses the call of a number, or all from it on; none while it is open.
+/// Refuses the call with a given number, or all from it on; none while it is open.
 #[derive(Debug)]
 struct Refuse {
     at: usize,
@@ -43,7 +43,7 @@ impl Refuse {
         self.calls.load(Ordering::Relaxed) > self.at
     }
 
-    /// Does something while every call is let through.
+    /// Runs `what` with all calls allowed.
     fn without<T>(&self, what: impl FnOnce() -> T) -> T {
         self.open.store(true, Ordering::Relaxed);
         let done = what();
@@ -65,7 +65,7 @@ impl Gate for Refuse {
     }
 }
 
-/// A kind of elastic, by name; the pool has 4 pages.
+/// Returns the options of a kind of elastic, by name; the pool has 4 pages.
 fn options(kind: &str, size: PageSize, memory: Memory) -> ElasticOptions {
     let max = pages(size, 12);
     let pool = format!("hugetlb:{size}");
@@ -80,7 +80,7 @@ fn options(kind: &str, size: PageSize, memory: Memory) -> ElasticOptions {
     ElasticOptions { memory, ..options }
 }
 
-/// What should be held: the component of each granule.
+/// Expected state: the component of each held granule.
 struct Scene<'a> {
     elastic: &'a Elastic,
     size: PageSize,
@@ -168,7 +168,7 @@ impl Scene<'_> {
     }
 }
 
-/// A bit of everything, with one call refused; whether it came to that.
+/// Runs all operations with one call refused. Returns true if that call was reached.
 fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Errno) -> bool {
     let what = format!("{kind}, call {at}, {errno:?}, ever after: {ever_after}");
     let gate = Arc::new(Refuse {
@@ -200,7 +200,7 @@ fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Er
     scene.transfer(two, one, 1);
     scene.take(two, 3);
     scene.give_back(two, 4);
-    // What was on the second rung may come back on the first, and does so or not.
+    // Memory that was on the second rung may come back on the first.
     scene.take(one, 3);
     scene.take(two, 4);
     scene.judge(elastic.extents());
@@ -216,7 +216,7 @@ fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Er
                 scene.judge(other.address(*granule));
             }
             scene.judge(other.take(one));
-            // What it took is returned, or is found by the recovery below.
+            // The granule is returned here, or found by the recovery below.
         }
     }
     scene.check_recovered();
@@ -235,23 +235,23 @@ impl Scene<'_> {
     }
 }
 
-/// Each call of a kind, each errno; in a process of its own, since it counts what that holds.
+/// Tests each call of a kind with each errno, in its own process, since it counts resources.
 pub fn part(words: &Words) {
     let (kind, size) = (words.get(0), words.get(1).parse().unwrap());
     for _ in 0..2 {
-        // Buffers and files of the first time.
+        // Allocates buffers and files of the first use.
         refuse_one(kind, size, usize::MAX, false, Errno::INVAL);
     }
     let mut at = 0;
     loop {
         let mut reached = false;
-        // In the short form those that are tried again or done without, and one of the others in turn.
+        // The short form tests the errors that are retried, and one of the others in turn.
         let others = &ERRNOS[RETRIED..];
         let turn = at % others.len();
         let others = hugeleaf_testkit::size(&others[turn..=turn], others);
         for errno in ERRNOS[..RETRIED].iter().chain(others).copied() {
             reached |= refuse_one(kind, size, at, false, errno);
-            // A signal that never ends is none that the kernel sends.
+            // The kernel never interrupts a call forever.
             let is_its_turn = hugeleaf_testkit::all() || others.contains(&errno);
             if errno != Errno::INTR && is_its_turn {
                 reached |= refuse_one(kind, size, at, true, errno);
@@ -302,7 +302,7 @@ fn each_call_of_shared_thp_memory_fails() {
     each_call_fails("each_call_of_shared_thp_memory_fails", "shared-thp");
 }
 
-/// Takes all free pages away right before the calls of a number.
+/// Takes all free pages right before the call with a given number.
 #[derive(Debug)]
 struct Thief {
     at: usize,
@@ -401,7 +401,7 @@ fn forged_handles_and_tables_are_refused() {
         assert!(!error.next().is_empty(), "{from}: {error}");
     }
     assert_eq!(elastic.info().unwrap().processes, 1);
-    // A region's handle is none of an elastic, and the other way round.
+    // A region's handle is not an elastic's, and vice versa.
     let handle = elastic.handle().unwrap();
     assert!(matches!(
         crate::Region::attach(&handle),
@@ -409,7 +409,7 @@ fn forged_handles_and_tables_are_refused() {
     ));
 }
 
-/// Whatever stands in the table, no call does more than refuse.
+/// With any contents of the table, calls may only be refused.
 #[test]
 fn a_table_of_rubbish_is_told() {
     use std::os::unix::fs::FileExt;
@@ -439,7 +439,7 @@ fn a_table_of_rubbish_is_told() {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            // The lock and the places of processes stay: else it is noticed only after a while.
+            // The lock and the process slots are kept: their damage is detected only after a while.
             let is_lock = at == 6;
             let value = match round % 3 {
                 _ if is_lock => 0,

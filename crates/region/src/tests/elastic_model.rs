@@ -1,4 +1,4 @@
-//! Elastic memory against a simple model: what each component holds, what it wrote there, and the
+//! Elastic memory against a simple model: the granules of each component, their contents, and the
 //! pool's own counters.
 
 use std::collections::BTreeMap;
@@ -44,12 +44,12 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be so.
+/// The expected state.
 struct Model<'a> {
     elastic: &'a Elastic,
     size: PageSize,
     components: [Component; 2],
-    /// What stands in the first word of each granule, and whose it is.
+    /// Owner of each granule and the value of its first word.
     held: BTreeMap<Granule, (usize, u64)>,
     target: u64,
     next: u64,
@@ -130,7 +130,7 @@ impl Model<'_> {
             assert_eq!(taken.len(), count);
             for granule in taken {
                 let at = self.word(granule);
-                // SAFETY: held by this test alone.
+                // SAFETY: only this test holds it.
                 unsafe {
                     assert_eq!(at.read_volatile(), 0);
                     at.write_volatile(self.next);
@@ -150,7 +150,7 @@ impl Model<'_> {
         its.map(|(g, _)| *g).skip(skip).take(count).collect()
     }
 
-    /// All that is said is so, and all that was written is there.
+    /// Checks that all reports are true and all written values are present.
     fn check(&self) {
         let info = self.elastic.info().unwrap();
         let held = pages(self.size, self.held.len() as u64);
@@ -172,7 +172,7 @@ impl Model<'_> {
             assert_eq!(extent.why.is_none(), is_asked, "{extent:#?}");
         }
         for (granule, (_, value)) in &self.held {
-            // SAFETY: held by this test alone.
+            // SAFETY: only this test holds it.
             assert_eq!(unsafe { self.word(*granule).read_volatile() }, *value);
         }
     }

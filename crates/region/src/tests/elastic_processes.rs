@@ -1,4 +1,4 @@
-//! Elastic memory in several processes: at the same time, killed at any moment, forked.
+//! Elastic memory in several processes: concurrent, killed at any moment, forked.
 
 use std::collections::HashSet;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -42,7 +42,7 @@ impl Door {
     }
 }
 
-/// What a child does.
+/// Runs the part of a child.
 pub fn part(words: &Words) {
     let socket = UnixStream::connect(words.get(0)).unwrap();
     let handle = Handle::receive(&socket).unwrap();
@@ -59,7 +59,7 @@ pub fn part(words: &Words) {
     }
 }
 
-/// Takes until there is no more, one at a time, and tells which.
+/// Takes granules one at a time until none is left, and reports their names.
 fn take_all(elastic: &Elastic) {
     let cache = elastic.component("cache", true).unwrap();
     say("ready");
@@ -114,7 +114,7 @@ fn two_processes_take_and_no_granule_is_had_twice() {
     assert_eq!(elastic.info().unwrap().processes, 1);
 }
 
-/// Takes so many, tells which, and waits.
+/// Takes `count` granules, reports their names, and waits.
 fn hold(elastic: &Elastic, count: &str) {
     let cache = elastic.component("cache", true).unwrap();
     let taken = elastic.take_many(cache, count.parse().unwrap()).unwrap();
@@ -124,8 +124,8 @@ fn hold(elastic: &Elastic, count: &str) {
     hear();
 }
 
-/// Start times are read by the clock of the reader's time namespace: a process there took all others
-/// for ended, and freed what they held.
+/// Start times use the clock of the reader's time namespace. A process in another one used to
+/// consider all others ended, and freed their granules.
 #[test]
 fn a_process_in_another_time_namespace_frees_nothing_of_who_lives() {
     let test = "a_process_in_another_time_namespace_frees_nothing_of_who_lives";
@@ -173,7 +173,7 @@ fn what_a_killed_process_held_comes_back() {
         .map(|name| Granule::from_number(name.parse().unwrap()))
         .collect();
     assert_eq!(elastic.recover().unwrap().bytes.get(), 0, "it lives");
-    // What is adopted outlives its first owner.
+    // Adopted granules outlive their first owner.
     let kept = elastic.transfer(cache, cache, &theirs[..2]).unwrap();
     part.kill();
     assert_eq!((in_use(size), elastic.held()), (8, pages(size, 8)));
@@ -188,7 +188,7 @@ fn what_a_killed_process_held_comes_back() {
     assert_eq!(pool(size), before);
 }
 
-/// Ends the process at the call of a number.
+/// Kills the process at the call with a given number.
 #[derive(Debug)]
 struct Abort {
     at: usize,
@@ -208,7 +208,7 @@ impl Gate for Abort {
     }
 }
 
-/// Does a bit of everything, until it is killed at a call.
+/// Runs all operations until it is killed at a call.
 fn abort_at(handle: &Handle, at: &str) {
     let gate = Arc::new(Abort {
         at: at.parse().unwrap(),
@@ -216,7 +216,7 @@ fn abort_at(handle: &Handle, at: &str) {
     });
     let elastic = Elastic::attach_with(handle, &Memory::behind(gate)).unwrap();
     let (one, two) = components(&elastic);
-    // On both rungs: the pool has fewer.
+    // On both rungs: the pool has fewer pages.
     let mut taken = elastic.take_many(one, 5).unwrap();
     elastic.give_back(one, &taken.split_off(2)).unwrap();
     let moved = elastic.transfer(one, two, &taken).unwrap();
@@ -226,7 +226,7 @@ fn abort_at(handle: &Handle, at: &str) {
     elastic.give_back(two, &moved[..1]).unwrap();
     elastic.recover().unwrap();
     for index in 0..2 {
-        // Those of the other process, under their first name.
+        // Granules of the other process, under their first name.
         let granule = Granule::from_number(index << 32 | 1);
         elastic.address(granule).unwrap();
     }
@@ -283,7 +283,7 @@ fn a_process_killed_at_any_call_leaves_what_can_be_recovered() {
     assert_eq!(pool(size), before);
 }
 
-/// Takes and returns without end.
+/// Takes and returns granules forever.
 fn churn(elastic: &Elastic) {
     let (one, two) = components(elastic);
     say("ready");
@@ -326,7 +326,7 @@ fn processes_killed_at_any_moment_leave_what_can_be_recovered() {
         hugeleaf_testkit::pause(std::time::Duration::from_micros(round * 997 % 5000));
         parts[0].kill();
         elastic.recover().unwrap();
-        // The other one goes on.
+        // The other process continues.
         elastic.transfer(two, one, &[]).unwrap();
         parts[1].kill();
         elastic.recover().unwrap();
@@ -373,7 +373,7 @@ pub fn fork(words: &Words) {
         assert!(forked(shared.give_back(cache, &[taken]).unwrap_err()));
         assert!(forked(shared.address(taken).unwrap_err()));
         assert!(forked(private.extents().unwrap_err()));
-        // SAFETY: shared memory, which a child may use where it is.
+        // SAFETY: shared memory, which a child may use in place.
         unsafe { start.write_volatile(42) };
         // SAFETY: bitwise copies are dropped in their place; the child ends without dropping them.
         unsafe { drop((std::ptr::read(&shared), std::ptr::read(&private))) };

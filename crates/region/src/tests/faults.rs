@@ -1,5 +1,5 @@
-//! Every call of every kind of region fails, once and from then on, with each errno: the error is
-//! typed, and nothing is left behind.
+//! Every call of every kind of region fails, once and permanently, with each errno. The error is
+//! typed, and no resources are left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ const ERRNOS: [Errno; 10] = [
     Errno::NODEV,
 ];
 
-/// Refuses the call of a number, or all from it on.
+/// Refuses the call with a given number, or all from it on.
 #[derive(Debug)]
 struct Refuse {
     at: usize,
@@ -48,7 +48,7 @@ impl Gate for Refuse {
     }
 }
 
-/// A kind of region, by name; the pool has 5 pages.
+/// Creates a kind of region, by name; the pool has 5 pages.
 fn make(kind: &str, memory: Memory) -> Result<Region, MemoryError> {
     let host = host();
     let size = host.memory.default_hugetlb_page.get().unwrap();
@@ -77,19 +77,19 @@ fn make(kind: &str, memory: Memory) -> Result<Region, MemoryError> {
     };
     Region::new(&RegionOptions {
         memory,
-        // Stacks of threads that have ended stay mapped for the next one (glibc).
+        // glibc keeps stacks of ended threads mapped for the next thread.
         threads: Some(1),
         ..asked
     })
 }
 
-/// What is held here and in the pool.
+/// Returns the resources held here and the state of the pool.
 fn held() -> (Holdings, super::support::Pool) {
     let size = host().memory.default_hugetlb_page.get().unwrap();
     (Holdings::now(), pool(size))
 }
 
-/// Returns whether the gate was reached at all.
+/// Returns true if the gate was reached.
 fn refuse_one(kind: &str, at: usize, ever_after: bool, errno: Errno) -> bool {
     let gate = Arc::new(Refuse {
         at,
@@ -119,11 +119,11 @@ fn refuse_one(kind: &str, at: usize, ever_after: bool, errno: Errno) -> bool {
     gate.calls.load(Ordering::Relaxed) > at
 }
 
-/// Each call of a kind of region, each errno.
+/// Tests each call of a kind of region with each errno.
 pub fn part(words: &Words) {
     let kind = words.get(0);
     for _ in 0..2 {
-        // Buffers and files of the first time.
+        // Allocates buffers and files of the first use.
         drop(make(kind, Memory::new()).unwrap());
         held();
     }
@@ -200,7 +200,7 @@ fn attaching_loses_nothing() {
     each_call_fails("attaching_loses_nothing", "attach");
 }
 
-/// Panics in whichever thread makes the last call before all is there.
+/// Panics in the thread that populates.
 #[derive(Debug)]
 struct Panics;
 
@@ -214,7 +214,7 @@ impl Gate for Panics {
     }
 }
 
-/// Memory that a helper did not fill is not handed out.
+/// Memory that a helper did not populate is not handed out.
 #[test]
 fn a_panic_of_a_helper_is_no_success() {
     let Some(huge) = huge("a_panic_of_a_helper_is_no_success") else {
@@ -231,7 +231,7 @@ fn a_panic_of_a_helper_is_no_success() {
     }
 }
 
-/// Helpers that end early leave no thread, and a panic in `progress` none of the memory.
+/// A panic leaves no helper thread, and a panic in `progress` leaks no memory.
 #[test]
 fn a_panic_of_the_caller_loses_nothing() {
     let test = "a_panic_of_the_caller_loses_nothing";

@@ -7,10 +7,10 @@ use super::support::{
     HostGuard, assert_whole, assert_written, huge, options, pages, pool, words, write_all,
 };
 
-/// A forked child, which does `what` and ends.
+/// Forks a child, which runs `what` and ends.
 pub fn forked(what: impl FnOnce()) -> i32 {
-    // SAFETY: the child reads and writes memory, calls mmap(2) and ends without running anything
-    // of this process's: the other thread of the harness waits all the while and holds no lock.
+    // SAFETY: the child reads and writes memory, calls mmap(2) and ends without running exit
+    // handlers of this process. The other thread of the harness only waits, and holds no lock.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
@@ -24,10 +24,10 @@ pub fn forked(what: impl FnOnce()) -> i32 {
     }
 }
 
-/// What became of it: 0, or the signal that ended it.
+/// Waits for a child and returns 0, or the signal that ended it.
 pub fn ended(child: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: waits for a child of ours; the status is ours.
+    // SAFETY: waits for a child of this process; the status is a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     match libc::WIFSIGNALED(status) {
         true => libc::WTERMSIG(status),
@@ -38,7 +38,7 @@ pub fn ended(child: i32) -> i32 {
     }
 }
 
-/// Every kind, in a process of its own.
+/// Tests every kind, in a process of its own.
 pub fn part(given: &Words) {
     let size: PageSize = given.get(0).parse().unwrap();
     let mosaic = pages(size, 5) + Bytes(size.bytes().get() / 2);
@@ -57,7 +57,7 @@ pub fn part(given: &Words) {
     assert_written(&mixed, 1);
     for gap in [&private, &mixed] {
         let first = words(gap).next().unwrap();
-        // SAFETY: a gap: the child is ended there, which is what is tested.
+        // SAFETY: a gap: the access ends the child, which is what is tested.
         let child = forked(|| unsafe { first.write_volatile(0) });
         assert_eq!(ended(child), libc::SIGSEGV);
         assert_written(gap, 1);
@@ -85,7 +85,7 @@ fn children_write_what_they_may(private: &Region, shared: &[&Region]) {
     }
 }
 
-/// What the child maps there is not unmapped with its copy of the region.
+/// Mappings that the child creates in the gap are not unmapped with its copy of the region.
 fn a_gap_belongs_to_the_child(region: &Region) {
     let child = forked(|| {
         assert_eq!(region.extents().unwrap_err(), MemoryError::Elsewhere);
@@ -107,7 +107,7 @@ fn a_gap_belongs_to_the_child(region: &Region) {
     assert_written(region, 1);
 }
 
-/// A page that is copied is no part of a huge page any more, and `extents` says so.
+/// A copied page is no longer part of a huge page, and `extents` reports that.
 fn copying_splits(region: &Region) {
     // SAFETY: takes no pointer.
     let child = forked(|| unsafe {
@@ -117,7 +117,7 @@ fn copying_splits(region: &Region) {
     // SAFETY: inside the region.
     unsafe { first.write_volatile(1) };
     let extents = region.extents().unwrap();
-    // SAFETY: ends a child of ours.
+    // SAFETY: ends a child of this process.
     unsafe { libc::kill(child, libc::SIGKILL) };
     assert_eq!(ended(child), libc::SIGKILL);
     let size = extents[0].asked.size;
@@ -137,7 +137,7 @@ fn pages_go_back_while_a_child_lives(region: Region, size: PageSize) {
     });
     drop(region);
     let now = pool(size);
-    // SAFETY: ends a child of ours.
+    // SAFETY: ends a child of this process.
     unsafe { libc::kill(child, libc::SIGKILL) };
     ended(child);
     assert_eq!((now.free, now.reserved), (3, 0));
@@ -149,7 +149,7 @@ fn children_change_nothing_of_their_parent() {
     if huge(test).is_none() {
         return;
     }
-    // 3 private ones, 4 of a mosaic of 5, 0 left for the rest: a copy could come from nowhere.
+    // 3 for private regions, 4 of a mosaic of 5, 0 left: a copy would find no page.
     let Some((_guard, size)) = HostGuard::with_pool(test, 7) else {
         return;
     };

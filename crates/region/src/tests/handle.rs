@@ -1,4 +1,4 @@
-//! Handles: from processes that have died, of other versions, forged, inherited.
+//! Handles: from dead processes, of other versions, forged, inherited.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use super::support::{
     HostGuard, assert_whole, assert_written, host, huge, options, pages, pool, use_all, write_all,
 };
 
-/// Makes a region and sends it to whoever listens.
+/// Creates a region and sends it to the listening process.
 pub fn send(words: &Words) {
     let socket = UnixStream::connect(words.get(0)).unwrap();
     let size: PageSize = words.get(1).parse().unwrap();
@@ -66,7 +66,7 @@ fn assert_whole_but_for_why(region: &Region) {
     assert_eq!(whole, region.len(), "{extents:#?}");
 }
 
-/// Attaches what it inherits, by the line that it is sent.
+/// Attaches an inherited region, by the line that it receives.
 pub fn inherit(_: &Words) {
     let handle = Handle::from_inherited(&hear()).unwrap();
     let region = Region::attach(&handle).unwrap();
@@ -117,13 +117,13 @@ fn a_socket_brings_handles_one_by_one_and_rubbish_is_told() {
     assert!(is_bad(&Handle::receive(&there).unwrap_err()));
 }
 
-/// A line as [`Handle::inheritable`] writes it.
+/// Returns a line in the format of [`Handle::inheritable`].
 fn line(numbers: &[RawFd], text: &str) -> String {
     let numbers: Vec<String> = numbers.iter().map(|n| format!(" {n}")).collect();
     format!("fds{};{}", numbers.concat(), text.replace('\n', ";"))
 }
 
-/// What a region of this one allocation would say of itself.
+/// Returns the text of a region with this one allocation.
 fn text_of(kind: PageKind, page: PageSize, length: Bytes) -> String {
     let (page, length) = (page.bytes().get(), length.get());
     format!("hugeleaf-region 1\nladder {page}\nalign {page}\npiece {kind} {page} {length}\nend\n")
@@ -146,7 +146,7 @@ fn fill(file: &MemoryFile, length: Bytes) {
         .unwrap();
 }
 
-/// A file that passes for an allocation of a region: whole and sealed.
+/// Returns a file that passes for an allocation of a region: fully allocated and sealed.
 fn good(length: Bytes, hugetlb: Option<PageSize>) -> MemoryFile {
     let file = memory_of(length, hugetlb);
     fill(&file, length);
@@ -300,7 +300,7 @@ impl Gate for Puncher {
     }
 }
 
-/// A peer that cheats after it was looked at: the pages are asked for before they are handed out.
+/// A peer that cheats after the check: the pages are populated before they are handed out.
 #[test]
 fn a_hole_that_comes_late_is_an_error_and_no_signal() {
     let test = "a_hole_that_comes_late_is_an_error_and_no_signal";
@@ -320,7 +320,7 @@ fn a_hole_that_comes_late_is_an_error_and_no_signal() {
     assert!(matches!(error, MemoryError::Sys(_)), "{error}");
 }
 
-/// Whoever shares a region can take pages away: `extents` tells.
+/// A process that shares a region can remove pages; `extents` reports that.
 #[test]
 fn pages_that_are_punched_out_are_told() {
     let test = "pages_that_are_punched_out_are_told";

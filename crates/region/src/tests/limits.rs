@@ -10,14 +10,14 @@ use hugeleaf_units::PageSize;
 use super::child::{Part, Words, hear, say};
 use super::support::{HostGuard, assert_whole, host, huge, options, pages, pool, use_all};
 
-/// A cgroup of version 1 of our own; removed when dropped, with its hierarchy if that is ours too.
+/// A version 1 cgroup; removed on drop, with its hierarchy if the test mounted it.
 struct Cgroup {
     folder: PathBuf,
     mounted: Option<tempfile::TempDir>,
 }
 
 impl Cgroup {
-    /// In a hierarchy of this controller: the one that is mounted, or one mounted for the test.
+    /// Creates the cgroup in the mounted hierarchy of this controller, or mounts one.
     fn make(test: &str, controller: &str) -> Option<Cgroup> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let known = mounts.lines().find_map(|line| {
@@ -54,12 +54,12 @@ impl Cgroup {
         std::fs::read_to_string(self.folder.join(file)).unwrap()
     }
 
-    /// The name that a limit is reported by.
+    /// Returns the path under which a limit is reported.
     fn path(&self) -> String {
         format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
     }
 
-    /// Starts a child, and has it go on inside.
+    /// Starts a child and lets it continue inside the cgroup.
     fn start(&self, words: &[&str]) -> Part {
         let mut part = Part::start("within_cgroup", words);
         std::fs::write(self.folder.join("cgroup.procs"), part.pid().to_string()).unwrap();
@@ -70,7 +70,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The last of its processes may be on its way out still.
+        // Its last process may still be exiting.
         let mut tries = 0;
         while let Err(e) = std::fs::remove_dir(&self.folder) {
             tries += 1;
@@ -84,12 +84,12 @@ impl Drop for Cgroup {
     }
 }
 
-/// As the controller's files are named for a size.
+/// Returns the size as in the names of the controller's files.
 fn name_of(size: PageSize) -> String {
     hugeleaf_host::limits::hugetlb::name_of(size)
 }
 
-/// Asks for memory and uses all of it, or tells why there is none.
+/// Requests memory and uses all of it, or reports the limit.
 pub fn within_cgroup(words: &Words) {
     let (length, ladder) = (Bytes(words.number(0)), words.get(1));
     let sharing = match words.get(2) {
@@ -106,7 +106,7 @@ pub fn within_cgroup(words: &Words) {
         Ok(region) => {
             use_all(&region);
             assert_whole(&region);
-            // A second try fills again what was filled before it: that is no progress.
+            // A second attempt populates the same memory again, which is no progress.
             assert!(
                 reported.is_sorted() && reported.last() == Some(&length),
                 "{reported:?}"
@@ -126,7 +126,7 @@ pub fn within_cgroup(words: &Words) {
     }
 }
 
-/// A pool of 16 pages, a limit of 5 on one of the two counters, 12 asked.
+/// Tests a pool of 16 pages with a limit of 5 on one of the two counters, and a request for 12.
 fn a_hugetlb_limit(test: &str, file: &str) {
     let Some((_guard, size)) = HostGuard::with_pool(test, 16) else {
         return;
@@ -167,7 +167,7 @@ fn a_limit_on_reservations_gives_a_mosaic() {
     a_hugetlb_limit(test, "rsvd.limit_in_bytes");
 }
 
-/// The limit that Kubernetes sets: mmap(2) succeeds, and a touch past it is a SIGBUS.
+/// The limit that Kubernetes sets: mmap(2) succeeds, and an access beyond it raises SIGBUS.
 #[test]
 fn a_limit_on_faults_gives_a_mosaic() {
     a_hugetlb_limit("a_limit_on_faults_gives_a_mosaic", "limit_in_bytes");
@@ -196,8 +196,8 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
                 answer
             };
             let mut answer = ask(&more);
-            // Just below what it says is available: it can. Where the program itself has to be read
-            // from the disk meanwhile, its pages count in the cgroup, and less is available.
+            // A request just below the reported size succeeds. If the program itself is read from
+            // disk meanwhile, its pages count in the cgroup, and less is available.
             for _ in 0..5 {
                 let (most, by) = answer.split_once(" at most by ").expect(&answer);
                 assert_eq!(by, "the memory cgroup", "{what}");
@@ -214,7 +214,7 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
     assert!(control.contains("oom_kill 0"), "{control}");
 }
 
-/// The soft limit; the hard one is left as it is.
+/// Sets the soft limit and keeps the hard one.
 fn set_memlock(limit: Bytes) {
     let memlock = rustix::process::Resource::Memlock;
     let limit = rustix::process::Rlimit {
@@ -230,7 +230,7 @@ fn drop_capability(capability: rustix::thread::CapabilitySet) {
     rustix::thread::set_capabilities(None, sets).unwrap();
 }
 
-/// As a process that may lock four huge pages.
+/// Runs as a process that may lock four huge pages.
 pub fn locked(words: &Words) {
     let size: PageSize = words.get(0).parse().unwrap();
     let lock = |length, ladder: &str| {
@@ -255,7 +255,7 @@ pub fn locked(words: &Words) {
     assert!(line.contains(&format!(" {kib} kB")), "{line}");
     use_all(&thp);
     assert_whole(&thp);
-    // Within the limit by itself, and not on top of the first.
+    // Within the limit on its own, but not in addition to the first.
     limited(lock(pages(size, 2), &format!("thp:{size}")));
     let from_pool = lock(pages(size, 8), &format!("hugetlb:{size}!")).unwrap();
     use_all(&from_pool);
@@ -280,7 +280,7 @@ fn a_limit_on_locking_is_told_and_reserved_pages_have_none() {
     Part::start("locked", &[&size.to_string()]).succeed();
 }
 
-/// As another user, who may start no thread, and whose page map belongs to root.
+/// Runs as another user, who may start no thread, and whose page map belongs to root.
 pub fn few_threads(words: &Words) {
     let size: PageSize = words.get(0).parse().unwrap();
     let none = rustix::process::Rlimit {
@@ -349,7 +349,7 @@ fn any_number_of_threads_fills_it_and_none_stays() {
             .filter(|name| name.starts_with("hugeleaf-fill"))
             .count()
     };
-    // A thread is joined a moment before the kernel takes it off the list.
+    // The kernel removes a thread from the list shortly after it is joined.
     while names() > 0 {
         std::thread::yield_now();
     }

@@ -1,5 +1,5 @@
-//! Components under one target: who gains gets, nobody loses what is in its memory, and whoever does something wrong
-//! harms nobody else.
+//! Components under one target. Memory goes to the component that benefits, contents are never lost, and a faulty
+//! component harms no other.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::elastic::{asked, assert_written, write_all};
 use super::support::{host, huge};
 use crate::{Bytes, Elastic, ElasticError, Granule, Managed, Manager, PageSize};
 
-/// Items in a granule.
+/// Number of items in a granule.
 const ITEMS: u64 = 64;
-/// So many granules in all.
+/// Number of granules in total.
 const ALL: u64 = 64;
-/// Keys of a cache that could use more than all there is, and of one that can use a tenth of it.
+/// Number of keys of a cache that could use more than all memory, and of one that can use a tenth of it.
 const MANY: u64 = ITEMS * ALL * 2;
 const FEW: u64 = ITEMS * 6;
 
-/// What a component does when it is asked to shrink.
+/// Reaction of a component to a request to shrink.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Willing,
@@ -29,7 +29,7 @@ enum Manner {
     Lies,
 }
 
-/// A cache whose keys are touched by the test.
+/// A cache whose keys the test requests.
 struct Cache {
     elastic: Arc<Elastic>,
     seed: u64,
@@ -37,13 +37,13 @@ struct Cache {
     returned: Vec<Granule>,
     manner: Manner,
     ghost: Ghost,
-    /// Different keys that are asked for, in turn; 0: each once.
+    /// Number of different keys requested; 0 requests each key once.
     keys: u64,
     next: u64,
     is_unused: bool,
 }
 
-/// The manager has one half, the test the other.
+/// The manager and the test each have a reference.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Cache>>);
 
@@ -76,12 +76,12 @@ impl Managed for Shared {
         let cache = &mut *self.0.lock().unwrap();
         let capacity = cache.held.len() as u64 * ITEMS;
         cache.ghost.set_capacity(capacity);
-        // A second's load, whatever time has passed: keys in no order, so that every part of them is asked for alike.
+        // The load of one second, regardless of the elapsed time. Random order spreads the requests over all keys.
         let mut random = fastrand::Rng::with_seed(cache.next);
         for _ in 0..4000 {
             let key = match cache.keys {
                 0 => cache.next,
-                // Small keys more often than large ones.
+                // Small keys are more frequent than large ones.
                 keys => {
                     let most = random.u64(0..keys);
                     random.u64(0..=most)
@@ -112,7 +112,7 @@ impl Managed for Shared {
         }
         let keep = cache.held.len() - count.min(cache.held.len());
         let freed = cache.held.split_off(keep);
-        // Nobody else has written into what it held.
+        // No other code has written to these granules.
         for granule in &freed {
             assert_written(&cache.elastic, *granule, cache.seed);
         }
@@ -125,7 +125,7 @@ impl Managed for Shared {
     }
 }
 
-/// An elastic of base pages whose target is a half of its addresses, without root.
+/// Returns an elastic of base pages, which needs no root. Its target is half of its addresses.
 fn elastic() -> Arc<Elastic> {
     let base = host().base_page;
     let granule = PageSize::new(Bytes(base.bytes().get() * 4)).unwrap();
@@ -139,13 +139,13 @@ fn manager(elastic: &Arc<Elastic>) -> Manager {
     Manager::new(Arc::clone(elastic), Settings::in_process()).unwrap()
 }
 
-/// From four granules to all.
+/// Returns sizes from four granules to all.
 fn sizes(elastic: &Elastic) -> (Bytes, Bytes) {
     let of = |granules| Pages(granules).of(elastic.granule());
     (of(4), of(ALL))
 }
 
-/// Two caches of these names: the first could use more than there is, the second a tenth of it.
+/// Adds two caches of these names. The first could use more than all memory, the second a tenth of it.
 fn busy_and_idle(manager: &mut Manager, elastic: &Arc<Elastic>, names: [&str; 2]) -> [Shared; 2] {
     let caches = [Shared::new(elastic, 1, MANY), Shared::new(elastic, 2, FEW)];
     for (name, cache) in names.into_iter().zip(&caches) {
@@ -155,7 +155,7 @@ fn busy_and_idle(manager: &mut Manager, elastic: &Arc<Elastic>, names: [&str; 2]
     caches
 }
 
-/// Steps of a second each, from a time on; nothing is ever above the target.
+/// Performs one step per second; the target is never exceeded.
 fn run(manager: &mut Manager, elastic: &Elastic, seconds: std::ops::Range<u64>) -> usize {
     let mut orders = 0;
     for second in seconds {
@@ -175,7 +175,7 @@ fn memory_goes_where_it_is_used_and_follows_the_load() {
         busy.granules() > 48 && (4..16).contains(&idle.granules()),
         "{manager:?}"
     );
-    // They change places.
+    // The two loads are exchanged.
     busy.set(|cache| cache.keys = FEW);
     idle.set(|cache| cache.keys = MANY);
     run(&mut manager, &elastic, 40..100);
@@ -183,7 +183,7 @@ fn memory_goes_where_it_is_used_and_follows_the_load() {
         idle.granules() > 48 && (4..16).contains(&busy.granules()),
         "{manager:?}"
     );
-    // What it decided is to be read, with its numbers.
+    // The decisions are readable, with numbers.
     let view = manager.view();
     assert!(view.operations_total > 4);
     assert!(
@@ -211,7 +211,7 @@ fn what_nobody_uses_is_free_at_the_next_look() {
     assert!(elastic.target() - elastic.held() > Pages(32).of(elastic.granule()));
     let view = manager.view();
     assert!(view.operations.iter().any(|o| o.why == "nobody uses it"));
-    // Used again it is a component as any other.
+    // In use again, it is a component like any other.
     busy.set(|cache| cache.is_unused = false);
     run(&mut manager, &elastic, 41..80);
     assert!(busy.granules() > 48 && other.granules() < 16, "{manager:?}");
@@ -249,7 +249,7 @@ fn a_target_that_falls_is_kept() {
         manager.step_at(Duration::from_secs(second)).unwrap();
     }
     assert!(elastic.held() <= target, "{manager:?}");
-    // Everything it does not hold was returned to the system.
+    // All memory that it does not hold was returned to the system.
     let info = elastic.info().unwrap();
     assert_eq!((info.held, info.unclean), (elastic.held(), Bytes::ZERO));
 }
@@ -266,11 +266,11 @@ fn who_refuses_or_lies_is_let_be() {
         good.set(|cache| cache.keys = MANY);
         let orders = run(&mut manager, &elastic, 30..150);
         assert!(bad.granules() >= had, "{manner:?}");
-        // It is not asked again and again.
+        // It is not asked repeatedly.
         assert!(orders < 40, "{orders}");
         let standing = manager.view().components[0].standing.clone();
         assert!(!standing.is_empty(), "{manner:?}");
-        // Once it does as it is asked, it is asked again.
+        // Once it complies, it is asked again.
         bad.set(|cache| cache.manner = Manner::Willing);
         run(&mut manager, &elastic, 150..2000);
         assert!(good.granules() > 48, "{manner:?}: {manager:?}");
@@ -320,7 +320,7 @@ fn a_thread_steps_and_ends() {
     assert_eq!(cache.granules(), held);
 }
 
-/// Panics when it is asked for anything but its least.
+/// Panics on any request except for its least.
 struct Panics;
 
 impl Managed for Panics {

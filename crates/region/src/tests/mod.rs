@@ -1,7 +1,7 @@
 //! Regions on this kernel: real pools, real huge pages, other processes.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
+// Tests and their helpers fail by a panic, so helpers may unwrap.
 #![allow(clippy::unwrap_used)]
-// Reading and writing memory through raw pointers is what is tested.
+// The tests read and write memory through raw pointers.
 #![allow(unsafe_code)]
 
 mod child;

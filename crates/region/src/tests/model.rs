@@ -1,5 +1,5 @@
-//! Regions of any length, ladder and pool, against a model that says what each must come to on a
-//! host with memory to spare.
+//! Regions of any length, ladder and pool, against a model of the expected result on a host with
+//! spare memory.
 
 use std::cell::RefCell;
 
@@ -51,7 +51,7 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// What it is to be on, in order, or `None` where it is to be refused.
+/// Returns the expected extents in order; `None` if the request must be refused.
 fn expected(case: &Case, size: PageSize, base: PageSize) -> Option<Vec<(PageKind, Bytes)>> {
     let mandatory = case.ladder.ends_with('!');
     let bare = case.ladder.trim_end_matches('!');

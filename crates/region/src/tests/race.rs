@@ -1,4 +1,4 @@
-//! Others who take pages at the worst moment.
+//! Other processes take pages at the worst moment.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 use super::child::{Part, Words, hear, say};
 use super::support::{HostGuard, assert_whole, options, pages, pool, use_all};
 
-/// Right before a call of a number, takes all pages that are free.
+/// Takes all free pages right before the call with a given number.
 #[derive(Debug)]
 struct Thief {
     at: usize,
@@ -39,7 +39,7 @@ fn in_pool(region: &Region) -> u64 {
         .sum()
 }
 
-/// One region while a thief strikes before the call `at`; whether it came to that.
+/// Creates one region while a thief acts before the call `at`; true if that call was reached.
 fn rob(asked: &RegionOptions, size: PageSize, at: usize) -> bool {
     let total = pool(size).total;
     let thief = Arc::new(Thief {
@@ -52,7 +52,7 @@ fn rob(asked: &RegionOptions, size: PageSize, at: usize) -> bool {
         memory: Memory::behind(thief.clone()),
         ..asked.clone()
     });
-    // Looking makes calls too.
+    // Reading the extents makes calls too.
     if let Ok(region) = &made {
         assert_whole(region);
     }
@@ -89,7 +89,7 @@ fn pages_that_are_taken_between_two_calls_are_missed_not_lost() {
         for sharing in [Sharing::Private, Sharing::Shared] {
             let asked = RegionOptions {
                 sharing,
-                // The counters that the thief goes by stand still then.
+                // The counters that the thief reads are then stable.
                 threads: Some(1),
                 ..options(pages(size, 7), &ladder)
             };
@@ -99,7 +99,7 @@ fn pages_that_are_taken_between_two_calls_are_missed_not_lost() {
     }
 }
 
-/// Takes what it can of a pool whenever it is told to.
+/// Takes pages from a pool whenever it is told to.
 pub fn grow(words: &Words) {
     let size: PageSize = words.get(0).parse().unwrap();
     let asked = options(pages(size, words.number(1)), &format!("hugetlb:{size}")).shared();

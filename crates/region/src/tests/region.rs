@@ -1,4 +1,4 @@
-//! What a region is on, and what is left of the host's memory.
+//! The pages of a region, and the host's memory after its end.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ fn bad_requests_are_refused_before_anything_is_taken() {
     assert!(matches!(private.handle(), Err(MemoryError::NotShared)));
 }
 
-/// A THP size below the full one that private memory can have here.
+/// Returns a THP size below the PMD size that private memory can have here.
 fn middle(test: &str) -> Option<PageSize> {
     let host = host();
     let huge = huge(test)?;
@@ -213,13 +213,13 @@ fn a_size_that_is_off_or_not_told_is_said_to_be() {
     let untold = mandatory.unwrap_err().to_string();
     assert!(untold.contains("does not say"), "{untold}");
 
-    // The kernel takes the largest size that is on: more than was asked for.
+    // The kernel uses the largest enabled size, so the result exceeds the request.
     let (extents, _) = whys("always", "always");
     let large = extents.iter().find(|e| e.page == huge).unwrap();
     assert_eq!((large.kind, &large.why), (PageKind::Thp, &None));
 }
 
-/// Whatever the knobs of shared memory say, but for the one that forbids it.
+/// Shared memory is collapsed with any value of its knob, except for the one that forbids it.
 #[test]
 fn shared_memory_is_collapsed_where_the_knob_is_off() {
     let test = "shared_memory_is_collapsed_where_the_knob_is_off";
@@ -249,13 +249,13 @@ fn shared_memory_is_collapsed_where_the_knob_is_off() {
             }
             _ => assert_eq!(extents[0].page, huge, "{value}: {extents:#?}"),
         }
-        // The one that attaches has what the maker has.
+        // An attached region has the same pages.
         let other = Region::attach(&region.handle().unwrap()).unwrap();
         assert_eq!(other.extents().unwrap()[0].page, extents[0].page, "{value}");
     }
 }
 
-/// Another one that collapses the same pages empties the page tables of this one.
+/// A collapse by another mapping empties the page tables of this one.
 #[test]
 fn what_others_do_to_shared_pages_is_seen() {
     let test = "what_others_do_to_shared_pages_is_seen";
@@ -283,7 +283,7 @@ fn what_others_do_to_shared_pages_is_seen() {
     assert_whole(&region);
 }
 
-/// What anybody has who was handed the region.
+/// Returns the descriptor that any receiver of the region has.
 fn first_file(region: &Region) -> MemoryFile {
     let handle = region.handle().unwrap();
     let line = handle.inheritable().unwrap();
@@ -323,7 +323,7 @@ fn a_ladder_of_two_pools_goes_from_large_to_small() {
     assert_eq!(other.range().start() % giant.bytes().get(), 0);
     drop((region, other));
     assert_eq!((pool(giant).free, pool(size).free), (1, 3));
-    // A region of one giant page asked twice: the second is on the next rung.
+    // The pool has one giant page, so a second mandatory request for it fails.
     let wanted = options(pages(giant, 1), &format!("{giant}!")).shared();
     let first = Region::new(&wanted).unwrap();
     assert!(matches!(

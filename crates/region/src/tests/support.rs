@@ -1,5 +1,5 @@
-//! What the tests of this crate share: the host lock, pools that are put back, regions that are
-//! written to the last page, and what a process holds.
+//! Shared helpers of this crate's tests: the host lock, pools that are restored, regions that are
+//! written to the last page, and resource counts.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -10,14 +10,14 @@ use hugeleaf_host::{Fact, Host, Root, read_host};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{Alone, Shared, alone_as_root};
 
-/// The host as it was at first: what of it is looked at does not change.
+/// Returns the host as first read. The tests use only facts that do not change.
 pub fn host() -> Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     let read = || read_host(&Root::live(), &Kernel::new()).unwrap();
     HOST.get_or_init(read).clone()
 }
 
-/// The size of a full transparent huge page here; says so and gives `None` where there is none.
+/// Returns the PMD size. If there is none, prints that the test was not run and returns `None`.
 pub fn huge(test: &str) -> Option<PageSize> {
     let huge = host().pmd_page.get();
     if huge.is_none() {
@@ -26,19 +26,19 @@ pub fn huge(test: &str) -> Option<PageSize> {
     huge
 }
 
-/// As long as it is held no other test changes what the host does with huge pages.
+/// While this is held, no other test changes the host's use of huge pages.
 pub fn undisturbed() -> Shared {
     hugeleaf_testkit::host::shared()
 }
 
-/// Holds the host alone, and puts back what it changes.
+/// Holds the host lock exclusively, and restores all changes.
 pub struct HostGuard(Alone);
 
 impl HostGuard {
-    /// `None`, after saying so, where the test cannot run.
+    /// Takes the lock; prints the reason and returns `None` if the test cannot run.
     pub fn lock(test: &str) -> Option<HostGuard> {
         let host = alone_as_root(test)?;
-        // Where THP is always on, base pages are what nobody can ask for.
+        // With THP set to always, no request could get base pages.
         let enabled = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
         if std::fs::read_to_string(&enabled).is_ok_and(|text| text.contains("[always]")) {
             host.set(enabled, "madvise");
@@ -46,7 +46,7 @@ impl HostGuard {
         Some(HostGuard(host))
     }
 
-    /// The same, with a pool of so many pages of the host's default size in it.
+    /// As `lock`, with a pool of this many pages of the host's default size.
     pub fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
         let Some(size) = host().memory.default_hugetlb_page.get() else {
             println!("not run: {test}: needs hugetlb");
@@ -55,7 +55,7 @@ impl HostGuard {
         let guard = HostGuard::lock(test)?;
         let before = pool(size);
         if before.free != before.total {
-            // Setting it, and setting it back, would make surplus pages lasting ones.
+            // Setting and restoring the pool would make surplus pages permanent.
             println!("not run: {test}: somebody else uses pages of {size} of the pool");
             return None;
         }
@@ -104,7 +104,7 @@ pub fn pool(size: PageSize) -> Pool {
     }
 }
 
-/// Gives a pool what the plan that an error names would: its guard puts the pool back.
+/// Enlarges a pool as the plan in an error's command would. The guard restores the pool.
 pub fn do_next(command: &str, size: PageSize) {
     let wanted = command.strip_prefix("hugeleaf plan --bytes ");
     let wanted = wanted.and_then(|rest| rest.strip_suffix(&format!(" --sizes {size}")));
@@ -117,17 +117,17 @@ pub fn do_next(command: &str, size: PageSize) {
     std::fs::write(folder(size).join("nr_hugepages"), pages.to_string()).unwrap();
 }
 
-/// `n` pages.
+/// Returns the length of `n` pages.
 pub fn pages(size: PageSize, n: u64) -> Bytes {
     Bytes(size.bytes().get() * n)
 }
 
-/// What is asked for on a ladder.
+/// Returns options for a ladder.
 pub fn options(length: Bytes, ladder: &str) -> RegionOptions {
     RegionOptions::new(length, ladder.parse().unwrap())
 }
 
-/// The first word of every base page.
+/// Returns the first word of every base page.
 pub fn words(region: &Region) -> impl Iterator<Item = *mut u64> + use<> {
     let step = usize::try_from(host().base_page.bytes().get()).unwrap();
     let start = region.as_ptr() as u64;
@@ -136,11 +136,11 @@ pub fn words(region: &Region) -> impl Iterator<Item = *mut u64> + use<> {
         .map(move |offset| (start + offset) as *mut u64)
 }
 
-/// Writes a pattern to every base page; the same wherever the region is.
+/// Writes a pattern to every base page; it does not depend on the region's address.
 pub fn write_all(region: &Region, seed: u64) {
     for at in words(region) {
         let value = (at as u64 - region.as_ptr() as u64) ^ seed;
-        // SAFETY: inside the region, which is populated, aligned, and nobody else's here.
+        // SAFETY: inside the region, which is populated, aligned, and used by no other code here.
         unsafe { at.write_volatile(value) };
     }
 }
@@ -160,8 +160,8 @@ pub fn use_all(region: &Region) {
     assert_written(region, 0x5555);
 }
 
-/// Extents are next to each other and fill the region, and each that is not what was asked for
-/// says why.
+/// Checks that extents are adjacent and fill the region, and that each one that differs from the
+/// request has a reason.
 pub fn assert_whole(region: &Region) {
     let extents = region.extents().unwrap();
     let mut at = region.range().start();
@@ -177,7 +177,7 @@ pub fn assert_whole(region: &Region) {
     assert_eq!(at, region.range().end());
 }
 
-/// What a process may lose: descriptors, mappings of memory files, all mappings, threads.
+/// Resources that a process may leak: descriptors, mappings of memory files, all mappings, threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holdings {
     pub descriptors: usize,
@@ -193,7 +193,7 @@ impl Holdings {
         Holdings {
             descriptors: count("/proc/self/fd"),
             files: maps.matches("memfd:hugeleaf").count(),
-            // A sanitizer maps memory of its own as it goes.
+            // A sanitizer creates mappings of its own.
             mappings: match std::env::var_os("HUGELEAF_SANITIZED") {
                 None => maps.lines().count(),
                 Some(_) => 0,
@@ -203,7 +203,7 @@ impl Holdings {
     }
 }
 
-/// A host that has these page sizes and no others.
+/// Returns a host with only these page sizes.
 pub(crate) fn host_with(sizes: &[(&str, PageKind)]) -> Host {
     let fixture = concat!(
         env!("CARGO_MANIFEST_DIR"),

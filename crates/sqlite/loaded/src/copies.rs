@@ -1,8 +1,8 @@
-//! The copies of SQLite in this process: which one a call is for, and what was done about each.
+//! The copies of SQLite in this process: finds the copy for a call, and gives each copy its cache.
 //!
 //! # Safety
-//! Handles of dlopen(3) are closed where they were opened; functions are looked up in the object that has them, and have
-//! the types of sqlite3.h.
+//! Handles of dlopen(3) are closed where they were opened. Functions are looked up in the object that has them, and
+//! have the types of sqlite3.h.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
@@ -18,27 +18,27 @@ use crate::objects::{NAMES, User, bind, users};
 use crate::own;
 use crate::say::say;
 
-/// Size and ladder: `2147483648;2M,4K`.
+/// Environment variable with size and ladder: `2147483648;2M,4K`.
 const VARIABLE: &str = "HUGELEAF_SQLITE";
-/// The library's name since 2004.
+/// Name of the SQLite library since 2004.
 const LIBRARY: &CStr = c"libsqlite3.so.0";
-/// Copies in a process are few. One more keeps its own cache.
+/// Maximum number of copies per process. Any further copy keeps its own cache.
 const MOST: usize = 8;
 
 thread_local! {
-    /// SQLite calls its own functions by name while the cache is made: those calls are passed on.
+    /// True while a cache is installed. SQLite then calls its own functions by name, and those calls are passed on.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// One of SQLite's functions, in the copy that a caller gets.
+/// A function of SQLite, in the copy that a caller gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found(*mut c_void);
 
-/// An object that stays loaded as long as this lives.
+/// An object that stays loaded as long as this value lives.
 struct Handle(*mut c_void);
 
 impl Handle {
-    /// Opens an object that is loaded; `None` for the program itself too, if it is not known by its path.
+    /// Opens a loaded object; `None` if it is unknown under this path. An empty path is the program itself.
     fn of(path: &CStr) -> Option<Handle> {
         // SAFETY: the path is a C string; null is the program.
         let handle = unsafe {
@@ -52,7 +52,7 @@ impl Handle {
         (!handle.is_null()).then(|| Handle(handle))
     }
 
-    /// A function of the object, or of those that it needs; never one of ours.
+    /// Returns a function of the object or of its dependencies; never an interposed one.
     fn function(&self, name: &CStr) -> Option<Found> {
         // SAFETY: the handle is open, the name is a C string.
         Found::of(unsafe { libc::dlsym(self.0, name.as_ptr()) })
@@ -72,13 +72,13 @@ impl Found {
         (!address.is_null() && !is_ours).then_some(Found(address))
     }
 
-    /// The function that comes next where the loader looks for all objects alike.
+    /// Returns the next function in the loader's global search order.
     fn next(name: &CStr) -> Option<Found> {
         // SAFETY: the name is a C string.
         Found::of(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     }
 
-    /// The path of the object that has it, and where that is.
+    /// Returns the path and the load address of the object that contains it.
     fn object(self) -> Option<(CString, usize)> {
         object_of(self.0 as usize)
     }
@@ -86,7 +86,7 @@ impl Found {
 
 fn object_of(address: usize) -> Option<(CString, usize)> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: it is filled in where this returns another number than 0; its path is a C string.
+    // SAFETY: the call fills it in if it returns a number other than 0; its path is a C string.
     unsafe {
         if libc::dladdr(address as *const c_void, info.as_mut_ptr()) == 0 {
             return None;
@@ -98,8 +98,8 @@ fn object_of(address: usize) -> Option<(CString, usize)> {
 }
 
 impl User {
-    /// The function that this object has without this library: of the SQLite that others of its calls are bound to, of the
-    /// next object of all, or of those that it needs itself.
+    /// Returns the function that this object would have without this library. It is taken from the SQLite to which its
+    /// other calls are bound, else from the next object in search order, else from its own dependencies.
     fn function(&self, name: &CStr) -> Option<Found> {
         let bound = self.bound.and_then(object_of);
         let bound = bound.and_then(|(path, _)| Handle::of(&path)?.function(name));
@@ -109,14 +109,14 @@ impl User {
     }
 }
 
-/// Returns the function to which a call goes. The copy has its cache by then, if it can have one.
+/// Returns the target of a call. Its copy of SQLite has the cache by then, if possible.
 pub fn route(which: usize, caller: usize) -> Option<*const c_void> {
     let name = NAMES.get(which)?;
     let users = users(&own(), caller);
     let its = { users.iter() }.find(|user| user.is_caller && user.holds[which]);
     let found = match its {
         Some(user) => user.function(name)?,
-        // The address came another way: by dlsym(3), or by a jump from an object that called nothing here before.
+        // The address came by dlsym(3), or by a jump from an object that called no interposed function before.
         None => Found::next(name).or_else(|| of_others(&users, which, name))?,
     };
     if !INSIDE.replace(true) {
@@ -137,7 +137,7 @@ pub fn route(which: usize, caller: usize) -> Option<*const c_void> {
     Some(found.0)
 }
 
-/// The function of the objects that hold our address: of the one that was loaded last, where they have several.
+/// Returns the function from the objects that hold the interposed address; the object loaded last takes precedence.
 fn of_others(users: &[User], which: usize, name: &CStr) -> Option<Found> {
     let mut all = { users.iter().rev() }.filter(|user| user.holds[which]);
     let held = all.find_map(|user| user.function(name));
@@ -146,7 +146,7 @@ fn of_others(users: &[User], which: usize, name: &CStr) -> Option<Found> {
         .or_else(|| Handle::of(LIBRARY)?.function(name))
 }
 
-/// Takes turns among threads. A forked child has none of the others, and does not wait for them.
+/// A lock among threads. A forked child has none of the other threads and does not wait for them.
 struct Turn;
 
 static TURN: AtomicU32 = AtomicU32::new(0);
@@ -173,9 +173,9 @@ impl Drop for Turn {
     }
 }
 
-/// Gives the copy of SQLite that has this function its cache, once.
+/// Gives the copy of SQLite that contains this function its cache, once.
 fn serve(found: Found) {
-    /// The copies that were looked at, by where they are.
+    /// Load addresses of the copies already handled.
     static KNOWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
     let Some((path, base)) = found.object() else {
         return;
@@ -184,7 +184,7 @@ fn serve(found: Found) {
     if KNOWN.iter().any(is_it) {
         return;
     }
-    // Questions to the loader come first: a thread that loads an object may wait for this turn.
+    // Calls to the loader come first: a thread that loads an object may wait for this lock.
     let functions = Handle::of(&path).map(|handle| {
         [
             c"sqlite3_config",
@@ -223,7 +223,7 @@ fn serve(found: Found) {
     }
 }
 
-/// Gives a copy of SQLite its cache; the first one makes it.
+/// Gives a copy of SQLite its cache; the first call creates the cache.
 fn give(api: &Api, base: usize) -> Result<(), String> {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     let Ok(wanted) = std::env::var(VARIABLE) else {

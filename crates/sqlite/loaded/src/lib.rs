@@ -1,16 +1,16 @@
-//! What `hugeleaf run --sqlite` loads into a program: it stands before the functions by which a program begins with SQLite,
-//! gives that SQLite its cache, and passes the call on.
+//! The library that `hugeleaf run --sqlite` preloads. It interposes the functions by which a program starts to use
+//! SQLite, gives that SQLite its cache, and passes the call on.
 //!
-//! A process may have several copies of SQLite: a shared library, one that a module brings, one in a plugin. Each call goes
-//! to the copy that the caller would have got without this library, as the loader looks for it, and from then on the
-//! caller calls it itself. A copy that hides its functions, or that is built into the program, is not reached.
+//! A process may have several copies of SQLite: a shared library, one in a module, one in a plugin. Each call goes to
+//! the copy that the loader would have bound without this library. After the first call, the caller calls that copy
+//! directly. A copy that hides its functions, or that is built into the program, is not reached.
 //!
-//! Nothing in here ends the program: where something is refused, SQLite has its own cache, and one line says so on standard
-//! error. That line is not written where nobody reads it.
+//! No failure here ends the program. If something is refused, SQLite uses its own cache, and one line on standard error
+//! reports it. The line is not written if standard error has no reader.
 //!
 //! # Safety
-//! The functions have the types of sqlite3.h, and pass on what they are given: they change no register in which arguments
-//! are. SQLite's own are looked up by name in the object that has the copy.
+//! The functions have the types of sqlite3.h and pass on their arguments: they change no register that holds arguments.
+//! SQLite's functions are looked up by name in the object that has the copy.
 
 #![cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -29,7 +29,7 @@ const SQLITE_ERROR: c_int = 1;
 #[global_allocator]
 static MEMORY: reserve::Reserve = reserve::Reserve::new();
 
-/// Returns the function to which the call with this number goes that comes from `caller`.
+/// Returns the target of the call with this number from the address `caller`.
 extern "C" fn route(which: usize, caller: usize) -> *const c_void {
     copies::route(which, caller).unwrap_or(match which {
         0 => none as *const c_void,
@@ -37,20 +37,20 @@ extern "C" fn route(which: usize, caller: usize) -> *const c_void {
     })
 }
 
-/// Answers a call if the program has no SQLite.
+/// Target of a call if the program has no SQLite.
 extern "C" fn none() -> c_int {
     SQLITE_ERROR
 }
 
 unsafe extern "C" fn no_database(_: *const c_void, database: *mut *mut c_void) -> c_int {
     if !database.is_null() {
-        // SAFETY: by sqlite3.h the caller's.
+        // SAFETY: the pointer is the caller's, as sqlite3.h defines.
         unsafe { database.write(std::ptr::null_mut()) };
     }
     SQLITE_ERROR
 }
 
-/// Stands before one of SQLite's functions: asks where it is, and goes on there with all arguments as they are.
+/// Interposes SQLite functions: asks for the target of the call, and jumps there with all arguments unchanged.
 macro_rules! before {
     ($($number:literal $name:ident)*) => {$(
         /// SQLite's function of this name, once it has its cache.
@@ -99,7 +99,7 @@ macro_rules! before {
         }
     )*
 
-    /// Returns their addresses.
+    /// Returns the addresses of these functions.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn own() -> [usize; objects::NAMES.len()] {
         [$($name as *const () as usize),*]
@@ -113,7 +113,7 @@ before! {
     3 sqlite3_open_v2
 }
 
-/// There are none for other processors: no SQLite is reached there.
+/// Other processors have no such functions: no SQLite is reached there.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const fn own() -> [usize; objects::NAMES.len()] {
     [0; objects::NAMES.len()]

@@ -1,12 +1,12 @@
-//! The objects that the dynamic loader has mapped, and the places in them that hold the address of one of our functions.
+//! The objects that the dynamic loader has mapped, and their slots that hold the address of an interposed function.
 //!
 //! # Safety
-//! Tables of objects are read as the loader read them, and only while it keeps objects from going away
+//! Tables of objects are read as the loader read them, and only while it prevents objects from being unloaded
 //! (dl_iterate_phdr(3)).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// The functions that stand before SQLite's, by number.
+/// The interposed functions of SQLite, by number.
 pub const NAMES: [&CStr; 4] = [
     c"sqlite3_initialize",
     c"sqlite3_open",
@@ -14,20 +14,20 @@ pub const NAMES: [&CStr; 4] = [
     c"sqlite3_open_v2",
 ];
 
-/// An object that holds the address of one of our functions, or that the call comes from.
+/// An object that holds the address of an interposed function, or from which the call comes.
 #[derive(Debug)]
 pub struct User {
     pub base: usize,
-    /// Empty: the program itself.
+    /// Path of the object; empty for the program itself.
     pub path: CString,
     pub is_caller: bool,
-    /// True for each function whose address in this library it holds.
+    /// True for each interposed function whose address it holds.
     pub holds: [bool; NAMES.len()],
-    /// A function of the SQLite that it is bound to.
+    /// A function of the SQLite to which it is bound.
     pub bound: Option<usize>,
 }
 
-/// An entry of a dynamic section, of the symbol table, of a table of relocations (elf(5)).
+/// An entry of a dynamic section, a symbol table or a relocation table (elf(5)).
 #[repr(C)]
 struct Dynamic {
     tag: i64,
@@ -57,17 +57,17 @@ const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_PLTRELSZ: i64 = 2;
 const DT_JMPREL: i64 = 23;
-/// Number of relocations at the beginning that have no symbol.
+/// Number of leading relocations without a symbol.
 const DT_RELACOUNT: i64 = 0x6fff_fff9;
 
-/// One object, while the loader keeps it.
+/// An object, valid during the loader's iteration.
 struct Object<'a> {
     info: &'a libc::dl_phdr_info,
     base: usize,
     own: &'a [usize; NAMES.len()],
 }
 
-/// Relocations against symbols, each with its place, the symbol's name, and its address where it is defined here.
+/// A relocation against a symbol: its slot, the symbol's name, and the symbol's address if this object defines it.
 struct Place<'a> {
     slot: *mut usize,
     name: &'a CStr,
@@ -79,7 +79,7 @@ impl Object<'_> {
         let count = usize::from(self.info.dlpi_phnum);
         match self.info.dlpi_phdr.is_null() {
             true => &[],
-            // SAFETY: the loader says so.
+            // SAFETY: the loader provides both.
             false => unsafe { std::slice::from_raw_parts(self.info.dlpi_phdr, count) },
         }
     }
@@ -96,7 +96,7 @@ impl Object<'_> {
         })
     }
 
-    /// Returns true if the loader made the page read-only once relocations were done.
+    /// Returns true if the loader made the page read-only after relocation.
     fn is_protected(&self, address: usize) -> bool {
         let page = page();
         let part = |address: usize| address / page;
@@ -107,7 +107,7 @@ impl Object<'_> {
         })
     }
 
-    /// Calls `each` with the places that are bound to a function of SQLite.
+    /// Calls `each` with the slots that are bound to a function of SQLite.
     fn places(&self, mut each: impl FnMut(Place<'_>)) {
         let dynamic = self.headers().iter();
         let mut dynamic = dynamic.filter(|header| header.p_type == libc::PT_DYNAMIC);
@@ -116,12 +116,12 @@ impl Object<'_> {
         };
         let (mut symbols, mut names) = (0, 0);
         let (mut all, mut calls) = ([0; 3], [0; 2]);
-        // A C library leaves addresses as they are in the file, or adds where the object is.
+        // Some C libraries keep the addresses of the file, others add the load address.
         let address = |value: usize| match value < self.base {
             true => self.base + value,
             false => value,
         };
-        // SAFETY: the section ends in an entry of tag 0, which stands in its last place at the latest.
+        // SAFETY: the section ends in an entry of tag 0, at the latest in its last place.
         unsafe {
             let mut entry = self.address(dynamic.p_vaddr) as *const Dynamic;
             while (*entry).tag != 0 {
@@ -147,8 +147,8 @@ impl Object<'_> {
                 continue;
             }
             for at in skipped..length / size_of::<Relocation>() {
-                // SAFETY: as many are there as the section says; a symbol that one names is in the table, its name a
-                // C string of the other.
+                // SAFETY: the section states the number of entries; a symbol that one names is in the symbol table, its
+                // name a C string of the string table.
                 unsafe {
                     let relocation = &*(table as *const Relocation).add(at);
                     let symbol = (relocation.info >> 32) as usize;
@@ -172,7 +172,7 @@ impl Object<'_> {
         }
     }
 
-    /// Returns the number of our function whose address a place holds.
+    /// Returns the number of the interposed function whose address a slot holds.
     fn ours(&self, place: &Place<'_>) -> Option<usize> {
         // SAFETY: the loader writes a whole word there, at load or at the first call.
         let value = unsafe { place.slot.read_volatile() };
@@ -195,8 +195,7 @@ impl Object<'_> {
             }
             // SAFETY: as of `ours`.
             let value = unsafe { place.slot.read_volatile() };
-            // A function that was not called yet may be bound to where the loader looks for it: in this object, and not
-            // where the function is.
+            // With lazy binding, a function that was not called yet may point into this object and not to its target.
             let is_bound = !self.contains(value) || place.defined == Some(value);
             if is_bound && value != 0 && !self.own.contains(&value) {
                 user.bound = Some(value);
@@ -204,13 +203,13 @@ impl Object<'_> {
         });
         let is_wanted = user.is_caller || user.holds.contains(&true);
         if is_wanted && !self.info.dlpi_name.is_null() {
-            // SAFETY: the loader's, a C string.
+            // SAFETY: the loader's path, a C string.
             user.path = unsafe { CStr::from_ptr(self.info.dlpi_name) }.to_owned();
         }
         is_wanted.then_some(user)
     }
 
-    /// Puts functions in the place of ours.
+    /// Replaces the addresses of interposed functions by those in `to`.
     fn bind(&self, to: &[usize; NAMES.len()]) {
         self.places(|place| {
             let Some(at) = self.ours(&place) else {
@@ -224,7 +223,7 @@ impl Object<'_> {
             if is_protected && !protect(place.slot, libc::PROT_READ | libc::PROT_WRITE) {
                 return;
             }
-            // SAFETY: it is a word of the object's data, which can be written to now; others read all of it at once.
+            // SAFETY: it is a word of the object's data, which is writable now; other threads read it as a whole.
             unsafe {
                 let slot = &*place.slot.cast::<std::sync::atomic::AtomicUsize>();
                 slot.store(wanted, std::sync::atomic::Ordering::Release);
@@ -237,11 +236,11 @@ impl Object<'_> {
 }
 
 fn page() -> usize {
-    // SAFETY: it takes a number. A page that the system does not know is none that could be changed.
+    // SAFETY: it takes a number. If the page size is unknown, no page is changed.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(usize::MAX)
 }
 
-/// Sets the rights of the page of an address.
+/// Sets the access rights of the page of an address.
 fn protect(address: *mut usize, rights: c_int) -> bool {
     let page = page();
     let start = address as usize / page * page;
@@ -249,14 +248,14 @@ fn protect(address: *mut usize, rights: c_int) -> bool {
     unsafe { libc::mprotect(start as *mut c_void, page, rights) == 0 }
 }
 
-/// Calls `each` with all objects, in the order in which the loader has them.
+/// Calls `each` with all objects, in the loader's order.
 fn all(mut each: impl FnMut(&libc::dl_phdr_info)) {
     extern "C" fn one<F: FnMut(&libc::dl_phdr_info)>(
         info: *mut libc::dl_phdr_info,
         _: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader's description, and the function of below.
+        // SAFETY: the loader's description, and the function passed below.
         unsafe { (*data.cast::<F>())(&*info) };
         0
     }
@@ -273,13 +272,13 @@ fn base_of(info: &libc::dl_phdr_info) -> usize {
     usize::try_from(info.dlpi_addr).unwrap_or(0)
 }
 
-/// The objects that may have made a call which came to one of our functions, which are at `own`.
+/// Returns the objects that may have called an interposed function; `own` holds the addresses of those functions.
 pub fn users(own: &[usize; NAMES.len()], caller: usize) -> Vec<User> {
     let mut users = Vec::new();
     all(|info| {
         let base = base_of(info);
         let object = Object { info, base, own };
-        // This library has their addresses, too.
+        // Skips this library, which has their addresses too.
         if !object.contains(bind as *const () as usize) {
             users.extend(object.user(caller));
         }
@@ -287,7 +286,7 @@ pub fn users(own: &[usize; NAMES.len()], caller: usize) -> Vec<User> {
     users
 }
 
-/// Has an object call these functions instead of ours; 0: ours still.
+/// Binds an object to these functions instead of the interposed ones; 0 leaves the interposed one.
 pub fn bind(own: &[usize; NAMES.len()], base: usize, to: &[usize; NAMES.len()]) {
     all(|info| {
         if base_of(info) == base {

@@ -1,8 +1,8 @@
-//! Memory of this library: the program's, and where that has none any more, a little that was put aside. Lists that may be
-//! long ask for memory in a way that can fail; all else is small, and aborts the program where it gets none.
+//! The allocator of this library: the program's heap and, if that is exhausted, a small reserve. Lists that may be long
+//! are allocated fallibly. All other allocations are small, and abort the program if they fail.
 //!
 //! # Safety
-//! Memory from the reserve is within it, aligned, and nobody else's: it is never used again.
+//! Memory from the reserve is within it, aligned, and handed out once: it is never reused.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SIZE: usize = 256 << 10;
-/// Larger requests fail, as their callers expect.
+/// Maximum size taken from the reserve. Larger requests fail, which their callers handle.
 const LARGEST: usize = 4 << 10; // not a page size
 
 pub struct Reserve {
@@ -53,7 +53,7 @@ impl Reserve {
     }
 }
 
-// SAFETY: the system's, or a part of the reserve; the latter are never freed.
+// SAFETY: memory is the system's or a part of the reserve; the latter is never freed.
 unsafe impl GlobalAlloc for Reserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.

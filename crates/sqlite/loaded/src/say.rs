@@ -1,11 +1,11 @@
-//! One line to standard error.
+//! Writes one line to standard error.
 //!
 //! # Safety
-//! The calls are given a buffer and its length.
+//! The calls get a buffer and its length.
 
 use std::ffi::c_void;
 
-/// Writes it, unless nobody reads: a pipe without a reader would end the program with SIGPIPE.
+/// Writes a line, unless standard error has no reader: such a pipe would end the program with SIGPIPE.
 pub fn say(line: &str) {
     let line = format!("hugeleaf: run: --sqlite: {line}\n");
     let mut stream = libc::pollfd {
@@ -13,7 +13,7 @@ pub fn say(line: &str) {
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: one stream is there, and the line has this length.
+    // SAFETY: there is one stream, and the line has this length.
     unsafe {
         if libc::poll(&raw mut stream, 1, 0) == 1 && stream.revents == libc::POLLOUT {
             libc::write(
