@@ -19,7 +19,7 @@ use rustix::process::{
 
 use crate::question::Question;
 
-/// Removes from a command whatever a program run for its output does not need: the session and its terminal (into
+/// Removes from a command all that a program run for its output does not need: the session and its terminal (into
 /// which the program could type), privileges from set-user-id programs, core dumps, and a life longer than the
 /// caller's.
 pub fn confine(command: &mut Command) {
@@ -34,7 +34,7 @@ pub fn confine(command: &mut Command) {
         rustix::process::setrlimit(Resource::Core, none)?;
         Ok::<(), Error>(())
     };
-    // SAFETY: system calls alone; nothing is allocated and no lock is taken.
+    // SAFETY: makes system calls only, allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
 }
 

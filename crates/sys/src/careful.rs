@@ -182,7 +182,7 @@ fn take_rights(rights: &Rights) -> Result<()> {
     // Changes this thread only, like the calls below. Other threads keep their groups.
     rustix::thread::set_thread_groups(&groups)?;
     let ask = libc::uid_t::MAX;
-    // SAFETY: integers in, an integer out; an id that there is none of changes nothing.
+    // SAFETY: takes and returns integers; an invalid id changes nothing.
     let changed = unsafe {
         libc::setfsgid(rights.gid);
         libc::setfsuid(rights.uid);

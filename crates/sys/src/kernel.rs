@@ -324,8 +324,8 @@ impl Kernel {
         if let Some(known) = self.knows(ProcessCall::KnowsCollapse) {
             return known;
         }
-        // SAFETY: a length of 0 touches no memory; the kernel checks the advice first and answers
-        // EINVAL only where it does not know it (mm/madvise.c, madvise_behavior_valid).
+        // SAFETY: a length of 0 touches no memory. The kernel checks the advice first and returns EINVAL only if it does
+        // not know it (mm/madvise.c, madvise_behavior_valid).
         unsafe { libc::madvise(std::ptr::null_mut(), 0, Advice::Collapse.number()) == 0 }
     }
 
@@ -334,7 +334,7 @@ impl Kernel {
         if let Some(known) = self.knows(ProcessCall::KnowsProcessMadvise) {
             return known;
         }
-        // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) where it exists.
+        // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) if it exists.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,

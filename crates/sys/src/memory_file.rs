@@ -274,7 +274,7 @@ pub fn duplicate_raw(number: RawFd) -> Result<OwnedFd, SysError> {
     if number < 0 {
         return Err(fail(Errno::BADF));
     }
-    // SAFETY: borrowed for one call, which answers EBADF where nothing is open under the number;
+    // SAFETY: borrowed for one call, which answers EBADF if no descriptor has the number;
     // it is neither closed nor kept.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(fail)

@@ -478,7 +478,7 @@ mod tests {
         let written = Range::new(start, start + 4 * page.get()).unwrap();
         mapping.advise(written, Advice::PopulateWrite).unwrap();
         let read = Range::new(written.end(), written.end() + page.get()).unwrap();
-        // SAFETY: the address is inside `mapping`, which is readable and lives on.
+        // SAFETY: the address is inside `mapping`, which is readable and still lives.
         let byte = unsafe { std::ptr::read_volatile(read.start() as *const u8) };
         assert_eq!(byte, 0);
         let file = File::open("/proc/self/pagemap").unwrap();

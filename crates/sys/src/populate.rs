@@ -113,7 +113,7 @@ mod tests {
         // Every third page is written, every third is the zero page, every third is untouched.
         for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
             let at = usize::try_from(at).unwrap();
-            // SAFETY: inside the mapping, which nobody else uses.
+            // SAFETY: inside the mapping, which no other code uses.
             unsafe {
                 match at as u64 / page % 3 {
                     0 => start.add(at + 7).write_volatile(42),

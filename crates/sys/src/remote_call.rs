@@ -182,7 +182,7 @@ mod x86_64 {
         }
 
         fn registers(&self) -> Result<libc::user_regs_struct, SysError> {
-            // SAFETY: a structure of integers; all zeroes is a value of it.
+            // SAFETY: a structure of integers, for which all zeroes are valid.
             let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
             let at = &raw mut registers as usize;
             request_at(libc::PTRACE_GETREGS, self.thread, 0, at)?;

@@ -345,8 +345,8 @@ pub(crate) fn mmap(
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
     let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
     let at = at as *mut libc::c_void;
-    // SAFETY: MAP_FIXED is asked for only of a part of a `Space`, which owns what is replaced there;
-    // without it no mapping is.
+    // SAFETY: MAP_FIXED is requested only for a part of a `Space`, which owns the replaced mapping. Without it,
+    // no mapping is replaced.
     match unsafe { libc::mmap(at, len, protection, flags, descriptor, offset) } {
         libc::MAP_FAILED => Err(last_errno()),
         start => Ok(start as u64),
@@ -392,8 +392,8 @@ fn make_aligned(part: Range) -> Result<Range, Errno> {
 fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
     let fit = |value: u64| usize::try_from(value).map_err(|_| Errno::INVAL);
     let (from, at, len) = (fit(made.start())?, fit(to.start())?, fit(made.len().get())?);
-    // SAFETY: `made` is a new mapping that nobody knows of; `to` is a part of a `Space`, which owns
-    // what is replaced there.
+    // SAFETY: `made` is a new mapping that no other code knows. `to` is a part of a `Space`, which owns the
+    // replaced mapping.
     let moved = unsafe {
         libc::mremap(
             from as *mut libc::c_void,
@@ -414,7 +414,7 @@ pub(crate) fn munmap(range: Range) {
         usize::try_from(range.start()),
         usize::try_from(range.len().get()),
     ) {
-        // SAFETY: called on addresses that `mmap` above gave and nobody else has.
+        // SAFETY: called only on addresses from `mmap` above that no other code uses.
         unsafe { libc::munmap(start as *mut libc::c_void, len) };
     }
 }
@@ -422,7 +422,7 @@ pub(crate) fn munmap(range: Range) {
 pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
     let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
     let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: it changes nothing of what the pages hold.
+    // SAFETY: does not change the content of the pages.
     match unsafe { libc::mlock(start as *const libc::c_void, len) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -432,8 +432,8 @@ pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
 pub(crate) fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
     let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
     let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: what forgets what memory holds is only asked of parts of a `Space`, whose owner answers
-    // for that; the kernel checks the addresses.
+    // SAFETY: advice that discards content is only given for parts of a `Space`, whose owner is responsible for
+    // that. The kernel checks the addresses.
     match unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -539,7 +539,7 @@ mod tests {
         unsafe { space.as_ptr().write_volatile(7) };
         let error = space.map_file(space.range(), &file, 0, Reserve::All);
         assert_eq!(error.unwrap_err().errno, Errno::NOMEM);
-        // SAFETY: it is there still, which is what is tested: without it the test ends here.
+        // SAFETY: still mapped, which is tested here: otherwise the test crashes.
         assert_eq!(unsafe { space.as_ptr().read_volatile() }, 7);
     }
 

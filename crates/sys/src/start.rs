@@ -33,7 +33,7 @@ static BEFORE_MAIN: extern "C" fn() = remember_sigpipe;
 
 extern "C" fn remember_sigpipe() {
     let mut found = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: sigaction(2) with no new action only writes the old one, which there is room for.
+    // SAFETY: sigaction(2) without a new action only writes the old one into `found`.
     let ignored = unsafe {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), found.as_mut_ptr()) == 0
             && found.assume_init().sa_sigaction == libc::SIG_IGN
@@ -118,7 +118,7 @@ fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
         }
         Ok(())
     };
-    // SAFETY: the closure allocates nothing, takes no lock and panics never.
+    // SAFETY: the closure allocates nothing, takes no lock and never panics.
     unsafe { command.pre_exec(before_exec) };
 }
 
@@ -252,7 +252,7 @@ impl Started {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // SAFETY: puts back the mask that was found.
+                // SAFETY: restores the previous mask.
                 unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
                 return Err(error);
             }
@@ -329,7 +329,7 @@ fn hand_on(set: libc::sigset_t, to: &PidFd) {
         if signal < 0 {
             continue;
         }
-        // SAFETY: a zeroed siginfo_t is one, and sigwaitinfo(2) has filled it.
+        // SAFETY: a zeroed siginfo_t is valid, and sigwaitinfo(2) has filled it.
         let info = unsafe { info.assume_init() };
         if info.si_code != libc::SI_KERNEL {
             send(to, signal);

@@ -63,7 +63,7 @@ pub fn thread_usage() -> Usage {
 }
 
 fn usage(whose: libc::c_int) -> Usage {
-    // SAFETY: a structure of plain numbers, for which all zeroes are a value.
+    // SAFETY: a structure of integers, for which all zeroes are valid.
     let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is ours and outlives the call.
     if unsafe { libc::getrusage(whose, &raw mut raw) } != 0 {
