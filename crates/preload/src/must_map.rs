@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //!
-//! Replaces and returns only what the program's own call replaces, or what was made for it and not
+//! Replaces and unmaps only what the program's own call replaces, or what was made for it and not
 //! handed out.
 
 #![allow(unsafe_code)]
@@ -18,7 +18,7 @@ use crate::state::{down, settings, up};
 use crate::{private, segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
-/// Flags with a one-time effect at mapping, which other calls have here.
+/// Flags with a one-time effect at mapping, replaced by other calls here.
 const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
 
 #[derive(Clone, Copy)]

@@ -48,7 +48,7 @@ const MOST: usize = 64;
 /// Number of lines of the mapping list that the last step read.
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the divisor of the growth since a complete sweep that justifies another one.
+/// Returns N: growth by 1/N of the size at the last complete sweep justifies another one.
 /// Each sweep reads the list of mappings, which is long for some programs.
 pub fn every() -> usize {
     if LINES.load(Relaxed) < 2000 { 64 } else { 4 }

@@ -115,7 +115,7 @@ pub(crate) fn read(
             exclusive_known: false,
         }),
         (Some(scanned), _) => {
-            // Holes of a large reservation are not worth reading eight bytes per page.
+            // Reading eight bytes per page for the holes of a large reservation would be wasteful.
             for part in spans(&scanned, base) {
                 entries(file, part, base, |page, state| runs.push(page, state))?;
             }
