@@ -1,14 +1,14 @@
 //! The heaps of malloc's threads.
 //!
-//! Glibc reserves 64M for each without rights and makes them usable page by page with
-//! `mprotect`: no huge page ever fits what is usable at the first touch of a block. So when such
-//! a heap enters a new block, the whole block is made usable at once. That is done only for
-//! ranges that were seen to be reserved in that way and only for calls that come from libc:
-//! other programs keep guard pages in what they reserve.
+//! Glibc reserves 64M without access rights for each and makes them usable page by page with
+//! `mprotect`. The usable part of a block never fits a huge page at its first touch. So when such a
+//! heap enters a new block, the whole block is made usable at once. This applies only to ranges
+//! reserved in that way and only to calls from libc, because other programs keep guard pages in their
+//! reservations.
 //!
 //! # Safety
 //!
-//! Gives rights only inside such a reservation, above what malloc uses of it.
+//! Gives access rights only inside such a reservation, above the part that malloc uses.
 
 #![allow(unsafe_code)]
 
@@ -18,20 +18,20 @@ use crate::calls::{self, Advice, flag};
 use crate::state::{RESIDENT, down, settings, up};
 use crate::{growth, judge};
 
-/// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the
-/// largest dynamic threshold of 32M.
+/// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
+/// dynamic threshold of 32M.
 const HEAP: usize = 64 << 20;
 
-/// As many heaps as are remembered: eight arenas a processor, for 64 processors.
+/// Maximum number of heaps tracked: eight arenas per processor, for 64 processors.
 const MOST: usize = 512;
 
-/// Where the known heaps' bases are, as `MOST` words, mapped when the first is seen; and how many.
+/// Address of the array of `MOST` heap bases, mapped for the first heap, and the number of heaps.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Blocks that were made usable ahead of malloc's wish.
+/// Number of blocks made usable before malloc requested it.
 static AHEAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes note of memory that was reserved without rights.
+/// Records memory that was reserved without access rights.
 pub fn reserved(start: usize, length: usize) {
     if length != HEAP && length != 2 * HEAP {
         return;
@@ -61,12 +61,12 @@ pub fn unmapped(start: usize, length: usize) {
 
 fn find(base: usize) -> Option<&'static AtomicUsize> {
     let known = KNOWN.load(Relaxed) as *const [AtomicUsize; MOST];
-    // SAFETY: null, or the words that `begin` mapped, which stay.
+    // SAFETY: null, or the array that `begin` mapped, which is never unmapped.
     let known = unsafe { known.as_ref() }?;
     known.iter().find(|known| known.load(Relaxed) == base)
 }
 
-/// Maps the words. Two threads may do so at once: one of the two mappings is then returned.
+/// Maps the array. If two threads do so at once, one mapping is released.
 fn begin() {
     let length = size_of::<[AtomicUsize; MOST]>();
     let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) else {
@@ -78,8 +78,7 @@ fn begin() {
     }
 }
 
-/// After `[start, start + length)` was made readable and writable by libc: whether it is in such a
-/// heap.
+/// Handles a range that libc made readable and writable. Returns true if it is in such a heap.
 pub fn grew(start: usize, length: usize) -> bool {
     let settings = settings();
     if COUNT.load(Relaxed) == 0 {
@@ -103,15 +102,15 @@ pub fn grew(start: usize, length: usize) -> bool {
     let result = unsafe { calls::mprotect(end, to - end, flag::MEMORY) };
     if !calls::failed(result) {
         AHEAD.fetch_add(1, Relaxed);
-        // From the beginning of its block on, or that block would be in two mappings.
+        // Advise from the start of the block, otherwise the block would span two mappings.
         let block = down(start, settings.pmd);
         calls::advise(block, to - block, Advice::HugePage);
     }
     true
 }
 
-/// One block a heap is begun and not full: all of them together must stay small compared with what the
-/// process holds.
+/// Returns true if one more partly used block is affordable.
+/// Each heap has one, and all together must stay small compared with resident memory.
 fn affordable() -> bool {
     if settings().data.mandatory {
         return true;

@@ -1,4 +1,4 @@
-//! The atomic types: of the processor. The model test (`tests/model`) has the same code use others,
-//! which let threads take turns at each access.
+//! The atomic types of the standard library. The model test (`tests/model`) compiles the same code
+//! with others, which let threads take turns at each access.
 
 pub use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,17 +1,17 @@
-//! System calls without libc, whose entries may lead here: numbers, constants, and one function
-//! a call. A result below zero is `-errno`, as the kernel returns it.
+//! System calls without libc, whose entries may lead here: numbers, constants, and one function per
+//! call. A negative result is `-errno`, as returned by the kernel.
 //!
 //! # Safety
 //!
-//! The hazard of each is what the call does to memory: addresses given here must be ones that
-//! the caller owns. The functions are unsafe where a wrong address could pull memory away from
-//! under living values, and safe where the kernel checks everything that is passed.
+//! The hazard of each is the call's effect on memory: addresses given here must be ones that the
+//! caller owns. The functions are unsafe if a wrong address could remove memory in use, and safe if
+//! the kernel checks everything that is passed.
 
 #![allow(unsafe_code)]
 
 use core::arch::asm;
 
-/// Numbers of system calls on x86-64, and with the generic headers (`asm/unistd.h`).
+/// System call numbers on x86-64 and with the generic headers (`asm/unistd.h`).
 mod number {
     const fn of(x86_64: usize, generic: usize) -> usize {
         if cfg!(target_arch = "x86_64") {
@@ -68,20 +68,20 @@ mod number {
     pub const FSMOUNT: usize = of(432, 432);
 }
 
-/// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
-/// use the generic headers, and on x86-64. Named as in the headers, without the prefix.
+/// Constants of `mman.h`, `fcntl.h` and others. They are the same on x86-64 and on all 64-bit
+/// architectures with the generic headers. Names are those of the headers, without the prefix.
 pub mod flag {
     // `PROT_…`
     pub const READ: usize = 1;
     pub const WRITE: usize = 2;
     pub const EXEC: usize = 4;
-    /// The rights of memory as programs use it.
+    /// Access rights of ordinary data memory.
     pub const MEMORY: usize = READ | WRITE;
 
     // `MAP_…`
     pub const SHARED: usize = 1;
     pub const PRIVATE: usize = 2;
-    /// The bits of the mapping's type: shared, private, or shared with checks.
+    /// Mask of the mapping's type: shared, private, or shared with validation.
     pub const TYPE: usize = 0x0f;
     pub const FIXED: usize = 0x10;
     pub const ANONYMOUS: usize = 0x20;
@@ -93,7 +93,7 @@ pub mod flag {
     pub const POPULATE: usize = 0x8000;
     pub const NONBLOCK: usize = 0x1_0000;
     pub const STACK: usize = 0x2_0000;
-    /// `MAP_HUGETLB`, with the logarithm of the page size in bits 26 and up.
+    /// `MAP_HUGETLB`, with the logarithm of the page size from bit 26.
     pub const HUGETLB: usize = 0x4_0000;
     pub const FIXED_NOREPLACE: usize = 0x10_0000;
 
@@ -111,16 +111,16 @@ pub const EFAULT: isize = -14;
 pub const EEXIST: isize = -17;
 pub const EINVAL: isize = -22;
 
-/// Whether a result is an error (`-errno`, at most 4095, by the kernel's convention).
+/// Returns true for an error (`-errno`, at most 4095, by the kernel's convention).
 pub const fn failed(result: isize) -> bool {
     result < 0 && result >= -4095
 }
 
-/// One system call.
+/// Makes one system call.
 ///
 /// # Safety
 ///
-/// What the call does to memory must be what the caller wants of memory that it owns.
+/// The effect on memory must be intended by the caller, who owns that memory.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
@@ -135,11 +135,11 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// One system call.
+/// Makes one system call.
 ///
 /// # Safety
 ///
-/// What the call does to memory must be what the caller wants of memory that it owns.
+/// The effect on memory must be intended by the caller, who owns that memory.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
@@ -153,7 +153,7 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     result as isize
 }
 
-/// On other architectures nothing is called, and the library stands aside.
+/// Fails on other architectures, where the library stays inactive.
 ///
 /// # Safety
 ///
@@ -165,16 +165,15 @@ pub unsafe fn call(_number: usize, _arguments: [usize; 6]) -> isize {
 
 /// # Safety
 ///
-/// With `MAP_FIXED`, what was mapped there is lost: it must be the caller's.
+/// With `MAP_FIXED`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { mmap_file(address, length, protection, flags, usize::MAX, 0) }
 }
 
-/// New memory, wherever there is room for it: it takes the place of nothing. `how` is private or
-/// shared, with more flags.
+/// Maps new memory at a free address. `how` is private or shared, with optional further flags.
 pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
-    // SAFETY: at no address of anybody's.
+    // SAFETY: the kernel chooses a free address.
     let at = unsafe { mmap(0, length, protection, how | flag::ANONYMOUS) };
     (!failed(at)).then_some(at as usize)
 }
@@ -183,7 +182,7 @@ pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
 ///
 /// # Safety
 ///
-/// With `MAP_FIXED`, what was mapped there is lost: it must be the caller's.
+/// With `MAP_FIXED`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn mmap_file(
     address: usize,
     length: usize,
@@ -193,7 +192,7 @@ pub unsafe fn mmap_file(
     offset: usize,
 ) -> isize {
     let arguments = [address, length, protection, flags, file, offset];
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::MMAP, arguments) }
 }
 
@@ -201,49 +200,49 @@ pub unsafe fn mmap_file(
 ///
 /// Nothing may use the range any more.
 pub unsafe fn munmap(address: usize, length: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::MUNMAP, [address, length, 0, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
-/// Nothing may rely on rights that are taken away.
+/// Nothing may rely on rights that are removed.
 pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::MPROTECT, [address, length, protection, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
-/// Nothing may use the old range, nor what was at the new one, after it was moved.
+/// Nothing may use the old range, nor the previous content of the new one, after the move.
 pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::MREMAP, [old, length, new, flags, to, 0]) }
 }
 
-/// `brk(2)`: the new break, or the old one where it could not be moved.
+/// Sets the break (`brk(2)`). Returns the new break, or the old one if it could not be moved.
 ///
 /// # Safety
 ///
 /// Nothing may use memory above the new break.
 pub unsafe fn brk(to: usize) -> usize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::BRK, [to, 0, 0, 0, 0, 0]) as usize }
 }
 
-/// Advises, populates or collapses (`madvise(2)`): changes which pages are under a range, never its
-/// content. The kernel rounds a program's own length up to whole pages, as it did for the mapping.
+/// Advises, populates or collapses (`madvise(2)`). This changes the pages of a range, never its
+/// content. The kernel rounds a program's length up to whole pages, as it did for the mapping.
 pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
     let arguments = [address, length, advice as usize, 0, 0, 0];
-    // SAFETY: none of them changes what a program reads there.
+    // SAFETY: no advice changes the content.
     unsafe { call(number::MADVISE, arguments) }
 }
 
 /// # Safety
 ///
-/// The option's terms must hold.
+/// The option's conditions must hold.
 pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::PRCTL, arguments) }
 }
 
@@ -252,17 +251,17 @@ pub fn mlock(address: usize, length: usize) -> isize {
     unsafe { call(number::MLOCK, [address, length, 0, 0, 0, 0]) }
 }
 
-/// Whether this process denies itself memory that was writable and becomes executable
-/// (`PR_GET_MDWE`, 6.3). A filter of system calls that does the same is not seen here.
+/// Returns true if this process forbids writable memory to become executable (`PR_GET_MDWE`, 6.3).
+/// An equivalent system call filter is not detected.
 pub fn denies_write_execute() -> bool {
     const GET_MDWE: usize = 66;
-    // SAFETY: asks, changes nothing.
+    // SAFETY: only reads a setting.
     let answer = unsafe { prctl([GET_MDWE, 0, 0, 0, 0, 0]) };
     answer > 0
 }
 
-/// `unshare(2)` of memory: no effect (0) where nobody else runs in this process's memory, neither a
-/// thread nor a process that shares it, and `EINVAL` otherwise.
+/// Unshares memory by `unshare(2)`. Returns 0 without effect if no thread and no other process
+/// shares this process's memory, and `EINVAL` otherwise.
 pub fn unshare_memory() -> isize {
     const CLONE_VM: usize = 0x100;
     // SAFETY: has no effect, or fails.
@@ -274,10 +273,10 @@ pub fn mlockall(flags: usize) -> isize {
     unsafe { call(number::MLOCKALL, [flags, 0, 0, 0, 0, 0]) }
 }
 
-/// The advice that does not change content (`madvise(2)`).
+/// Advice that does not change content (`madvise(2)`).
 #[derive(Clone, Copy)]
 pub enum Advice {
-    /// Read ahead nothing.
+    /// Disable readahead.
     Random = 1,
     HugePage = 14,
     NoHugePage = 15,
@@ -308,10 +307,10 @@ pub fn write(file: usize, text: &[u8]) -> isize {
 
 /// # Safety
 ///
-/// On `/proc/self/mem` it changes memory, code included: that must be what is wanted there.
+/// On `/proc/self/mem` it changes memory, code included: the caller must intend that.
 pub unsafe fn pwrite(file: usize, bytes: &[u8], offset: usize) -> isize {
     let arguments = [file, bytes.as_ptr() as usize, bytes.len(), offset, 0, 0];
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::PWRITE, arguments) }
 }
 
@@ -320,7 +319,7 @@ pub const WRITE_ONLY: usize = 1;
 const CLOSE_ON_EXEC: usize = 0o2_000_000;
 const AT_FDCWD: usize = -100_isize as usize;
 
-/// `openat(2)` of a path that ends in a zero byte, closed on exec.
+/// Opens a path that ends in a zero byte by `openat(2)`, closed on exec.
 pub fn open(path: &[u8], how: usize) -> Option<usize> {
     debug_assert!(path.ends_with(&[0]));
     let (name, how) = (path.as_ptr() as usize, how | CLOSE_ON_EXEC);
@@ -329,7 +328,7 @@ pub fn open(path: &[u8], how: usize) -> Option<usize> {
     (!failed(file)).then_some(file as usize)
 }
 
-/// What a short file holds, as far as the buffer is long.
+/// Returns the content of a short file, up to the length of the buffer.
 pub fn read_file<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let file = open(path, 0)?;
     let length = read(file, buffer);
@@ -337,8 +336,8 @@ pub fn read_file<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     buffer.get(..usize::try_from(length).ok()?)
 }
 
-/// A new file in the folder that is open at `folder`, whose name is taken away again at once:
-/// what is left of the name is what `/proc/PID/maps` shows.
+/// Creates a file in the folder open at `folder`, and unlinks it at once.
+/// Its name then appears only in `/proc/PID/maps`.
 pub fn unlinked_file(folder: usize, name: &core::ffi::CStr) -> isize {
     const CREATE: usize = 0o100;
     const EXCLUSIVE: usize = 0o200;
@@ -352,14 +351,14 @@ pub fn unlinked_file(folder: usize, name: &core::ffi::CStr) -> isize {
     }
 }
 
-/// `close(2)`, of a descriptor that this library opened.
+/// Closes a descriptor that this library opened (`close(2)`).
 pub fn close(file: usize) {
     // SAFETY: touches no memory.
     unsafe { call(number::CLOSE, [file, 0, 0, 0, 0, 0]) };
 }
 
-/// A file in memory that can be sealed and executed, closed on exec (`memfd_create(2)`). Kernels
-/// before 6.3 do not know that one has to say so (`MFD_EXEC`).
+/// Creates a sealable and executable file in memory, closed on exec (`memfd_create(2)`).
+/// Kernels before 6.3 do not have `MFD_EXEC`.
 pub fn executable_file(name: &core::ffi::CStr) -> isize {
     const CLOSE: usize = 1;
     const SEALABLE: usize = 2;
@@ -373,7 +372,7 @@ pub fn executable_file(name: &core::ffi::CStr) -> isize {
     }
 }
 
-/// Seals a file in memory against every change (`fcntl(2)`, `F_ADD_SEALS`).
+/// Seals a file in memory against all changes (`fcntl(2)`, `F_ADD_SEALS`).
 pub fn seal(file: usize) -> isize {
     const ADD_SEALS: usize = 1033;
     const WRITE_GROW_SHRINK_SEAL: usize = 0xf;
@@ -387,8 +386,8 @@ pub fn ftruncate(file: usize, length: usize) -> isize {
     unsafe { call(number::FTRUNCATE, [file, length, 0, 0, 0, 0]) }
 }
 
-/// Whether a descriptor is a file on tmpfs, which is what memfds and `/dev/shm` are
-/// (`statfs(2)`: `TMPFS_MAGIC`).
+/// Returns true for a file on tmpfs, such as a memfd or a file in `/dev/shm` (`statfs(2)`:
+/// `TMPFS_MAGIC`).
 pub fn is_tmpfs(file: usize) -> bool {
     const TMPFS_MAGIC: usize = 0x0102_1994;
     let mut status = [0_usize; 32];
@@ -398,7 +397,7 @@ pub fn is_tmpfs(file: usize) -> bool {
     result == 0 && status[0] == TMPFS_MAGIC
 }
 
-/// `struct statx` of a descriptor, as words of 64 bits; `None` where there is none.
+/// Returns `struct statx` of a descriptor as 64-bit words, or `None` on error.
 fn statx(file: usize) -> Option<[u64; 32]> {
     const EMPTY_PATH: usize = 0x1000; // not a page size
     const TYPE_AND_SIZE: usize = 0x201;
@@ -411,14 +410,14 @@ fn statx(file: usize) -> Option<[u64; 32]> {
     (result == 0).then_some(status)
 }
 
-/// The length of a file in bytes (`statx(2)`: `stx_size`, at byte 40).
+/// Returns the length of a file in bytes (`statx(2)`: `stx_size`, at byte 40).
 pub fn file_size(file: usize) -> Option<usize> {
     statx(file).map(|status| status[5] as usize)
 }
 
-/// Whether a descriptor is `/dev/zero`, mappings of which are anonymous memory (`statx(2)`: a
-/// character device, `stx_mode` at byte 28; its number, `stx_rdev_major` at byte 128, is 1:5 by
-/// `devices.txt` of the kernel's documents).
+/// Returns true for `/dev/zero`, whose mappings are anonymous memory.
+/// By `statx(2)`, it is a character device (`stx_mode` at byte 28) with number 1:5
+/// (`stx_rdev_major` at byte 128, `devices.txt` of the kernel's documents).
 pub fn is_zero_device(file: usize) -> bool {
     const CHARACTER_DEVICE: u64 = 0o020_000;
     const FORMAT: u64 = 0o170_000;
@@ -427,15 +426,16 @@ pub fn is_zero_device(file: usize) -> bool {
     })
 }
 
-/// Which base pages of a range are in memory: one byte a page, bit 0 (`mincore(2)`).
+/// Reports the base pages of a range that are in memory, by bit 0 of one byte per page
+/// (`mincore(2)`).
 pub fn mincore(address: usize, length: usize, pages: &mut [u8]) -> isize {
     let arguments = [address, length, pages.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: callers pass one byte a page of the range.
+    // SAFETY: callers pass one byte per page of the range.
     unsafe { call(number::MINCORE, arguments) }
 }
 
-/// Reads this process's own memory, as far as it can be read (`process_vm_readv(2)`): an error
-/// where it cannot, and no fault.
+/// Reads this process's own memory (`process_vm_readv(2)`).
+/// Unreadable memory gives an error, not a fault.
 pub fn read_own(address: usize, buffer: &mut [u8]) -> isize {
     let to = [buffer.as_mut_ptr() as usize, buffer.len()];
     let from = [address, buffer.len()];
@@ -451,9 +451,9 @@ pub fn shmget(key: usize, size: usize, flags: usize) -> isize {
 
 /// # Safety
 ///
-/// With `SHM_REMAP`, what was mapped there is lost: it must be the caller's.
+/// With `SHM_REMAP`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::SHMAT, [id, address, flags, 0, 0, 0]) }
 }
 
@@ -461,18 +461,18 @@ pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
 ///
 /// Nothing may use the attached range any more.
 pub unsafe fn shmdt(address: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::SHMDT, [address, 0, 0, 0, 0, 0]) }
 }
 
-/// Removes a segment that was just made (`shmctl(2)`, `IPC_RMID`).
+/// Removes a segment that was just created (`shmctl(2)`, `IPC_RMID`).
 pub fn shm_remove(id: usize) {
     // SAFETY: touches no memory.
     unsafe { call(number::SHMCTL, [id, 0, 0, 0, 0, 0]) };
 }
 
-/// The size of a segment in bytes (`shmctl(2)`, `IPC_STAT`: the field after `struct ipc64_perm`,
-/// 48 bytes on all architectures of 64 bits).
+/// Returns the size of a segment in bytes (`shmctl(2)`, `IPC_STAT`: the field after `struct
+/// ipc64_perm`, 48 bytes on all 64-bit architectures).
 pub fn shm_size(id: usize) -> Option<usize> {
     const STAT: usize = 2;
     let mut status = [0_usize; 32];
@@ -493,14 +493,14 @@ pub fn user_and_group() -> (usize, usize) {
     (asked(number::GETUID), asked(number::GETGID))
 }
 
-/// Names a range in `/proc/PID/maps` (`PR_SET_VMA_ANON_NAME`); kernels without it refuse.
+/// Names a range in `/proc/PID/maps` (`PR_SET_VMA_ANON_NAME`). Kernels without it return an error.
 pub fn name_range(address: usize, length: usize, name: &core::ffi::CStr) {
     const SET_VMA: usize = 0x5356_4d41;
     // SAFETY: changes a name, no content.
     unsafe { prctl([SET_VMA, 0, address, length, name.as_ptr() as usize, 0]) };
 }
 
-/// The soft limit of a resource (`getrlimit(2)`), `usize::MAX` where there is none.
+/// Returns the soft limit of a resource (`getrlimit(2)`), `usize::MAX` if unlimited.
 pub fn soft_limit(resource: usize) -> Option<usize> {
     let mut limits = [0_usize; 2];
     // SAFETY: the kernel writes two words.
@@ -508,24 +508,24 @@ pub fn soft_limit(resource: usize) -> Option<usize> {
     (result == 0).then_some(limits[0])
 }
 
-/// Has the kernel write the limits of a resource, two words, to an address; `EFAULT` where nothing
-/// is and no stack may be extended to it.
+/// Makes the kernel write the two limits of a resource to an address.
+/// `EFAULT` if it is not mapped and no stack may be extended to it.
 ///
 /// # Safety
 ///
-/// What is there, if anything is, must be nobody's.
+/// Memory at that address, if any, must be unused.
 pub unsafe fn limit_into(resource: usize, to: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::PRLIMIT, [0, resource, 0, to, 0, 0]) }
 }
 
-/// `fsopen(2)`: a file system to be made, closed on exec.
+/// Opens a file system context by `fsopen(2)`, closed on exec.
 pub fn fsopen(name: &core::ffi::CStr) -> isize {
     // SAFETY: the name ends in zero and is only read.
     unsafe { call(number::FSOPEN, [name.as_ptr() as usize, 1, 0, 0, 0, 0]) }
 }
 
-/// `fsconfig(2)`: one option as text, or with `None` the command to make the file system.
+/// Sets one text option by `fsconfig(2)`, or creates the file system for `None`.
 pub fn fsconfig(file: usize, option: Option<(&core::ffi::CStr, &core::ffi::CStr)>) -> isize {
     const SET_STRING: usize = 1;
     const CREATE: usize = 6;
@@ -540,25 +540,26 @@ pub fn fsconfig(file: usize, option: Option<(&core::ffi::CStr, &core::ffi::CStr)
     unsafe { call(number::FSCONFIG, arguments) }
 }
 
-/// `fsmount(2)`: the file system as a mount that is attached nowhere, closed on exec.
+/// Returns the file system as a detached mount (`fsmount(2)`), closed on exec.
 pub fn fsmount(file: usize) -> isize {
     // SAFETY: touches no memory.
     unsafe { call(number::FSMOUNT, [file, 1, 0, 0, 0, 0]) }
 }
 
-/// `clone(2)` with the child on a copy of this stack, as `fork` does it, with more flags.
+/// Creates a child on a copy of this stack by `clone(2)`, as `fork` does, with more flags.
 ///
 /// # Safety
 ///
 /// The child is a copy of one thread: it may make system calls and must end in `exit`.
 pub unsafe fn clone(flags: usize) -> isize {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { call(number::CLONE, [flags, 0, 0, 0, 0, 0]) }
 }
 
-/// `wait4(2)` for one child: its exit status, or `None` where it did not exit by itself.
+/// Waits for one child (`wait4(2)`).
+/// Returns its exit status, or `None` if it did not exit normally.
 pub fn wait(child: usize) -> Option<usize> {
-    // __WALL: the child was made without a signal on its end.
+    // __WALL: the child sends no signal at its end.
     const ALL: usize = 0x4000_0000;
     let mut status = 0_usize;
     let arguments = [child, &raw mut status as usize, ALL, 0, 0, 0];
@@ -574,7 +575,7 @@ pub fn exit(status: usize) -> ! {
     }
 }
 
-/// A stream socket that is connected to a path, or `-errno`.
+/// Connects a stream socket to a path. Returns the socket or `-errno`.
 pub fn connect(path: &[u8]) -> isize {
     const UNIX: usize = 1;
     const STREAM: usize = 1 | CLOSE_ON_EXEC;
@@ -600,17 +601,17 @@ pub fn connect(path: &[u8]) -> isize {
     }
 }
 
-/// Whether something can be read within that many seconds.
+/// Returns true if data can be read within `seconds`.
 pub fn readable_within(file: usize, seconds: usize) -> bool {
     const IN: u64 = 1 << 32;
     let mut poll = [file as u64 | IN];
     let mut time = [seconds, 0];
     let (poll, time) = (poll.as_mut_ptr() as usize, time.as_mut_ptr() as usize);
-    // SAFETY: the kernel writes the events it saw into `poll`, and may write the time left.
+    // SAFETY: the kernel writes events into `poll`, and may write the time left.
     unsafe { call(number::PPOLL, [poll, 1, time, 0, 0, 0]) > 0 }
 }
 
-/// `send(2)` on a stream socket, without the signal of a broken one.
+/// Sends on a stream socket (`send(2)`) without SIGPIPE.
 pub fn send(socket: usize, text: &[u8]) -> isize {
     const NO_SIGNAL: usize = 0x4000;
     let arguments = [socket, text.as_ptr() as usize, text.len(), NO_SIGNAL, 0, 0];
@@ -618,41 +619,41 @@ pub fn send(socket: usize, text: &[u8]) -> isize {
     unsafe { call(number::SENDTO, arguments) }
 }
 
-/// The host's memory in bytes (`sysinfo(2)`: the fifth word, times the unit).
+/// Returns the host's memory in bytes (`sysinfo(2)`: the fifth word, times the unit).
 pub fn memory() -> Option<usize> {
     let mut words = [0_usize; 32];
     let to = words.as_mut_ptr() as usize;
     // SAFETY: struct sysinfo is 112 bytes; the buffer has 256.
     let result = unsafe { call(number::SYSINFO, [to, 0, 0, 0, 0, 0]) };
-    // The unit, an int, is in the upper half of the last word but one or in its lower one.
+    // The unit, an int, is in one half of the last word but one.
     let unit = words[13] & 0xffff_ffff;
     (result == 0).then(|| words[4].saturating_mul(unit.max(1)))
 }
 
-/// The first page in `[start, end)` that is present and not part of a huge page mapping
-/// (`PAGEMAP_SCAN` of `pagemap.rst`, since Linux 6.7); `None`: there is none, or the kernel
-/// cannot say.
+/// Returns the first page in `[start, end)` that is present and not mapped by a huge page
+/// (`PAGEMAP_SCAN` of `pagemap.rst`, since Linux 6.7). `None` if there is none or the kernel does
+/// not support it.
 pub fn next_small_page(pagemap: usize, start: usize, end: usize) -> Option<usize> {
     const PRESENT: u64 = 1 << 3;
     const HUGE: u64 = 1 << 6;
     let mut found = [0_u64; 3];
     let vector = found.as_mut_ptr() as u64;
     let (start, end) = (start as u64, end as u64);
-    // struct pm_scan_arg: size, flags, start, end, walk end, vector, its length, most pages,
-    // inverted, mask, any of, wanted in the answer.
+    // struct pm_scan_arg: size, flags, start, end, walk end, vector, its length, maximum pages,
+    // inverted, mask, any of, return mask.
     let wanted = PRESENT | HUGE;
     let mut scan = [96, 0, start, end, 0, vector, 1, 1, HUGE, wanted, 0, PRESENT];
     let arguments = [pagemap, PAGEMAP_SCAN, scan.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: the structure has the size that it says, and the vector one entry.
+    // SAFETY: the structure has the size in its first field, and the vector one entry.
     let result = unsafe { call(number::IOCTL, arguments) };
     (result == 1).then_some(found[0] as usize)
 }
 
-/// Whether this kernel has `PAGEMAP_SCAN`: an empty scan succeeds.
+/// Returns true if this kernel has `PAGEMAP_SCAN`, by an empty scan.
 pub fn can_scan(pagemap: usize) -> bool {
     let mut scan = [96_u64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let arguments = [pagemap, PAGEMAP_SCAN, scan.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: the structure has the size that it says.
+    // SAFETY: the structure has the size in its first field.
     !failed(unsafe { call(number::IOCTL, arguments) })
 }
 

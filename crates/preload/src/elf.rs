@@ -1,10 +1,10 @@
-//! Where libc is in this process, and where its functions begin: program headers from
-//! `dl_iterate_phdr(3)`, symbols by libc's own hash table (`DT_GNU_HASH`).
+//! Locates libc and its functions in this process: program headers from `dl_iterate_phdr(3)`,
+//! symbols from libc's own hash table (`DT_GNU_HASH`).
 //!
 //! # Safety
 //!
-//! Reads tables of libraries that the dynamic loader has mapped and relocated. It believes
-//! their addresses, as the loader does; lengths are bounded where the format has a bound.
+//! Reads tables of libraries that the dynamic loader has mapped and relocated.
+//! It trusts their addresses, as the loader does; lengths are bounded if the format has a bound.
 
 #![allow(unsafe_code)]
 
@@ -51,16 +51,16 @@ struct Symbol {
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
 
-/// What the constructor must know about the process.
+/// The facts about the process that the constructor needs.
 #[derive(Default)]
 pub struct Process {
     pub libc: Option<Object>,
     pub any_libc: Option<Object>,
-    /// Whether a sanitizer's library is loaded, or the program contains one.
+    /// True if a sanitizer's library is loaded, or the program contains one.
     pub sanitized: bool,
-    /// The program's text, as ranges of addresses (zero: none).
+    /// Address ranges of the program's text (zero: none).
     pub text: [(usize, usize); 4],
-    /// The program's own variables, as ranges of addresses (zero: none).
+    /// Address ranges of the program's own variables (zero: none).
     pub data: [(usize, usize); 4],
     objects: usize,
 }
@@ -71,7 +71,7 @@ pub struct Object {
     dynamic: usize,
     pub text: (usize, usize),
     pub text_offset: usize,
-    /// The path that it was loaded from, where the loader gives it.
+    /// Path that it was loaded from, if the loader reports it.
     pub file: Option<&'static CStr>,
 }
 
@@ -83,7 +83,7 @@ pub fn process() -> Process {
     process
 }
 
-/// What is looked for behind this library, in the order in which the loader looks.
+/// State of a search behind this library, in the loader's order.
 struct Behind {
     name: &'static [u8],
     own: usize,
@@ -91,8 +91,8 @@ struct Behind {
     found: usize,
 }
 
-/// The function of a name that the program would have without this library, where that is not
-/// libc's: another library's, which must have its call (`RTLD_NEXT` of dlsym(3)).
+/// Returns the function that the program would call without this library, unless it is libc's.
+/// Another library must receive its call (`RTLD_NEXT` of dlsym(3)).
 pub fn another_library_s(name: &'static [u8], own: usize) -> Option<usize> {
     let mut behind = Behind {
         name,
@@ -101,7 +101,7 @@ pub fn another_library_s(name: &'static [u8], own: usize) -> Option<usize> {
         found: 0,
     };
     let data = &raw mut behind;
-    // SAFETY: the callback is given what is above, for as long as the call takes.
+    // SAFETY: the callback is given the search above, for as long as the call takes.
     unsafe { dl_iterate_phdr(look_behind, data.cast()) };
     (behind.found != 0).then_some(behind.found)
 }
@@ -160,7 +160,7 @@ extern "C" fn each(information: *const Information, _size: usize, data: *mut c_v
 
 impl Information {
     fn headers(&self) -> &[Header] {
-        // SAFETY: the loader passes as many headers as it says.
+        // SAFETY: the loader passes `count` headers.
         unsafe { core::slice::from_raw_parts(self.headers, usize::from(self.count)) }
     }
 }
@@ -172,7 +172,7 @@ fn object(information: &Information) -> Object {
         dynamic: 0,
         text: (0, 0),
         text_offset: 0,
-        // SAFETY: a text that ends in zero, there as long as the object is loaded.
+        // SAFETY: a string that ends in zero and lives as long as the object is loaded.
         file: (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }),
     };
     for header in information.headers() {
@@ -206,12 +206,12 @@ fn ranges(information: &Information, process: &mut Process) {
 }
 
 impl Object {
-    /// The name of its file; empty where the loader does not report it.
+    /// Returns the name of its file, or an empty name if the loader does not report it.
     fn name(&self) -> &'static [u8] {
         self.file.map_or(b"", |path| file_name(path.to_bytes()))
     }
 
-    /// The address and length of a function or variable that the object exports.
+    /// Returns the address and length of an exported function or variable.
     pub fn symbol(&self, name: &[u8]) -> Option<(usize, usize)> {
         const STRINGS: usize = 5;
         const SYMBOLS: usize = 6;
@@ -222,7 +222,7 @@ impl Object {
         }
         for index in 0..256 {
             let entry = self.dynamic + index * 16;
-            // SAFETY: the table ends in an entry of kind zero, where this ends as well.
+            // SAFETY: the table ends in an entry of kind zero, where this loop ends too.
             let (kind, value) = unsafe { (word(entry), word(entry + 8)) };
             match kind {
                 0 => break,
@@ -232,7 +232,7 @@ impl Object {
                 _ => {}
             }
         }
-        // The loader of glibc has put the base into these; others have not.
+        // Glibc's loader has added the base to these. Other loaders have not.
         let at = |value: usize| {
             if value < self.base {
                 value + self.base
@@ -247,8 +247,8 @@ impl Object {
         unsafe { self.look_up(name, at(strings), at(symbols), at(hash)) }
     }
 
-    /// The look-up of the GNU hash table: header of four words of 32 bits, a filter of words of
-    /// 64, buckets, and one word a symbol whose last bit ends a chain.
+    /// Looks up a name in the GNU hash table: a header of four 32-bit words, a filter of 64-bit
+    /// words, buckets, and one word per symbol whose last bit ends a chain.
     unsafe fn look_up(
         &self,
         name: &[u8],
@@ -259,7 +259,7 @@ impl Object {
         let wanted = name.iter().fold(5381_u32, |hash, byte| {
             hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
         });
-        // SAFETY: by the caller these are the object's tables.
+        // SAFETY: the caller passes the object's tables.
         unsafe {
             let (count, offset, filter) = (half(hash), half(hash + 4), half(hash + 8));
             let buckets = hash + 16 + filter as usize * 8;
@@ -286,11 +286,11 @@ impl Object {
 }
 
 unsafe fn word(at: usize) -> usize {
-    // SAFETY: by the caller a word of a loaded table.
+    // SAFETY: the caller passes the address of a word of a loaded table.
     unsafe { (at as *const usize).read_unaligned() }
 }
 
 unsafe fn half(at: usize) -> u32 {
-    // SAFETY: by the caller a word of a loaded table.
+    // SAFETY: the caller passes the address of a word of a loaded table.
     unsafe { (at as *const u32).read_unaligned() }
 }

@@ -1,22 +1,22 @@
-//! What a fork means for larger pages.
+//! Effects of a fork on huge pages.
 //!
-//! Transparent pages: nothing is done. The kernel shares them; while both processes live, a write
-//! copies one base page, and the block is on base pages from then on for whoever wrote. The
-//! child only opens locks that another thread may have held.
+//! For THP, nothing is done. The kernel shares them. While both processes live, a write copies one
+//! base page, and the writer's block is on base pages from then on. The child only releases locks
+//! that another thread may have held.
 //!
-//! Private reserved pages: when the pool is short at a write to a shared page, the kernel takes
-//! the page from the child, which dies of SIGBUS. So before a process forks it leaves its
-//! reserved pages: their content moves to transparent pages at the same addresses. That is
-//! possible only while no other thread can write; with more threads `fork` is refused.
+//! For private hugetlb pages, if the pool is exhausted at a write to a shared page, the kernel
+//! takes the page from the child, which is killed by SIGBUS. So a process leaves its hugetlb pages
+//! before it forks: their content moves to THP at the same addresses. That is possible only while
+//! no other thread can write. With more threads, `fork` is refused.
 //!
-//! A process leaves them for good, so that it can fork again whatever threads it has by then.
-//! Where nothing but reserved pages will do (`--data hugetlb:2M!`), that would leave it without any
-//! memory: there, what it takes after a fork comes from the pool again, and each fork moves what
-//! came since the last one.
+//! A process leaves them permanently, so that it can fork again with any number of threads. If only
+//! hugetlb pages are acceptable (`--data hugetlb:2M!`), it would get no more memory. In that case,
+//! memory requested after a fork comes from the pool again, and each fork moves the memory added
+//! since the last one.
 //!
 //! # Safety
 //!
-//! Copies memory and puts the copy in its place while the process has one thread.
+//! Copies memory and replaces the original by the copy while the process has one thread.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ use crate::settings::number;
 use crate::state;
 use crate::{elf, heap, judge, pool, say, sweep, window};
 
-/// `__register_atfork` of libc, where it was found.
+/// Address of libc's `__register_atfork`, if found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
@@ -38,8 +38,8 @@ pub fn start(register: usize) {
     REGISTER.store(register, Relaxed);
 }
 
-/// Has libc call here at each fork. To be called in the constructor: libc holds the lock of its
-/// list while it waits for malloc's, so from inside malloc it would wait for itself.
+/// Registers handlers for each fork. Call it in the constructor: libc holds the lock of its handler
+/// list while it waits for malloc's, so a call from inside malloc would deadlock.
 pub fn watch() {
     let register = REGISTER.load(Relaxed);
     if register == 0 || WATCHED.swap(true, Relaxed) {
@@ -58,20 +58,20 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn before() {
-    // Forks inside libc come here only, and cannot be refused any more.
+    // Forks inside libc run only this handler, and can no longer be refused.
     if heap::may_use_pools() && threads() == Some(1) && !leave_pools() {
         say_not_left();
     }
 }
 
-/// Libc's `fork`, where it was found.
+/// Address of libc's `fork`, if found.
 static FORK: AtomicUsize = AtomicUsize::new(0);
 
 pub fn libc_fork(function: usize) {
     FORK.store(function, Relaxed);
 }
 
-/// Libc's own `fork`; `None` where this libc has none.
+/// Calls libc's own `fork`. `None` if this libc has none.
 pub fn fork() -> Option<i32> {
     let function = match FORK.load(Relaxed) {
         0 => elf::process().any_libc?.symbol(b"fork")?.0,
@@ -82,8 +82,8 @@ pub fn fork() -> Option<i32> {
     Some(function())
 }
 
-/// Whether a fork must be refused: reserved pages are private, and other threads write to them, or
-/// there is no memory to move them to.
+/// Returns true if a fork must be refused: private memory is on hugetlb pages, and either other
+/// threads write to it or no memory is available to move it to.
 pub fn must_refuse() -> bool {
     if !heap::may_use_pools() {
         return false;
@@ -106,14 +106,14 @@ fn say_not_left() {
     say::once(&[b"fork: no memory to move private memory to from reserved pages; use --data thp"]);
 }
 
-/// Moves what is on reserved pages to transparent ones. Whether none is left there.
+/// Moves memory from hugetlb pages to THP. Returns true if none is left.
 fn leave_pools() -> bool {
-    // SAFETY: one thread, as the callers made sure of.
+    // SAFETY: one thread, as ensured by the callers.
     pool::leave() && unsafe { heap::leave_pools() }
 }
 
-/// Whether nobody else runs in this process's memory: no thread, and no process that shares it.
-/// Where neither the kernel nor `/proc` tells, it is not known to be alone.
+/// Returns true if no other thread and no other process shares this process's memory.
+/// False if neither the kernel nor `/proc` tells.
 pub fn alone() -> bool {
     match calls::unshare_memory() {
         0 => true,
@@ -122,7 +122,8 @@ pub fn alone() -> bool {
     }
 }
 
-/// Threads of this process: field 20 of `/proc/self/stat`, behind the name in parentheses.
+/// Returns the number of threads of this process: field 20 of `/proc/self/stat`, behind the name in
+/// parentheses.
 pub fn threads() -> Option<usize> {
     let mut text = [0_u8; 512];
     let text = calls::read_file(b"/proc/self/stat\0", &mut text)?;

@@ -1,11 +1,10 @@
-//! When private memory goes onto larger pages.
+//! Decides when private memory is placed on huge pages.
 //!
-//! A process that holds little is left alone: a huge page that is partly used would be much of
-//! its memory, and starting it must cost nothing. So what the program asks for is added up, and
-//! only after every few megabytes of it the truth is looked up (`/proc/self/statm`). Once the
-//! process holds `data_after`, larger pages are handed out for what comes, and what is there is
-//! moved (`sweep`), some blocks a look, as it goes on growing. Nothing is looked at while nothing is
-//! asked for: there is no thread, no timer and no signal.
+//! A small process is left alone: a partly used huge page would be a large share of its memory, and
+//! starting it must cost nothing. The program's requests are summed, and its real size is read only
+//! after every few megabytes (`/proc/self/statm`). Once the process holds `data_after`, new memory
+//! gets huge pages and existing memory is promoted (`sweep`), some blocks per check as the process
+//! grows. Without requests there are no checks: there is no thread, no timer and no signal.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -15,25 +14,24 @@ use crate::settings::number;
 use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, stood_aside};
 use crate::sweep;
 
-/// Bytes asked for since the last look.
+/// Bytes requested since the last check.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes made usable since then that were reserved before.
+/// Reserved bytes made usable since then.
 static COMMITTED: AtomicUsize = AtomicUsize::new(0);
-/// Bytes to be asked for until the next one.
+/// Bytes to be requested before the next check.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Resident bytes at the last sweep; zero while one is under way.
+/// Resident bytes at the last sweep. Zero during a sweep.
 static SWEPT: AtomicUsize = AtomicUsize::new(0);
-/// Whether memory that was handed out was also used: not so in a program that maps and unmaps
-/// without growing, for which windows would be waste.
+/// True if memory that was handed out was also used.
+/// False for a program that maps and unmaps without growing, for which windows would be waste.
 static USED: AtomicBool = AtomicBool::new(true);
-/// Whether something that is used as a whole got small pages since the last look, because too
-/// much was not looked at yet: a program that no longer grows, and maps anew what it unmapped, is
-/// to be looked at all the same.
+/// True if a completely used kind got base pages since the last check, because too many bytes were
+/// unchecked. It triggers a check of a program that remaps memory without growing.
 static SHORT: AtomicBool = AtomicBool::new(false);
 
-/// However rarely memory is used, a look is taken after this much of it.
+/// Maximum bytes between two checks, for any program.
 const RAREST: usize = 1 << 30;
-/// And after this much in a program that grows, but by a small part of what it asks for.
+/// Maximum bytes between two checks of a program that grows, but by a small part of its requests.
 const OFTEN: usize = 64 << 20;
 
 pub fn start() {
@@ -50,7 +48,7 @@ pub fn windows() -> bool {
     growing() && (USED.load(Relaxed) || settings().data.mandatory)
 }
 
-/// Whether a mapping of that length is worth a thought before the process has grown.
+/// Returns true if a mapping of that length is recorded before the process has grown.
 #[inline(always)]
 pub fn watching(length: usize) -> bool {
     judge::is_watching() || length >= settings().data_after
@@ -68,22 +66,22 @@ fn look_after(since: usize) {
     }
 }
 
-/// Takes note that the program made memory usable that it had reserved. Some do so again and
-/// again with the same memory, so it says when to look, and not how much was asked for.
+/// Records that the program made reserved memory usable. Some do so repeatedly with the same memory,
+/// so it affects only the time of the next check, not the bytes requested.
 pub fn note_commit(bytes: usize) {
     let since = COMMITTED.fetch_add(bytes, Relaxed).saturating_add(bytes);
     look_after(since.saturating_add(SINCE.load(Relaxed)));
 }
 
-/// Whether the next `length` bytes of a kind are to be on huge pages from their first touch on;
-/// asked after `note`. Where only a look is missing, one is taken.
+/// Returns true if the next `length` bytes of a kind get huge pages from the first touch.
+/// Call it after `note`. Runs a check if only that is missing.
 pub fn large(kind: usize, length: usize) -> bool {
     let judgement = judge::judgement(kind, length);
     if judgement != Judgement::Short {
         return judgement == Judgement::Large;
     }
     SHORT.store(true, Relaxed);
-    // A look takes as long as the first touch of a few hundred small pages.
+    // A check takes as long as the first touch of a few hundred base pages.
     if SINCE.load(Relaxed) < 2 * settings().pmd {
         return false;
     }
@@ -113,7 +111,7 @@ fn look() {
         let next = match used {
             _ if !grew => later.min(RAREST),
             true => soon,
-            // It grows all the same, and may use more of what comes.
+            // It still grows, and may use more of the next memory.
             false => later.min(soon.max(OFTEN)),
         };
         NEXT.store(next, Relaxed);
@@ -130,7 +128,7 @@ fn look() {
     }
 }
 
-/// Moves what is there, where the last sweep is not done or the process has grown since.
+/// Promotes existing memory if the last sweep is incomplete or the process has grown since.
 fn go_on_sweeping(resident: usize, asked: usize) {
     let swept = SWEPT.load(Relaxed);
     let more = swept / sweep::every();
@@ -143,14 +141,14 @@ fn go_on_sweeping(resident: usize, asked: usize) {
     }
 }
 
-/// Half of what is missing, but no more often than every fourth huge page.
+/// Returns half of the missing bytes, at least four huge pages.
 fn first_look(after: usize, resident: usize) -> usize {
     let missing = after.saturating_sub(resident);
     (missing / 2).max(4 * settings().pmd)
 }
 
-/// Resident bytes of this process that belong to no file, from `/proc/self/statm`: resident
-/// pages less shared ones.
+/// Returns this process's resident bytes that belong to no file, from `/proc/self/statm`: resident
+/// pages minus shared ones.
 fn resident() -> Option<usize> {
     let mut text = [0_u8; 128];
     let text = calls::read_file(b"/proc/self/statm\0", &mut text)?;

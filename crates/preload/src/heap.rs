@@ -1,15 +1,15 @@
 //! The heap that grows by `brk`: malloc's first arena, and programs that call `sbrk`.
 //!
-//! Malloc grows it by 132K. Here the kernel's break goes ahead of libc's to the end of a huge
-//! page, advised before it is touched. What libc returns stays until a whole huge page can go,
-//! and is zeroed before it is handed out again, as `brk(2)` promises.
+//! Malloc grows it by 132K. Here the kernel's break runs ahead of libc's to the end of a huge page,
+//! which is advised before it is touched. Memory that libc returns stays until a whole huge page is
+//! free. It is zeroed before it is handed out again, as `brk(2)` promises.
 //!
-//! With a pool for private memory the heap does not grow from the program's own break but in a
-//! range of its own, which reserved pages can be mapped into.
+//! With a pool for private memory, the heap grows in a separate range, where hugetlb pages can be
+//! mapped, and not from the program's break.
 //!
 //! # Safety
 //!
-//! Moves the break only where libc asked or above it, and writes zeros only to what libc does
+//! Moves the break only to libc's request or above it, and writes zeros only to memory that libc does
 //! not use. Libc does not lock its break either: callers of `sbrk` must not race (malloc locks).
 
 #![allow(unsafe_code)]
@@ -21,30 +21,30 @@ use crate::room::on_huge_pages;
 use crate::state::{down, growing, libc_break, set_libc_break, settings, stood_aside, up};
 use crate::{growth, judge, must, room, say};
 
-/// The kernel's break, or the end of what is mapped of a range of our own.
+/// The kernel's break, or the end of the mapped part of our own range.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
-/// Up to here there may be old content above libc's break.
+/// End of possibly old content above libc's break.
 static STALE: AtomicUsize = AtomicUsize::new(0);
-/// Up to here nothing is returned: it was asked for with `--reserve`.
+/// Memory below this address is not returned, because `--reserve` requested it.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
-/// A range of our own, from and to; zero: the heap is the kernel's.
+/// Start and end of our own range. Zero: the heap is the kernel's.
 static OWN_START: AtomicUsize = AtomicUsize::new(0);
 static OWN_END: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process left its reserved pages, to fork; from here on the heap may be on them:
-/// below it was moved then.
+/// True after a fork made this process leave its hugetlb pages.
+/// The heap may be on such pages again from `POOL_FROM`; memory below was moved then.
 static LEFT: AtomicBool = AtomicBool::new(false);
 static POOL_FROM: AtomicUsize = AtomicUsize::new(0);
 
-/// The start of the heap, or of what was there before it.
+/// The start of the heap, or of the part before this library.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
-/// Whether the program changed mappings inside its heap: then nothing of it is kept back.
+/// True if the program changed mappings inside its heap. None of it is then kept.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
-/// Takes note that the program changes rights or mappings of a range. In its heap that means that
-/// what it returns must be unmapped: rights come fresh with memory that is fresh (`brk(2)`).
+/// Records that the program changes rights or mappings of a range. If it is in the heap, returned
+/// memory must be unmapped, because fresh memory has fresh rights (`brk(2)`).
 pub fn changed(start: usize, length: usize) {
-    /// Heap that may have been there before this library.
+    /// Maximum size of a heap that existed before this library.
     const BEFORE: usize = 64 << 20;
     let (first, mapped) = (FIRST.load(Relaxed), MAPPED.load(Relaxed));
     if start < mapped && start.saturating_add(length) > first.saturating_sub(BEFORE) {
@@ -52,7 +52,7 @@ pub fn changed(start: usize, length: usize) {
     }
 }
 
-/// `brk(3)`: 0, or `-ENOMEM`.
+/// Implements `brk(3)`. Returns 0 or `-ENOMEM`.
 pub fn set(to: usize) -> isize {
     if libc_break() == 0 {
         begin();
@@ -64,7 +64,7 @@ pub fn set(to: usize) -> isize {
 }
 
 fn begin() {
-    // SAFETY: asks, moves nothing.
+    // SAFETY: only reads the break.
     let now = unsafe { calls::brk(0) };
     MAPPED.store(now, Relaxed);
     STALE.store(0, Relaxed);
@@ -73,7 +73,7 @@ fn begin() {
 
 fn set_from(now: usize, to: usize) -> isize {
     if MAPPED.load(Relaxed) < now {
-        // Somebody moved the break before this library came.
+        // The break was moved before this library was loaded.
         MAPPED.store(now, Relaxed);
     }
     if FIRST.load(Relaxed) == 0 {
@@ -89,7 +89,7 @@ fn set_from(now: usize, to: usize) -> isize {
         if !extend(mapped, to, large) {
             return must::refused(must::Role::Data);
         }
-        // More may have been mapped than was asked for.
+        // More memory may have been mapped than requested.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;
         judge::record_as(judge::HEAP, mapped, to - mapped, bytes, large);
         growth::note(bytes - (to - mapped));
@@ -99,14 +99,14 @@ fn set_from(now: usize, to: usize) -> isize {
     0
 }
 
-/// Zeroes what was used before, in the part of `[from, to)` that may be stale.
+/// Zeroes old content in the part of `[from, to)` that may be stale.
 fn clear(from: usize, to: usize) {
     let stale = STALE.load(Relaxed);
     if stale <= from {
         return;
     }
     let to = to.min(stale);
-    // SAFETY: mapped, above libc's break and below the new one: nobody's yet.
+    // SAFETY: mapped, above libc's break and below the new one, so not in use yet.
     unsafe { core::ptr::write_bytes(from as *mut u8, 0, to - from) };
 }
 
@@ -144,7 +144,7 @@ fn shrink(now: usize, to: usize) -> isize {
     0
 }
 
-/// Gives `[from, to)` back to the kernel.
+/// Returns `[from, to)` to the kernel.
 fn release(from: usize, to: usize) {
     if OWN_START.load(Relaxed) == 0 {
         // SAFETY: above libc's break.
@@ -152,18 +152,18 @@ fn release(from: usize, to: usize) {
         return;
     }
     let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: inside our own range, above libc's break. Memory without rights needs nothing that
-    // the kernel could be short of once it has unmapped what was there.
+    // SAFETY: inside our own range, above libc's break. Mapping memory without rights cannot fail for lack
+    // of memory after the old mapping is unmapped.
     unsafe { calls::mmap(from, to - from, 0, flags) };
 }
 
-/// Maps from `mapped` on, at least to `to`; where it is to be on huge pages, to the end of one.
+/// Maps from `mapped` at least to `to`, on huge pages to the end of one.
 fn extend(mapped: usize, to: usize, large: bool) -> bool {
     if OWN_START.load(Relaxed) != 0 {
         return extend_own(mapped, to);
     }
     let settings = settings();
-    // No range for reserved pages could be set aside (`start`), and nothing else will do.
+    // No range for hugetlb pages could be reserved (`start`), and only those are acceptable.
     if settings.data.only_pools() {
         return false;
     }
@@ -177,7 +177,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
         return !settings.data.mandatory && move_break(to);
     }
     if settings.touch {
-        // From the beginning of its block on, or that block would be in two mappings.
+        // Advise from the start of the block, otherwise the block would span two mappings.
         let from = down(mapped, settings.pmd).max(FIRST.load(Relaxed));
         let from = down(from, settings.base);
         calls::advise(from, ahead - from, Advice::HugePage);
@@ -200,14 +200,14 @@ fn move_break(to: usize) -> bool {
     moved
 }
 
-/// Reserves a range of `size` bytes for a heap on reserved pages and lets libc begin there.
-/// Whether that was possible.
+/// Reserves a range of `size` bytes for a heap on hugetlb pages and sets libc's break to its start.
+/// Returns false on failure.
 pub fn begin_own(size: usize) -> bool {
     let step = pool_step();
     let Some(whole) = size.checked_add(step) else {
         return false;
     };
-    // Without rights it counts for no limit but that on addresses.
+    // Without access rights it counts only for a limit on addresses.
     let at = calls::map_new(whole, 0, flag::PRIVATE);
     let Some(start) = at.and_then(|at| up(at, step)) else {
         return false;
@@ -219,13 +219,13 @@ pub fn begin_own(size: usize) -> bool {
     true
 }
 
-/// Whether private memory may be put on reserved pages: not where the heap has no range for them, and
-/// not after a fork, but where nothing else will do.
+/// Returns true if private memory may use hugetlb pages.
+/// False without a heap range for them, and after a fork unless only hugetlb pages are acceptable.
 pub fn may_use_pools() -> bool {
     OWN_START.load(Relaxed) != 0 && (!LEFT.load(Relaxed) || settings().data.only_pools())
 }
 
-/// Before a fork: moves what is on reserved pages to transparent ones. Whether none is left there.
+/// Moves hugetlb memory to THP before a fork. Returns true if none is left.
 ///
 /// # Safety
 ///
@@ -234,7 +234,7 @@ pub unsafe fn leave_pools() -> bool {
     let (own, end) = (OWN_START.load(Relaxed), MAPPED.load(Relaxed));
     let start = own.max(POOL_FROM.load(Relaxed));
     if own != 0 && start < end {
-        // SAFETY: by the caller; the heap is mapped up to there.
+        // SAFETY: ensured by the caller; the heap is mapped up to there.
         if !unsafe { room::leave_reserved(start, end - start) } {
             return false;
         }
@@ -272,7 +272,7 @@ fn extend_own(mapped: usize, to: usize) -> bool {
     false
 }
 
-/// Reserved pages of one size, populated: `[from, to)` or nothing.
+/// Maps populated hugetlb pages of one size over all of `[from, to)`, or nothing.
 fn map_pool(from: usize, to: usize, size: usize) -> bool {
     let laid = room::lay(from, to - from, size, flag::PRIVATE);
     if laid {
@@ -296,8 +296,8 @@ fn map_transparent(from: usize, to: usize) -> bool {
     true
 }
 
-/// Takes heap ahead of the program, populated. Whether all of it was available, on large pages where
-/// those are mandatory; otherwise nothing was taken.
+/// Takes populated heap before the program does. Returns true if all of it was available, on huge
+/// pages if they are mandatory. Otherwise nothing is taken.
 pub fn reserve(bytes: usize) -> bool {
     if libc_break() == 0 {
         begin();

@@ -1,10 +1,10 @@
-//! The functions of libc that lead here, as the program calls them: they do what the manual
-//! says, and set `errno`.
+//! The functions of libc that lead here, with the program's arguments.
+//! They behave as documented and set `errno`.
 //!
 //! # Safety
 //!
-//! Called by the program under the terms of the manual page of each; what they do beyond the
-//! program's own call they do to memory that is not handed out yet.
+//! Called by the program under the terms of the manual page of each.
+//! Their additional work affects only memory that is not handed out yet.
 
 #![allow(unsafe_code)]
 
@@ -26,11 +26,11 @@ const ALL: usize = usize::MAX;
 const PRIVATE: usize = flag::PRIVATE | flag::ANONYMOUS;
 const SHARED: usize = flag::SHARED | flag::ANONYMOUS;
 
-/// The result as C wants it: -1 and `errno`, or the value.
+/// Converts a result to the C convention: -1 and `errno`, or the value.
 #[inline(always)]
 fn finish(result: isize) -> usize {
     if failed(result) {
-        // SAFETY: libc's own place for the error of this thread.
+        // SAFETY: libc's error variable of this thread.
         unsafe { *__errno_location() = -result as i32 };
         return ALL;
     }
@@ -104,7 +104,7 @@ fn map(
     own()
 }
 
-/// Private memory in another way: reserved without rights, at an address, as a stack.
+/// Maps other private memory: reserved without access rights, at an address, or as a stack.
 fn other_private(
     address: usize,
     length: usize,
@@ -155,8 +155,8 @@ fn other_private(
     judged(at, judge::COMMIT, length)
 }
 
-/// Whether what is to be mapped over memory takes the place of a part of something that the program
-/// uses: what it only reserved cannot be read. What is read in for this goes with what it is in.
+/// Returns true if the address is inside memory in use, which `MAP_FIXED` replaces in part. Memory that
+/// is only reserved is not readable. A page read in for this check goes with the replaced mapping.
 fn is_part(address: usize) -> bool {
     let settings = settings();
     let begins = address & settings.base.wrapping_sub(1) == 0;
@@ -166,7 +166,7 @@ fn is_part(address: usize) -> bool {
         && !failed(calls::advise(address, settings.base, Advice::PopulateRead))
 }
 
-/// Memory that is asked for with all its pages: used as a whole, whatever its kind is.
+/// Maps memory requested with all its pages. It is used completely, so its kind does not matter.
 fn populated(length: usize, flags: usize) -> Option<isize> {
     let settings = settings();
     let large = length >= settings.pmd.max(1) && (growing() || length >= settings.data_after);
@@ -176,15 +176,15 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
     let room = reserve_as(length, 0, settings.pmd, 0, flags & flag::NORESERVE)?;
     room.open(length, MEMORY).ok()?;
     calls::advise(room.at, length, Advice::HugePage);
-    // As mmap does: what cannot be there now comes with its first touch.
+    // As with mmap, pages that cannot be populated now come with their first touch.
     populate(room.at, length, settings.base);
     Some(room.at as isize)
 }
 
-/// Advises what took the place of a part of something, however small: with other advice than what
-/// is around it, it would be a mapping of its own for ever, and the kernel moves no two at once
-/// (`mremap`). So not where the kernel made it one with a neighbour, which then has no advice
-/// either; and before it is touched, for pages that were touched under other advice stay apart.
+/// Advises memory that replaced a part of a mapping, however small. With different advice than its
+/// surroundings it would always remain a separate mapping, and the kernel does not move two at once
+/// (`mremap`). It is not advised if the kernel merged it with a neighbour, which then has no advice
+/// either. Advise before the first touch, because pages touched under different advice do not merge.
 fn fits_in(start: usize, length: usize) {
     let end = start + length;
     if !is_one_at(start) && !is_one_at(end) {
@@ -192,15 +192,14 @@ fn fits_in(start: usize, length: usize) {
     }
 }
 
-/// Whether the pages on both sides of an address are of one mapping. The kernel says so where it
-/// is asked to make them longer in place: EFAULT where they are not, ENOMEM where they are and
-/// something follows.
+/// Returns true if the pages on both sides of an address belong to one mapping. An attempt to extend them
+/// in place shows it: EFAULT if they do not, ENOMEM if they do and another mapping follows.
 fn is_one_at(address: usize) -> bool {
     let page = settings().base;
     let Some(at) = up(address, page).and_then(|at| at.checked_sub(page)) else {
         return false;
     };
-    // SAFETY: in place, so nothing moves; where there was room behind, it is returned.
+    // SAFETY: in place, so nothing moves; an extension that succeeds is reverted.
     unsafe {
         let result = calls::mremap(at, 2 * page, 3 * page, 0, 0);
         if !failed(result) {
@@ -231,13 +230,13 @@ pub extern "C" fn munmap(address: usize, length: usize) -> usize {
         return 0;
     }
     let length = segments::unmap_length(address, length);
-    // SAFETY: the program's own call; reserved pages are unmapped whole.
+    // SAFETY: the program's own call; hugetlb pages are unmapped whole.
     let result = unsafe { calls::munmap(address, length) };
     if result == calls::EINVAL
         && let Some((start, length)) = segments::whole_pages(address, length)
     {
         if length != 0 {
-            // SAFETY: inside what the program gives up.
+            // SAFETY: inside the range that the program gives up.
             unsafe { calls::munmap(start, length) };
         }
         return 0;
@@ -245,7 +244,7 @@ pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     finish(result)
 }
 
-/// `mprotect(2)`, with the address that it returns to.
+/// Implements `mprotect(2)`. `caller` is its return address.
 pub extern "C" fn mprotect(
     address: usize,
     length: usize,
@@ -256,7 +255,7 @@ pub extern "C" fn mprotect(
     // SAFETY: the program's own call.
     let call = || unsafe { calls::mprotect(address, length, protection) };
     let result = match call() {
-        // With other threads it is not possible.
+        // With other threads the pages cannot leave the pool.
         calls::EINVAL
             if pool::holds(address, length)
                 && fork::threads() == Some(1)
@@ -275,13 +274,13 @@ pub extern "C" fn mprotect(
     finish(result)
 }
 
-/// After memory was made writable. 0, or `-ENOMEM` where larger pages are mandatory for it and
-/// there are none.
+/// Handles memory that was made writable.
+/// Returns 0, or `-ENOMEM` if huge pages are mandatory for it and unavailable.
 fn writable(address: usize, length: usize, protection: usize, caller: usize) -> isize {
     let settings = settings();
     let libc = libc_text().contains(&caller);
     let heap = libc && protection == MEMORY && arena::grew(address, length);
-    // What libc maps in addition to its heaps are stacks.
+    // Other mappings of libc are stacks.
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
         return match must::settle(address, length) {
             true => 0,
@@ -299,8 +298,8 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     0
 }
 
-/// `mremap(2)`: where private or shared memory has to move to grow, to an address where its huge
-/// pages stay whole.
+/// Implements `mremap(2)`.
+/// If memory must move to grow, it moves to an address that keeps its huge pages whole.
 pub extern "C" fn mremap(
     old: usize,
     old_length: usize,
@@ -350,18 +349,18 @@ fn grown(at: isize, old_length: usize, length: usize) -> usize {
     finish(at)
 }
 
-/// The program's own call, for what is one mapping to it.
+/// Makes the program's own call on memory that the program considers one mapping.
 ///
-/// While one thread moves memory (`sweep`), another may map anew what the list of mappings showed
-/// a moment ago. Advice that meets a part of such a mapping makes two of it, and the kernel moves
-/// no two at once: EFAULT. The same advice for all of it makes it one again.
+/// While one thread promotes memory (`sweep`), another may remap ranges of the list that it has read.
+/// Advice on a part of such a mapping splits it, and the kernel does not move two mappings at once
+/// (EFAULT). The same advice on all of it merges it again.
 fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) -> isize {
     // SAFETY: the program's own call.
     let call = || unsafe { calls::mremap(old, old_length, length, flags, to) };
     let join = || calls::advise(old, old_length, Advice::HugePage);
     let touch = settings().touch && !stood_aside();
-    // What is at a fixed address may be gone after a call in vain, and another thread's memory
-    // there by the second one: such a call is made once.
+    // A failed call may have unmapped the memory at a fixed address, and another thread may map there
+    // before a second call. Such a call is made once.
     if flags & flag::MREMAP_FIXED != 0 {
         if let Some(page) = segments::page_of(old)
             && flags == flag::MAYMOVE | flag::MREMAP_FIXED
@@ -382,8 +381,8 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
     call()
 }
 
-/// Shared memory that the program does not know to be on reserved pages: a move of much of it in one call
-/// fails or never ends.
+/// Moves shared memory that is on hugetlb pages without the program's knowledge.
+/// Moving much of it in one call fails or never ends.
 fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
     // SAFETY: the program's own call.
     match unsafe { room::move_parts(old, length, to, page) } {
@@ -401,14 +400,14 @@ fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize>
     if !failed(at) {
         return Some(at as usize);
     }
-    // Memory that is locked as it is mapped would be filled here for nothing.
+    // Memory that is locked as it is mapped would be populated here for nothing.
     if window::LOCKED.load(Relaxed) {
         return None;
     }
-    // With rights: what limits would refuse, they refuse here, before the place is given up.
+    // Reserve with access rights, so that limits refuse it here, before the old place is given up.
     let room = reserve_as(length, old, settings().pmd, MEMORY, 0)?;
     let how = flag::MAYMOVE | flag::MREMAP_FIXED;
-    // SAFETY: into the room; the program gives its old range up.
+    // SAFETY: moves into the room; the program gives up its old range.
     let at = unsafe { calls::mremap(old, old_length, length, how, room.at) };
     if failed(at) {
         room.leave(length);
@@ -423,9 +422,8 @@ pub extern "C" fn brk(to: usize) -> i32 {
     if finish(result) == ALL { -1 } else { 0 }
 }
 
-/// The function that the program's call goes to where another library has one of that name too
-/// (libhugetlbfs has `shmget`): it asked for that library, and this one stays out of it. Looked up at
-/// the first call.
+/// A function of the same name in another library (libhugetlbfs has `shmget`).
+/// The program requested that library, so its call goes there. Resolved at the first call.
 struct Theirs {
     name: &'static [u8],
     function: AtomicUsize,
@@ -489,7 +487,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
     finish(at)
 }
 
-/// Whether `fork` must fail, with `errno` set.
+/// Returns true if `fork` must fail, with `errno` set.
 pub fn fork_refused() -> bool {
     let refused = fork::must_refuse();
     if refused {
@@ -498,14 +496,15 @@ pub fn fork_refused() -> bool {
     refused
 }
 
-/// The result of a function that this libc does not have: -1, with `errno` set.
+/// Returns -1 with `errno` set, for a function that this libc does not have.
 pub fn not_there() -> i32 {
     const ENOSYS: isize = -38;
     finish(ENOSYS);
     -1
 }
 
-/// `prctl(2)`: a filter of system calls means that no others may be made from now on.
+/// Implements `prctl(2)`.
+/// After a system call filter is set, the library makes no further calls of its own.
 pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
     const SET_SECCOMP: i32 = 22;
     if option == SET_SECCOMP {
@@ -524,7 +523,7 @@ fn filtered() {
     crate::state::stand_aside();
 }
 
-/// `syscall(2)`: the same for `seccomp(2)`, which libc has no function for.
+/// Implements `syscall(2)`, with the same rule for `seccomp(2)`, which has no function in libc.
 pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
     if number == calls::SECCOMP {
         filtered();
@@ -533,7 +532,7 @@ pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
     finish(unsafe { calls::call(number, arguments) })
 }
 
-/// `mlockall(2)`: memory that is locked as it is mapped is not mapped ahead.
+/// Implements `mlockall(2)`. Memory that is locked as it is mapped is not mapped ahead.
 pub fn mlockall(flags: i32) -> i32 {
     const FUTURE: i32 = 2;
     window::LOCKED.store(flags & FUTURE != 0, Relaxed);

@@ -1,26 +1,24 @@
-//! Which private memory is worth huge pages: judged by how the program used what it was given.
+//! Decides which private memory gets huge pages, from the program's use of earlier memory.
 //!
-//! A huge page is resident whole as soon as one byte of it is touched. So a program that touches
-//! a part of each mapping that it makes would grow many times, and whether it does cannot be seen
-//! in advance. Mappings of a size tend to be used alike: they are distinguished by kind here (sizes in
-//! powers of four, the heap, heaps of malloc's threads, commits). Of each kind some are
-//! remembered when they are handed out (`record`), and looked at later (`look`). A kind is on
-//! small pages until 15 of 16 pages of what was looked at were used; what is on small pages and
-//! full is moved later (`sweep`), so no coverage is lost by waiting, but time is: each page is touched
-//! small and then copied. So a kind of which nothing is known, and one that is used for the most
-//! part, have huge pages as well while everything together is used as a whole.
+//! A huge page is completely resident after the first touch of one byte. A program that touches only parts
+//! of its mappings would grow many times, and that cannot be predicted. Mappings of similar size tend to
+//! be used alike, so they are classified by kind (sizes in powers of four, the heap, heaps of malloc's
+//! threads, commits). Some of each kind are recorded when handed out (`record`) and checked later
+//! (`look`). A kind stays on base pages until 15 of 16 checked pages were used. Full blocks of base pages
+//! are promoted later (`sweep`), so waiting costs no coverage but time: each page is first touched as a
+//! base page and then copied. So unknown and mostly used kinds also get huge pages while the total usage
+//! is dense.
 //!
-//! What is handed out on huge pages and was not looked at yet is bounded (`credit`), so that a
-//! program that changes its ways grows by no more than that. The exceptions are mappings that are
-//! large by themselves: a program may make a few of them and ask for nothing any more, so the
-//! first four are taken as used until a look says otherwise.
+//! The amount handed out on huge pages and not yet checked is bounded (`credit`), which limits the growth
+//! of a program that changes its behaviour. Large mappings are an exception: a program may make a few of
+//! them and then no more requests, so the first four are assumed used until a check says otherwise.
 //!
 //! # Safety
 //!
 //! The table of kinds is mapped once, and stays.
 //!
-//! Everything is a hint: two threads at once may mix two samples into one, which is then looked at
-//! in vain. Who names a size, or makes it mandatory, is not judged.
+//! Everything is a hint: two threads at once may merge two samples into one, whose check is then useless.
+//! Huge pages requested with an explicit size, or made mandatory, are not judged.
 
 #![allow(unsafe_code)]
 
@@ -39,20 +37,20 @@ pub const KINDS: usize = SIZES + 3;
 const SIZES: usize = 8;
 
 const SAMPLES: usize = 32;
-/// Mappings that are large by themselves, taken as used before the first of them is looked at.
+/// Number of large mappings assumed used before the first check.
 const FIRST: usize = 4;
-/// Of so many pages one may be unused.
+/// One of this many pages may be unused.
 const PARTS: usize = 16;
 
-/// Something that was handed out and is to be looked at.
+/// A range that was handed out and will be checked.
 struct Sample {
     start: AtomicUsize,
     length: AtomicUsize,
-    /// Bytes of its kind that it stands for; the lowest bit: they were handed out on huge pages.
+    /// Bytes of its kind that it represents. The lowest bit is set if they are on huge pages.
     weight: AtomicUsize,
-    /// Used pages when it was last looked at.
+    /// Number of used pages at the last check.
     used: AtomicUsize,
-    /// Bytes of it that were found unused: it is used in part, and no more of it than before.
+    /// Bytes found unused, if it is partly used and no longer growing.
     spare: AtomicUsize,
 }
 
@@ -61,35 +59,35 @@ struct Kind {
     next: AtomicUsize,
     /// Bytes handed out since the last sample.
     since: AtomicUsize,
-    /// Bytes on huge pages that no look has met yet, and in how many mappings.
+    /// Unchecked bytes on huge pages, and the number of their mappings.
     unseen: AtomicUsize,
     count: AtomicUsize,
-    /// Bytes that were found used, and found unused; both are halved now and then.
+    /// Bytes found used and found unused. Both are halved at times.
     used: AtomicUsize,
     unused: AtomicUsize,
 }
 
-/// Where the kinds are: mapped when the process has asked for some memory, because most programs
-/// never do and would pay for a mapping more. Zero: samples are not taken yet.
+/// Address of the kinds, mapped after the process has requested some memory.
+/// Most programs never do, and save a mapping. Zero: no samples are taken yet.
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
 fn all() -> &'static [Kind] {
     let table = TABLE.load(Relaxed) as *const [Kind; KINDS];
-    // SAFETY: null, or what `watch` mapped, which stays; zeros are valid.
+    // SAFETY: null, or the table that `watch` mapped and never unmaps; zeros are valid.
     unsafe { table.as_ref() }.map_or(&[], |kinds| kinds.as_slice())
 }
 
-/// One look at a time.
+/// Allows one check at a time.
 pub static LOCK: Lock = Lock::new();
 
-/// The kind of a mapping of its own: by its length, from 16K on in powers of four.
+/// Returns the kind of a separate mapping by its length, from 16K in powers of four.
 #[inline(always)]
 pub fn kind_of(length: usize) -> usize {
     let bits = (usize::BITS - length.saturating_sub(1).leading_zeros()) as usize;
     (bits.saturating_sub(13) / 2).min(SIZES - 1)
 }
 
-/// Whether anything is judged at all: not where larger pages were asked for by name.
+/// Returns true if usage is judged. False if huge pages were requested explicitly.
 #[inline(always)]
 pub fn judging() -> bool {
     let settings = settings();
@@ -110,28 +108,28 @@ pub fn watch() {
     }
 }
 
-/// Whether samples are taken: from the first look on.
+/// Returns true if samples are taken, from the first check on.
 #[inline(always)]
 pub fn is_watching() -> bool {
     TABLE.load(Relaxed) != 0
 }
 
-/// Bytes that may be on huge pages without having been looked at.
+/// Returns the number of bytes that may be on huge pages unchecked.
 pub fn credit() -> usize {
     4 * settings().pmd + RESIDENT.load(Relaxed) / 12
 }
 
-/// Whether something is to be on huge pages from its first touch on.
+/// The decision about huge pages from the first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// No: it is not used as a whole, or that is not known.
+    /// Base pages: it is partly used, or its usage is unknown.
     Small,
     Large,
-    /// Its kind is used as a whole, but too much was not looked at yet.
+    /// Its kind is used completely, but too many bytes are unchecked.
     Short,
 }
 
-/// What is to become of the next `length` bytes of a kind.
+/// Returns the decision for the next `length` bytes of a kind.
 pub fn judgement(kind: usize, length: usize) -> Judgement {
     let settings = settings();
     let large = |yes| match yes {
@@ -148,8 +146,8 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
         return large(length >= settings.data_after);
     };
     let (used, unused) = kind.known();
-    // Of a kind that is used for the most part a little is lost, which the others make up for.
-    // All kinds are added up only where this one does not decide.
+    // A mostly used kind wastes little, which the others compensate. The total over all kinds is needed
+    // only if this kind does not decide.
     let is_mostly_used = unused <= used / 2;
     if !is_dense((used, unused)) && (!is_mostly_used || !is_dense(known())) {
         return Judgement::Small;
@@ -157,7 +155,7 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     if length >= settings.data_after && kind.count.load(Relaxed) < FIRST {
         return Judgement::Large;
     }
-    // What nothing is known of is taken to be as the rest.
+    // A kind without samples is assumed to be like the rest.
     let is_as_the_rest = || {
         let all = known();
         is_mostly_used && is_dense(all) && all.0 >= 4 * settings.pmd
@@ -165,7 +163,7 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     if !growing() || used < settings.pmd && !is_as_the_rest() {
         return Judgement::Small;
     }
-    // One at a time where as much of its kind was found used, however long it is.
+    // Allow one mapping at a time, of any length up to the bytes of its kind found used.
     let one = kind.unseen.load(Relaxed) == 0 && length <= used;
     if one || unseen() + length <= credit() {
         return Judgement::Large;
@@ -173,12 +171,12 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     Judgement::Short
 }
 
-/// Bytes on huge pages that no look has met yet.
+/// Returns the unchecked bytes on huge pages.
 fn unseen() -> usize {
     all().iter().map(|kind| kind.unseen.load(Relaxed)).sum()
 }
 
-/// Bytes of all kinds that were found used, and found unused.
+/// Returns the bytes of all kinds that were found used and found unused.
 fn known() -> (usize, usize) {
     (all().iter()).fold((0, 0), |(used, unused), kind| {
         let (more, spare) = kind.known();
@@ -186,17 +184,17 @@ fn known() -> (usize, usize) {
     })
 }
 
-/// Whether what was found unused is little compared with what was found used.
+/// Returns true if few bytes were unused compared with the used ones.
 fn is_dense((used, unused): (usize, usize)) -> bool {
     unused <= used / (PARTS - 1)
 }
 
-/// Takes note that a range of a kind was handed out, and whether on huge pages.
+/// Records a range handed out for a kind, and whether it is on huge pages.
 pub fn record(kind: usize, start: usize, length: usize, large: bool) {
     record_as(kind, start, length, length, large);
 }
 
-/// The same, where more is on huge pages by it than the range itself.
+/// Records a range that places more than itself on huge pages.
 pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: bool) {
     if large {
         watch();
@@ -217,12 +215,11 @@ pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: 
     }
 }
 
-/// The newest mapping of a kind of which nothing is known yet: a program that unmaps all that it
-/// maps has nothing to be looked at later, so it is looked at when it goes.
+/// The newest mapping of an unknown kind.
+/// A program that unmaps everything it maps leaves nothing to check later, so it is checked when unmapped.
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
 
-/// Samples since one was waited for; and by how much that is to be rarer: doubled each time that
-/// nothing was learnt.
+/// Samples since the last such check, and its rarity, doubled after each check without result.
 static PASSED: AtomicUsize = AtomicUsize::new(0);
 static RARER: AtomicUsize = AtomicUsize::new(0);
 
@@ -233,7 +230,7 @@ fn wait_for(start: usize) {
     }
 }
 
-/// Takes note that a range is unmapped, before it is.
+/// Records that a range is about to be unmapped.
 #[inline(always)]
 pub fn unmapped(start: usize, length: usize) {
     if !is_watching() {
@@ -249,15 +246,15 @@ pub fn unmapped(start: usize, length: usize) {
     }
 }
 
-/// Takes note that so much of the heap is returned.
+/// Records that bytes of the heap are returned.
 pub fn heap_shrank(bytes: usize) {
     if let Some(kind) = all().get(HEAP) {
         kind.gone(bytes);
     }
 }
 
-/// Bytes between two samples: not the same each time, or a program's own rhythm would hide half
-/// of what it does.
+/// Bytes between two samples.
+/// It varies, because a fixed gap could match a program's own period and miss half of its mappings.
 static GAP: AtomicUsize = AtomicUsize::new(0);
 
 fn draw_gap() {
@@ -273,15 +270,14 @@ fn draw_gap() {
 
 impl Sample {
     fn look(&self, files: &Files, scratch: &mut Scratch) -> Found {
-        /// In `used`: all of some blocks was looked at and was zero. It may be used all the same.
+        /// Value of `used` if whole blocks were read and were zero. They may be in use nevertheless.
         const ZERO: usize = usize::MAX;
         let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
         if self.weight.load(Relaxed) & 1 == 0 {
             return files.look_at(scratch, start, length, How::Pages);
         }
         let found = files.look_at(scratch, start, length, How::Content);
-        // A few pages of each block can be missed by a look at a few, and a large mapping is
-        // worth another.
+        // Checking a few pages can miss a few used ones, so a large mapping gets a second check.
         let much = match found {
             Found::Pages { used, of, .. } => used >= of / 2,
             Found::Untouched => false,
@@ -300,12 +296,12 @@ impl Sample {
 }
 
 impl Kind {
-    /// Bytes that were found used, and found unused.
+    /// Returns the bytes found used and found unused.
     fn known(&self) -> (usize, usize) {
         (self.used.load(Relaxed), self.unused.load(Relaxed))
     }
 
-    /// What is gone cannot turn out to be unused.
+    /// Forgets unmapped bytes, which cannot become unused.
     fn gone(&self, bytes: usize) {
         let unseen = self.unseen.load(Relaxed);
         if unseen != 0 {
@@ -323,7 +319,7 @@ impl Kind {
         };
         with_files(|files, scratch| {
             let found = sample.look(files, scratch);
-            // It will not be used any more than it is.
+            // Its usage will not grow any more.
             match found {
                 Found::Pages { used, .. } => sample.used.store(used, Relaxed),
                 _ => RARER.store((RARER.load(Relaxed) + 1).min(12), Relaxed),
@@ -348,7 +344,7 @@ impl Kind {
             && sample.weight.load(Relaxed) & 1 != 0
             && sample.spare.load(Relaxed) == 0
         {
-            // Its place is needed, and it was never seen used.
+            // Its slot is needed, and it was never found used.
             self.unused.fetch_add(sample.weight.load(Relaxed), Relaxed);
         }
         sample.start.store(0, Relaxed);
@@ -362,8 +358,8 @@ impl Kind {
         }
     }
 
-    /// Looks at what is remembered. What was used as a whole is added up and forgotten; what was
-    /// used in part is added up too, and looked at again: the thread that fills it may have waited.
+    /// Checks all samples. A completely used one is counted and forgotten. A partly used one is counted
+    /// and checked again, because the thread that fills it may have been waiting.
     fn look(&self, files: &Files, scratch: &mut Scratch, above: usize) {
         let (mut unseen, mut count) = (0_usize, 0);
         for sample in &self.samples {
@@ -386,8 +382,8 @@ impl Kind {
         self.forget_slowly();
     }
 
-    /// Adds up what a sample says once it is used as a whole, or no more of it than at the look
-    /// before, or it is gone. Bytes of it that may still turn out to be used or not.
+    /// Counts a sample once it is completely used, unchanged since the last check, or gone.
+    /// Returns the bytes whose usage is still open.
     fn judge(&self, sample: &Sample, found: Found) -> usize {
         let weight = sample.weight.load(Relaxed) & !1;
         let (used, of, parts) = match found {
@@ -401,7 +397,7 @@ impl Kind {
         let share = (weight / of).saturating_mul(used);
         let rest = weight.saturating_sub(share);
         let dense = of - used <= of / PARTS;
-        // What is filled from one end has one block at most that is begun.
+        // Memory filled from one end has at most one partly used block.
         let scattered = parts >= 2 && used < of / 2;
         let same = sample.used.swap(used, Relaxed) == used;
         if sample.spare.load(Relaxed) != 0 {
@@ -413,7 +409,7 @@ impl Kind {
         if !dense && !scattered && !same {
             return rest.max(1);
         }
-        // Zeros in all parts but one may have been written: what holds a length, and an array.
+        // Zeros in all parts but one may be used data: a length, followed by an array.
         if !dense && parts >= 2 {
             let (start, length) = (sample.start.load(Relaxed), sample.length.load(Relaxed));
             if sample.weight.load(Relaxed) & 1 != 0 && length >= settings().data_after {
@@ -429,7 +425,7 @@ impl Kind {
         0
     }
 
-    /// What was found unused of a sample is used by now.
+    /// Reverts the count of a sample whose unused bytes have been used since.
     fn take_back(&self, sample: &Sample) {
         let spare = sample.spare.swap(0, Relaxed);
         let share = (sample.weight.load(Relaxed) & !1).saturating_sub(spare);
@@ -447,7 +443,7 @@ impl Kind {
     }
 }
 
-/// Looks at all that is remembered; of the heap below its end.
+/// Checks all samples. For the heap, only those below its end.
 pub fn look(heap_end: usize) {
     if !judging() {
         return;
@@ -469,10 +465,10 @@ fn with_files(work: impl FnOnce(&Files, &mut Scratch)) {
     files.close();
 }
 
-/// Returns to the kernel what a large mapping does not use, and lets what it touches from now on be small.
+/// Returns the unused pages of a large mapping to the kernel, and lets new touches use base pages.
 ///
-/// The kernel splits a huge page to age a part of it, and of what it splits it keeps no page that
-/// is all zero (since Linux 6.12). Nobody can lose a write by it, as by `MADV_DONTNEED`.
+/// The kernel splits a huge page to age a part of it, and frees all-zero pages of the split (since Linux
+/// 6.12). Unlike `MADV_DONTNEED`, this cannot lose a write.
 fn give_back(start: usize, length: usize) {
     let settings = settings();
     let (Some(mut at), end) = (
@@ -488,7 +484,7 @@ fn give_back(start: usize, length: usize) {
     }
 }
 
-/// In a forked child: what was handed out before is its parent's too, and says nothing of it.
+/// Clears the samples in a forked child. They belong to its parent and say nothing about the child.
 pub fn leave() {
     LOCK.reopen();
     for kind in all() {

@@ -1,22 +1,20 @@
-//! The library that `hugeleaf run` loads into programs that nobody rebuilds.
+//! The library that `hugeleaf run` loads into unmodified programs.
 //!
-//! It answers what a program's allocator asks of the kernel on larger pages: calls of `mmap`,
-//! `munmap`, `mprotect`, `mremap` and `brk` come here first, also those that libc makes for
-//! itself (`patch`). Private memory stays on base pages until the process has grown
-//! (`growth`); then it is cut from aligned windows whose first touch is a huge page
-//! (`window`, `heap`, `arena`), and what is behind is moved there, block by block (`sweep`).
-//! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). Where larger pages
-//! are mandatory, every other kind of memory is looked after as well (`must`, `must_map`). What comes to an
-//! address that is in use leaves no gap there when it fails (`room`).
+//! It serves a program's memory requests with huge pages. Calls of `mmap`, `munmap`, `mprotect`, `mremap`
+//! and `brk` come here first, including those of libc itself (`patch`). Private memory stays on base pages
+//! until the process has grown (`growth`). After that, it is cut from aligned windows that become huge
+//! pages on first touch (`window`, `heap`, `arena`). Existing memory is promoted block by block (`sweep`).
+//! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). If huge pages are
+//! mandatory, all other kinds of memory are handled too (`must`, `must_map`). A failed replacement of a
+//! mapping leaves no gap (`room`).
 //!
-//! It must not: allocate, take a lock that it could wait on for ever, print to the program's
-//! output, start a thread, install a signal handler, keep a descriptor open, or panic. On any
-//! doubt it makes the call that the program asked for. Nothing here links to libc but
-//! `__errno_location` and `dl_iterate_phdr`, which every libc has.
+//! It must not allocate, block on a lock, print to the program's output, start a thread, install a signal
+//! handler, keep a descriptor open, or panic. In case of doubt, it makes the program's original call. It
+//! links only to `__errno_location` and `dl_iterate_phdr`, which every libc has.
 //!
-//! Main types: `Settings` (what was decided), `Rungs`, `Mapping`, `Replacement`.
+//! Main types: `Settings` (the launcher's decisions), `Rungs`, `Mapping`, `Replacement`.
 //!
-//! `loaded.rs` is the root of the library itself: these modules and the entry points.
+//! `loaded.rs` is the root of the library itself, with these modules and the entry points.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![no_std]
 #![allow(

@@ -1,5 +1,5 @@
-//! The root of the library that is loaded into programs: the modules of `lib.rs`, and the entry
-//! points. Compiled by `crates/cli/build.rs`, without the standard library and without libc.
+//! The root of the library that is loaded into programs: the modules of `lib.rs` and the entry
+//! points. `crates/cli/build.rs` compiles it without the standard library and without libc.
 //!
 //! # Safety
 //!
@@ -43,8 +43,8 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 
 unsafe extern "C" {
-    /// Exists nowhere. The build looks for its name in the finished library: where a panic could
-    /// happen, the name is there, and the build fails.
+    /// Is never defined. The build fails if this name is in the finished library, which means that
+    /// a panic is possible.
     fn hugeleaf_run_must_not_panic() -> !;
 }
 
@@ -78,14 +78,14 @@ extern "C" fn end() {
     report::ending();
 }
 
-/// `mprotect(2)`: passes on where it was called from.
+/// Implements `mprotect(2)`, passing on the return address.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn mprotect(_address: usize, _length: usize, _protection: usize) -> usize {
     naked_asm!("mov rcx, [rsp]", "jmp {to}", to = sym hooks::mprotect)
 }
 
-/// `mprotect(2)`: passes on where it was called from.
+/// Implements `mprotect(2)`, passing on the return address.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 extern "C" fn mprotect(_address: usize, _length: usize, _protection: usize) -> usize {
@@ -102,7 +102,7 @@ pub extern "C" fn shmat(id: c_int, address: usize, flags: c_int) -> usize {
     hooks::shmat(id, address, flags)
 }
 
-/// `fork(2)`, instead of libc's: refused where a child could lose memory.
+/// Replaces libc's `fork(2)`. Refused if a child could lose memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn fork() -> c_int {
     if hooks::fork_refused() {
@@ -111,8 +111,8 @@ pub extern "C" fn fork() -> c_int {
     fork::fork().unwrap_or_else(hooks::not_there)
 }
 
-/// `prctl(2)`, instead of libc's. C declares it with variable arguments; these are as many as the
-/// call has.
+/// Replaces libc's `prctl(2)`.
+/// C declares it with variable arguments. These are all that the call has.
 #[unsafe(no_mangle)]
 pub extern "C" fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {
     hooks::prctl(option, [b, c, d, e])

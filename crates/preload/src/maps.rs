@@ -1,9 +1,9 @@
-//! One line of `/proc/PID/maps` (`proc(5)`), as far as a sweep must know it. Pure.
+//! Parses the fields of one line of `/proc/PID/maps` (`proc(5)`) that a sweep needs. Pure.
 //!
-//! `hugeleaf_host::process::maps` is the reader of the other crates. This library is compiled alone, without std
-//! and without an allocator, and cannot use it.
+//! The other crates use `hugeleaf_host::process::maps`. This library is compiled alone, without std and without
+//! an allocator, and cannot use it.
 
-/// A mapping of this process that may be moved to larger pages.
+/// A mapping of this process that may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub start: usize,
@@ -11,8 +11,8 @@ pub struct Mapping {
     pub shared: bool,
 }
 
-/// The mapping of a line that is private anonymous memory (heap included, stacks not) or shared
-/// memory, and can be read and written; otherwise `None`.
+/// Returns the mapping of a line if it is readable and writable private anonymous memory (including the heap,
+/// not stacks) or shared memory.
 pub fn movable(line: &[u8]) -> Option<Mapping> {
     let line = Line::parse(line)?;
     let shared = match line.rights {
@@ -24,7 +24,7 @@ pub fn movable(line: &[u8]) -> Option<Mapping> {
     (start < end).then_some(Mapping { start, end, shared })
 }
 
-/// Where the mapping of a line is, if it is private anonymous memory that can be read and written.
+/// Returns the range of a line if it is readable and writable private anonymous memory.
 pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     let line = Line::parse(line)?;
     let usable = line.rights.starts_with(b"rw") && line.rights.get(3) == Some(&b'p');

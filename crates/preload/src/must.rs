@@ -1,10 +1,10 @@
-//! Where larger pages are mandatory (`--data 2M!`): each kind of memory is on them, or the program's
-//! call fails with ENOMEM, or it is said that this kind is not. Never nothing of the three. The
-//! table of kinds is in `docs/guide/run.md`; `run_compat` holds it against programs.
+//! Mandatory huge pages (`--data 2M!`). Each kind of memory is on huge pages, or the program's call
+//! fails with ENOMEM, or a message says that this kind is not. One of the three always holds.
+//! `docs/guide/run.md` has the table of kinds, and `run_compat` tests it with programs.
 //!
 //! # Safety
 //!
-//! Returns only what was made here and not handed out.
+//! Unmaps only what was made here and not handed out.
 
 #![allow(unsafe_code)]
 
@@ -16,17 +16,17 @@ use crate::room::{collapse, on_huge_pages, reserve};
 use crate::state::{down, settings, up};
 use crate::{say, sweep};
 
-/// A kind of memory that stays on base pages, to be said once.
+/// A kind of memory that stays on base pages, reported once.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// `MAP_GROWSDOWN`.
     GrowsDown = 0,
-    /// Less than a large page each, and together more than one.
+    /// Mappings smaller than a huge page that together exceed one.
     Small = 1,
     ShortFile = 2,
-    /// Made usable by `mprotect`, and the kernel has no huge pages for it.
+    /// Made usable by `mprotect`, where the kernel supports no huge pages.
     Protected = 3,
-    /// A segment of System V at an address that huge pages do not fit.
+    /// A System V segment at an address not aligned to huge pages.
     Misaligned = 4,
     Filtered = 5,
     FirstStack = 6,
@@ -54,7 +54,7 @@ pub fn stays(kind: Kind) {
     ]);
 }
 
-/// What memory is for, as the flags of `run` call it.
+/// The role of memory, as in the flags of `run`.
 #[derive(Clone, Copy)]
 pub enum Role {
     Data = 8,
@@ -62,7 +62,7 @@ pub enum Role {
     Stack = 10,
 }
 
-/// ENOMEM; said once a role where that is because larger pages are mandatory.
+/// Returns ENOMEM. Reports it once per role if mandatory huge pages are the reason.
 pub fn refused(role: Role) -> isize {
     let settings = settings();
     let (name, rungs): (&[u8], _) = match role {
@@ -89,7 +89,7 @@ pub fn small(length: usize) {
     }
 }
 
-/// Private memory as allocators ask for it, where the window has none: on huge pages of its own.
+/// Maps private memory for allocators on separate huge pages, if the window has none.
 pub fn plain(length: usize) -> isize {
     let made = || {
         let whole = up(length, settings().pmd)?;
@@ -104,7 +104,7 @@ pub fn plain(length: usize) -> isize {
     made().unwrap_or_else(|| refused(Role::Data))
 }
 
-/// Puts all whole huge pages inside a range on huge pages, populated; whether all are.
+/// Populates and promotes all whole blocks inside a range. Returns true if all are huge pages.
 pub fn settle(start: usize, length: usize) -> bool {
     let pmd = settings().pmd;
     let (Some(first), last) = (up(start, pmd), down(start + length, pmd)) else {
@@ -114,8 +114,8 @@ pub fn settle(start: usize, length: usize) -> bool {
     first >= last || on_huge_pages(first, last - first)
 }
 
-/// After private memory in `[start, start + length)` became usable: every huge page that it fills is
-/// put on one, and those that it completes. Whether that was possible where it had to be.
+/// Promotes each huge page that newly usable private memory fills or completes.
+/// Returns false if a mandatory one failed.
 pub fn committed(start: usize, length: usize) -> bool {
     let pmd = settings().pmd;
     let (block, end) = (down(start, pmd), start + length);
@@ -123,12 +123,13 @@ pub fn committed(start: usize, length: usize) -> bool {
     let mut at = block;
     while at < end {
         let first = at.max(start);
-        // One page, so that there is something to move; what else the page holds is kept.
+        // Populate one page, so that there is something to collapse. Other content of the block is
+        // kept.
         calls::advise(first, settings().base, Advice::PopulateWrite);
         let result = collapse(at, pmd);
         let whole = at >= start && at + pmd <= end;
-        // A page that this range is a part of may have a hole, or be another's too: then it is not
-        // complete yet.
+        // A partly covered block may have a hole or contain other mappings. It is then not complete
+        // yet.
         let part = end.min(at + pmd) - at.max(start);
         if !calls::failed(result) {
             completed(pmd - part);
@@ -145,11 +146,11 @@ pub fn committed(start: usize, length: usize) -> bool {
     true
 }
 
-/// Bytes in parts of large pages that are not complete.
+/// Bytes in incomplete parts of blocks.
 static INCOMPLETE: AtomicUsize = AtomicUsize::new(0);
 
 fn incomplete(part: usize) {
-    /// As many pages' worth may be on their way.
+    /// Number of blocks that may be incomplete for now.
     const PAGES: usize = 8;
     let all = INCOMPLETE.fetch_add(part, Relaxed).saturating_add(part);
     if all >= PAGES * settings().pmd {
@@ -162,7 +163,7 @@ fn completed(others: usize) {
     let _ = INCOMPLETE.fetch_update(Relaxed, Relaxed, rest);
 }
 
-/// After `mprotect` made a range writable: whether it may stay so.
+/// Handles a range that `mprotect` made writable. Returns false if it must not stay so.
 pub fn usable(start: usize, length: usize) -> bool {
     let settings = settings();
     if !settings.data.mandatory || length == 0 || !is_private_memory(start, start + length) {
@@ -178,7 +179,7 @@ pub fn usable(start: usize, length: usize) -> bool {
     committed(start, length)
 }
 
-/// Whether a range is private anonymous memory that can be written, all of it.
+/// Returns true if all of a range is writable private anonymous memory.
 #[cold]
 pub fn is_private_memory(start: usize, end: usize) -> bool {
     let mut at = start;

@@ -1,12 +1,12 @@
-//! Calls of `mmap` and `mremap` where larger pages are mandatory (`must`).
+//! Calls of `mmap` and `mremap` with mandatory huge pages (`must`).
 //!
-//! What is asked for at an address of the program's own is made elsewhere and moved there whole,
-//! so that a refusal leaves what the program has there.
+//! Memory requested at a fixed address is completed elsewhere and moved there whole, so that a
+//! failure leaves the existing mapping.
 //!
 //! # Safety
 //!
-//! Replaces and returns only what the program's own call replaces, or what was made for it and
-//! not handed out.
+//! Replaces and unmaps only what the program's own call replaces, or what was made for it and not
+//! handed out.
 
 #![allow(unsafe_code)]
 
@@ -18,26 +18,26 @@ use crate::state::{down, settings, up};
 use crate::{private, segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
-/// What is done once when memory is mapped, and is done here by other calls.
+/// Flags with a one-time effect at mapping, replaced by other calls here.
 const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
 
 #[derive(Clone, Copy)]
 pub struct Call {
     pub address: usize,
-    /// In bytes.
+    /// Length in bytes.
     pub length: usize,
     /// `PROT_…`.
     pub protection: usize,
     /// `MAP_…`.
     pub flags: usize,
-    /// A descriptor, or what stands for none.
+    /// A descriptor, or the value for none.
     pub file: usize,
-    /// In bytes, in the file.
+    /// Offset in the file, in bytes.
     pub offset: usize,
 }
 
-/// The answer to a call of `mmap` where larger pages are mandatory for what it asks for; `None`: it
-/// is as any other.
+/// Returns the answer to an `mmap` call for which huge pages are mandatory.
+/// `None` for any other call.
 #[inline(always)]
 pub fn mapped(call: &Call) -> Option<isize> {
     let settings = settings();
@@ -61,7 +61,7 @@ fn mapped_for(call: &Call) -> Option<isize> {
 }
 
 impl Call {
-    /// The program's own call, less what is done here.
+    /// Makes the program's own call without some flags.
     fn own(&self, without: usize) -> isize {
         let Call {
             address,
@@ -75,7 +75,7 @@ impl Call {
         unsafe { calls::mmap_file(address, length, protection, flags & !without, file, offset) }
     }
 
-    /// Whether at least one huge page is wholly inside.
+    /// Returns true if at least one whole huge page fits inside.
     fn holds_a_page(&self) -> bool {
         let pmd = settings().pmd;
         let start = match self.flags & AT_ADDRESS {
@@ -88,7 +88,7 @@ impl Call {
     }
 }
 
-/// Private memory that is writable at once, of whatever kind.
+/// Handles writable private memory of any kind.
 fn private_kind(call: &Call) -> Option<isize> {
     let settings = settings();
     if call.flags & flag::STACK != 0 || call.protection & flag::WRITE == 0 {
@@ -108,18 +108,18 @@ fn private_kind(call: &Call) -> Option<isize> {
     if call.holds_a_page() {
         return Some(private_pages(call));
     }
-    // A part of what the program reserved: it may complete a page.
+    // A part of the program's reservation, which may complete a block.
     let at = call.own(0);
     if calls::failed(at) || committed(at as usize, call.length) {
         return Some(at);
     }
-    // Its place was the program's and stays so: no other may get it.
+    // The place belonged to the program and stays reserved: no other thread may get it.
     // SAFETY: mapped above, not handed out.
     unsafe { calls::mprotect(at as usize, call.length, 0) };
     Some(refused(Role::Data))
 }
 
-/// Private memory on huge pages: the whole ones inside it.
+/// Maps private memory whose whole blocks are huge pages.
 fn private_pages(call: &Call) -> isize {
     let hint = call.flags & AT_ADDRESS == 0 && call.address != 0;
     if hint || call.flags & flag::FIXED_NOREPLACE != 0 {
@@ -131,7 +131,7 @@ fn private_pages(call: &Call) -> isize {
                 settled(at as usize, call)
             };
         }
-        // Not where it was wished for: then where huge pages fit.
+        // The hint was not followed, so choose an address that fits huge pages.
         // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(at as usize, call.length) };
     }
@@ -146,7 +146,7 @@ fn private_pages(call: &Call) -> isize {
     }
 }
 
-/// A new mapping of private memory on huge pages, congruent to an address.
+/// Maps private memory on huge pages, at an address congruent to `wish`.
 fn fresh(call: &Call, wish: usize) -> isize {
     let more = call.flags & (flag::NORESERVE | flag::LOW);
     let Some(room) = reserve_as(call.length, wish, settings().pmd, 0, more) else {
@@ -158,8 +158,7 @@ fn fresh(call: &Call, wish: usize) -> isize {
     }
 }
 
-/// A mapping of a new call's, not handed out: it is settled on huge pages, and locked where that was
-/// asked for, or it goes.
+/// Promotes a new mapping, and locks it if requested. On failure it is unmapped.
 fn settled(at: usize, call: &Call) -> isize {
     let error = match settle(at, call.length) {
         false => refused(Role::Data),
@@ -174,7 +173,7 @@ fn settled(at: usize, call: &Call) -> isize {
     error
 }
 
-/// 0, or what `mmap` with `MAP_LOCKED` answers where the limit is too low.
+/// Returns 0, or the error of `mmap` with `MAP_LOCKED` above the limit.
 fn lock(at: usize, length: usize) -> isize {
     const EPERM: isize = -1;
     const EAGAIN: isize = -11;
@@ -185,8 +184,8 @@ fn lock(at: usize, length: usize) -> isize {
     }
 }
 
-/// `mremap` that makes private memory longer: a new mapping on larger pages, with the content of the
-/// old one. `None`: it is not private memory, or the call is another one.
+/// Grows private memory for `mremap` by copying it to a new mapping on huge pages.
+/// `None` for other memory or another kind of call.
 pub fn grow(
     old: usize,
     old_length: usize,
@@ -222,8 +221,8 @@ pub fn grow(
         return Some(at);
     }
     let at = at as usize;
-    // SAFETY: readable, as was seen above, and gone to by the program's own call; the new mapping is
-    // at least as long and nobody knows of it.
+    // SAFETY: the old range is readable, as checked above, and the program gives it up. The new mapping is
+    // at least as long, and no other code knows it.
     unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
     let at = if fixed {
         move_over(at, length, to, base)
@@ -231,13 +230,13 @@ pub fn grow(
         at as isize
     };
     if !calls::failed(at) {
-        // SAFETY: what the program gives up.
+        // SAFETY: the program gives up this range.
         unsafe { calls::munmap(old, old_length) };
     }
     Some(at)
 }
 
-/// Shared anonymous memory in a way that is not the usual one.
+/// Handles shared anonymous memory that is mapped in an unusual way.
 fn shared_kind(call: &Call) -> Option<isize> {
     let plain = flag::SHARED | flag::ANONYMOUS;
     let usual = call.flags & !flag::NORESERVE == plain && call.protection == flag::MEMORY;
@@ -258,7 +257,7 @@ fn shared_kind(call: &Call) -> Option<isize> {
     Some(placed((at, page), length, call))
 }
 
-/// A file in memory: a memfd, a file in `/dev/shm`.
+/// Handles a file in memory: a memfd, or a file in `/dev/shm`.
 fn file_kind(call: &Call) -> Option<isize> {
     let settings = settings();
     if settings.pmd == 0 || call.length < settings.pmd {
@@ -270,7 +269,7 @@ fn file_kind(call: &Call) -> Option<isize> {
         return Some(refused(Role::Shm));
     }
     let call = &Call {
-        // A wish that huge pages do not fit is not followed.
+        // A hint that does not fit huge pages is ignored.
         address: if congruent { call.address } else { 0 },
         ..*call
     };
@@ -302,7 +301,7 @@ fn settle_file(at: usize, length: usize, protection: usize) -> bool {
     if protection & flag::WRITE != 0 {
         return settle(at, length);
     }
-    // Without the right to write: what is there already, or is a hole.
+    // Read-only: existing pages, or a hole.
     let (base, pmd) = (settings().base, settings().pmd);
     let (Some(mut block), end) = (up(at, pmd), down(at + length, pmd)) else {
         return false;
@@ -317,7 +316,8 @@ fn settle_file(at: usize, length: usize, protection: usize) -> bool {
     true
 }
 
-/// Shared memory that was made for a call, of pages of a size: its rights, its lock, and its address.
+/// Applies rights, lock and address of a call to its new shared memory, whose pages have the size
+/// `page`.
 fn placed((at, page): (usize, usize), length: usize, call: &Call) -> isize {
     let mut error = 0;
     if call.protection != flag::MEMORY && call.flags & flag::ANONYMOUS != 0 {
@@ -332,7 +332,7 @@ fn placed((at, page): (usize, usize), length: usize, call: &Call) -> isize {
         // SAFETY: replaces nothing.
         let place = unsafe { calls::mmap(call.address, length, 0, flags) };
         if calls::failed(place) && call.flags & flag::FIXED_NOREPLACE == 0 {
-            return at as isize; // It was a wish.
+            return at as isize; // It was a hint.
         }
         error = if calls::failed(place) { place } else { 0 };
     }

@@ -1,24 +1,22 @@
-//! Puts a jump at the entry of a function of libc, so that libc's own calls come here as well:
-//! malloc and thread stacks do not go through names that a library loaded earlier could take.
+//! Writes jumps at the entries of libc functions, so that libc's own calls come here too.
+//! Malloc and thread stacks do not call through names that a preloaded library could interpose.
 //!
-//! The functions are wrappers of one system call, and what stands here replaces them wholly: no
-//! instruction of theirs is run any more, so none has to be moved.
+//! The functions are wrappers of one system call and are replaced completely. None of their
+//! instructions runs any more, so none has to be moved.
 //!
-//! A jump takes the place of several instructions. A thread that was interrupted between two of
-//! them, or is in the system call that one of them made, would go on in the middle of the jump,
-//! and no way of writing it can help that. So code is changed only while nobody else runs in this
-//! memory: [`crate::start`] counts first.
+//! A jump overwrites several instructions. A thread that was interrupted between them, or is in a
+//! system call of one of them, would continue in the middle of the jump, however it is written. So
+//! code is changed only while no other thread runs in this memory: [`crate::start`] counts first.
 //!
-//! The pages are written where they are: made writable and not executable, then executable and not
-//! writable again. That costs least, and tools go on finding libc's names there. Where
-//! code may not become executable again (`MemoryDenyWriteExecute=`, a policy), changed copies of
-//! the pages are put together in a sealed file in memory, which is mapped over libc's own. Where
-//! such files may not be executed either (`vm.memfd_noexec=2`), the jumps are written through
-//! `/proc/self/mem`, as a debugger's breakpoint is.
+//! The pages are written in place: made writable and not executable, then executable and not
+//! writable again. That costs least, and tools still find libc's names. If code may not become
+//! executable again (`MemoryDenyWriteExecute=`, a policy), changed copies of the pages are mapped
+//! over libc's own from a sealed file in memory. If such files may not be executed either
+//! (`vm.memfd_noexec=2`), the jumps are written through `/proc/self/mem`, as by a debugger.
 //!
 //! # Safety
 //!
-//! Changes code. Done in the constructor, while nobody else runs in this memory; the length of
+//! Changes code. Done in the constructor, while no other thread runs in this memory; the length of
 //! each function is checked first.
 
 #![allow(unsafe_code)]
@@ -27,12 +25,12 @@ use crate::calls::{self, flag};
 use crate::elf::Object;
 use crate::state;
 
-/// One function to replace: its name in libc, and where calls of it are to go.
+/// A function to replace: its name in libc, and the new target of its calls.
 pub struct Replacement(pub &'static [u8], pub usize);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another copy of this library was here before.
+    /// Another copy of this library was loaded before.
     Already,
     /// Libc does not have such a function, or it is too short.
     Unknown,
@@ -46,7 +44,8 @@ const JUMP: &[u8] = &[0x50, 0, 0, 0x58, 0, 0x02, 0x1f, 0xd6];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const JUMP: &[u8] = &[];
 
-/// What marks the entry of a function that may be jumped to, and must stay: `endbr64`, `bti c`.
+/// The marker at a function's entry that indirect calls require, which must stay: `endbr64`, `bti
+/// c`.
 #[cfg(target_arch = "aarch64")]
 const LANDING: &[u8] = &[0x5f, 0x24, 0x03, 0xd5];
 #[cfg(not(target_arch = "aarch64"))]
@@ -54,12 +53,12 @@ const LANDING: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 
 const LONGEST: usize = JUMP.len() + 8;
 
-/// Replaces all of the functions, or none: where the second half of it is refused, what was
-/// replaced makes the program's own calls (the caller sets [`state::IDLE`]).
+/// Replaces all of the functions, or none. On an error, functions already replaced make the
+/// program's own calls (the caller sets [`state::IDLE`]).
 ///
 /// # Safety
 ///
-/// In the constructor only, while nobody else runs in this memory; each `to` must do what the
+/// In the constructor only, while no other thread runs in this memory; each `to` must do what the
 /// function did.
 pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<(), Refusal> {
     if JUMP.is_empty() {
@@ -71,7 +70,7 @@ pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<
         jump.entry = unsafe { entry_of(libc, name)? };
         jump.to = *to;
     }
-    // SAFETY: by the caller; `entry_of` saw that each function is long enough.
+    // SAFETY: ensured by the caller; `entry_of` checked that each function is long enough.
     unsafe {
         if in_place(libc, &jumps).is_some() || map_over(&jumps).is_some() {
             return Ok(());
@@ -86,8 +85,8 @@ struct Jump {
     to: usize,
 }
 
-/// The pages that jumps are in: start and end of each run of neighbours, in order; empty ones last.
-/// A run is as short as can be: tools find no names for code in it.
+/// Returns start and end of each run of adjacent pages with jumps, in order, with empty runs last.
+/// Runs are minimal, because tools find no names for code in them.
 fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
     let mut sorted = *jumps;
     sorted.sort_unstable_by_key(|jump| jump.entry);
@@ -107,7 +106,8 @@ fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
     Some(runs)
 }
 
-/// All pages from the first jump to the last: one mapping of its own costs less than several.
+/// Returns the range of pages from the first to the last jump.
+/// One separate mapping costs less than several.
 fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
     let base = state::settings().base;
     let first = jumps.iter().map(|j| j.entry).fold(usize::MAX, usize::min);
@@ -120,21 +120,20 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
     (from <= start && end <= state::up(to, base)?).then_some((start, end))
 }
 
-/// Writes the jumps where libc's code is; `None` where that is not allowed, and then nothing is
-/// changed.
+/// Writes the jumps in place. `None` if that is not allowed, with nothing changed.
 ///
-/// Nothing of libc may be called in between, `memcpy` included: its pages cannot be executed.
+/// No function of libc may be called meanwhile, including `memcpy`: its pages are not executable.
 ///
 /// # Safety
 ///
-/// As of [`replace`].
+/// As for [`replace`].
 unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
     let (start, end) = span_of(libc, jumps)?;
     if calls::denies_write_execute() {
         return None;
     }
     let mut before = [[0_u8; LONGEST]; 5];
-    // SAFETY: by the caller nobody runs there, and the functions are as long as a jump.
+    // SAFETY: the caller ensures that no thread runs there, and the functions are as long as a jump.
     unsafe {
         let writable = calls::mprotect(start, end - start, flag::MEMORY);
         if calls::failed(writable) {
@@ -159,22 +158,22 @@ unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
     None
 }
 
-/// What is said where libc's code is lost: nothing else can be done without it.
+/// The message if libc's code is lost, after which the process cannot continue.
 const UNLOADED: &[u8] = b"hugeleaf: run: a policy of this host took libc's code away while it was \
 changed\n  next: start the program without hugeleaf run\n";
 
-/// Maps code of libc from its file, as the loader did, over pages that may not be made executable
-/// any more. `None` where the file does not hold what was loaded.
+/// Maps libc's code again from its file, as the loader did, over pages that cannot be made
+/// executable any more. `None` if the file differs from the loaded code.
 ///
 /// # Safety
 ///
-/// The range is in libc's text and can be read; nobody runs there.
+/// The range is in libc's text and can be read; no thread runs there.
 unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     let length = end - start;
     let file = calls::open(libc.file?.to_bytes_with_nul(), 0)?;
     let offset = libc.text_offset + (start - libc.text.0);
     let code = flag::READ | flag::EXEC;
-    // SAFETY: a new mapping, which takes the place of the same bytes, or is taken away again.
+    // SAFETY: a new mapping, which replaces the same bytes, or is unmapped again.
     unsafe {
         let fresh = calls::mmap_file(0, length, code, flag::PRIVATE, file, offset);
         calls::close(file);
@@ -192,16 +191,16 @@ unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     }
 }
 
-/// Maps changed copies over the pages of libc; `None` where that is not allowed, and then nothing
-/// was changed, unless memory for the kernel's own structures ran out in between.
+/// Maps changed copies over the pages of libc. `None` if that is not allowed, with nothing changed
+/// unless the kernel ran out of memory for its own structures in between.
 ///
 /// # Safety
 ///
-/// As of [`replace`].
+/// As for [`replace`].
 unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
     let runs = runs_of(jumps, state::settings().base)?;
     let length: usize = runs.iter().map(|(start, end)| end - start).sum();
-    // A longer file than this ends the process by a signal.
+    // Writing a file beyond this limit ends the process by a signal.
     if calls::soft_limit(FILE_SIZE)? < length {
         return None;
     }
@@ -210,7 +209,7 @@ unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
         return None;
     }
     let file = file as usize;
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     let mapped = unsafe { fill(file, &runs, jumps).and_then(|()| map_all(file, &runs)) };
     calls::close(file);
     mapped
@@ -219,12 +218,12 @@ unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
 /// `RLIMIT_FSIZE`.
 const FILE_SIZE: usize = 1;
 
-/// Copies the pages into the file, puts the jumps there, and seals it.
+/// Copies the pages into the file, adds the jumps, and seals it.
 unsafe fn fill(file: usize, runs: &[(usize, usize); 5], jumps: &[Jump; 5]) -> Option<()> {
     let mut offset = 0;
     for (start, end) in runs.iter().copied().filter(|(start, end)| start < end) {
         let length = end - start;
-        // SAFETY: libc's code; where it cannot be read the kernel says so.
+        // SAFETY: libc's code; if it is unreadable, write(2) fails.
         let code = unsafe { core::slice::from_raw_parts(start as *const u8, length) };
         if calls::write(file, code) != length as isize {
             return None;
@@ -234,7 +233,7 @@ unsafe fn fill(file: usize, runs: &[(usize, usize); 5], jumps: &[Jump; 5]) -> Op
             .filter(|jump| (start..end).contains(&jump.entry))
         {
             let at = offset + inside.entry - start;
-            // SAFETY: a file that nobody maps yet.
+            // SAFETY: no process maps this file yet.
             if unsafe { calls::pwrite(file, &jump(inside.to), at) } != LONGEST as isize {
                 return None;
             }
@@ -247,8 +246,8 @@ unsafe fn fill(file: usize, runs: &[(usize, usize); 5], jumps: &[Jump; 5]) -> Op
 unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
     let code = flag::READ | flag::EXEC;
     let length: usize = runs.iter().map(|(start, end)| end - start).sum();
-    // Anywhere first: a policy that refuses it must not do so halfway.
-    // SAFETY: a new mapping, which is taken away again.
+    // Try it at any address first: a policy that refuses it must not do so halfway.
+    // SAFETY: a new mapping, which is unmapped again.
     unsafe {
         let trial = calls::mmap_file(0, length, code, flag::PRIVATE, file, 0);
         if calls::failed(trial) {
@@ -259,7 +258,7 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
     let mut offset = 0;
     for (start, end) in runs.iter().copied().filter(|(start, end)| start < end) {
         let (length, how) = (end - start, flag::PRIVATE | flag::FIXED);
-        // SAFETY: the same code as was there, but for the jumps; the kernel changes it in one step.
+        // SAFETY: the same code except for the jumps; the kernel replaces it in one step.
         let at = unsafe { calls::mmap_file(start, length, code, how, file, offset) };
         if calls::failed(at) {
             return None;
@@ -273,16 +272,16 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 ///
 /// # Safety
 ///
-/// As of [`replace`].
+/// As for [`replace`].
 unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     set_apart(libc, jumps);
     let file = calls::open(b"/proc/self/mem\0", calls::READ_WRITE).ok_or(Refusal::Denied)?;
     let mut written = 0;
     let mut before = [[0_u8; LONGEST]; 5];
     for (each, before) in jumps.iter().zip(&mut before) {
-        // SAFETY: by the caller that many bytes can be read.
+        // SAFETY: the caller ensures that the function is long enough.
         unsafe { copy(each.entry, before) };
-        // SAFETY: nothing runs there now; afterwards calls go to the replacement.
+        // SAFETY: no thread runs there now; later calls go to the replacement.
         if unsafe { calls::pwrite(file, &jump(each.to), each.entry) } != LONGEST as isize {
             break;
         }
@@ -290,7 +289,7 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     }
     if written < jumps.len() {
         for (each, before) in jumps.iter().zip(&before).take(written) {
-            // SAFETY: what was there before.
+            // SAFETY: restores the previous bytes.
             unsafe { calls::pwrite(file, before, each.entry) };
         }
     }
@@ -302,16 +301,16 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     }
 }
 
-/// Makes the pages that are written a mapping of their own, by an advice that nothing else has.
-/// A mapping with a single private page is copied at every fork, page by page: all of libc's
-/// text would be, and a fork took a tenth longer.
+/// Makes the written pages a separate mapping, by an advice that no other pages have.
+/// At every fork, a mapping with a single private page is copied page by page. For all of libc's
+/// text, that made a fork a tenth slower.
 fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
     if let Some((start, end)) = span_of(libc, jumps) {
         calls::advise(start, end - start, calls::Advice::Random);
     }
 }
 
-/// Where the jump goes: behind the landing mark, where there is one.
+/// Returns the address of the jump, after the landing marker if there is one.
 ///
 /// # Safety
 ///
@@ -347,23 +346,23 @@ fn jump(to: usize) -> [u8; LONGEST] {
 
 unsafe fn copy(from: usize, to: &mut [u8]) {
     for (index, byte) in to.iter_mut().enumerate() {
-        // SAFETY: by the caller that many bytes can be read there.
+        // SAFETY: the caller ensures that the range is readable.
         *byte = unsafe { (from as *const u8).add(index).read_volatile() };
     }
 }
 
-/// Writes bytes one by one, by no function of libc.
+/// Writes bytes one by one, without libc.
 unsafe fn put(at: usize, bytes: &[u8]) {
     for (index, byte) in bytes.iter().enumerate() {
-        // SAFETY: by the caller that many bytes can be written there.
+        // SAFETY: the caller ensures that the range is writable.
         unsafe { (at as *mut u8).add(index).write_volatile(*byte) };
     }
 }
 
-/// Whether two ranges hold the same, by no function of libc.
+/// Returns true if two ranges have the same content, without libc.
 unsafe fn same(one: usize, other: usize, length: usize) -> bool {
     (0..length).all(|index| {
-        // SAFETY: by the caller that many bytes can be read at both.
+        // SAFETY: the caller ensures that both ranges are readable.
         unsafe {
             (one as *const u8).add(index).read_volatile()
                 == (other as *const u8).add(index).read_volatile()

@@ -1,18 +1,17 @@
-//! Private mappings on reserved pages, asked for by name (`--data hugetlb:2M`).
+//! Private mappings on hugetlb pages, requested explicitly (`--data hugetlb:2M`).
 //!
-//! Programs map 256K or 1M at a time, and a reserved page comes whole and goes whole. So mappings
-//! are cut one below the other out of reserved pages, and a bit for each base page says whether
-//! the program still has it: a reserved page is returned to its pool when none is left in it.
-//! Pages are populated before anything of them is handed out, because a limit on faults kills at
-//! the touch.
+//! Programs map 256K or 1M at a time, but a hugetlb page is mapped and unmapped whole. Mappings are
+//! therefore cut downwards from hugetlb pages, and a bit per base page shows if the program still has
+//! it. A hugetlb page is returned to its pool when no bit is left. Pages are populated before any
+//! part is handed out, because exceeding a limit at a fault kills the program.
 //!
-//! What cannot be done to a part of a reserved page: other rights (the page then leaves the pool,
-//! if no other thread can write to it), and `mremap` (the content is copied).
+//! Two operations are impossible on a part of a hugetlb page. For other access rights, the page
+//! leaves the pool, if no other thread can write to it. For `mremap`, the content is copied.
 //!
 //! # Safety
 //!
-//! Maps only inside a range that it reserved; unmaps only pages of which the program has nothing;
-//! puts copies in the place of pages while the process has one thread.
+//! Maps only inside a range that it reserved; unmaps only pages that the program no longer uses;
+//! replaces pages by copies while the process has one thread.
 
 #![allow(unsafe_code)]
 
@@ -22,28 +21,28 @@ use crate::calls::{self, flag};
 use crate::state::{LOCK, down, settings, up};
 use crate::{heap, room};
 
-/// The range: from here to there. Zero: none was reserved.
+/// Start and end of the range. Zero: none was reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-/// From here on it is mapped,
+/// Start of the mapped part.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
-/// and from here on handed out.
+/// Start of the part handed out.
 static CUT: AtomicUsize = AtomicUsize::new(0);
-/// The bits: one a base page of the range, set where the program has it; behind them one a
-/// reserved page, set where it left the pool.
+/// Address of the bits: one per base page of the range, set while the program has it, then one per
+/// hugetlb page, set after it left the pool.
 static BITS: AtomicUsize = AtomicUsize::new(0);
 
 const WORD: usize = usize::BITS as usize;
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
 
-/// The smallest of the sizes that were asked for: what is cut here is small itself.
+/// Returns the smallest requested size, because mappings cut here are small.
 fn page() -> usize {
     settings().data.sizes().min().unwrap_or(0)
 }
 
-/// A new private mapping of that many bytes (a multiple of the base page), or `None`.
+/// Returns a new private mapping of `length` bytes (a multiple of the base page), or `None`.
 ///
-/// Not a short one: programs give other rights to parts of those.
+/// Short mappings are excluded, because programs change the rights of parts of those.
 pub fn cut(length: usize) -> Option<usize> {
     let page = page();
     if page == 0 || length < settings().pmd / 8 || !heap::may_use_pools() {
@@ -90,7 +89,7 @@ fn begin(page: usize) -> Option<()> {
     Some(())
 }
 
-/// The words of bits, and for an address which of them.
+/// Returns the words that hold the bits.
 fn words() -> &'static [AtomicUsize] {
     let (start, end) = (START.load(Relaxed), END.load(Relaxed));
     if start == 0 {
@@ -105,7 +104,7 @@ fn base_pages(bytes: usize) -> usize {
     bytes >> settings().base.trailing_zeros()
 }
 
-/// Bits of a range of that many bytes: of its base pages and of its reserved ones.
+/// Returns the number of bits for a range: its base pages plus its hugetlb pages.
 fn bits_of_pages(size: usize) -> usize {
     base_pages(size) + size / page().max(1)
 }
@@ -151,7 +150,7 @@ fn has_any(at: usize, page: usize) -> bool {
         .is_some_and(|words| words.iter().any(|word| word.load(Relaxed) != 0))
 }
 
-/// Whether a range is in what was handed out here, and that is on reserved pages still.
+/// Returns true if a range was handed out here and is still on hugetlb pages.
 #[inline(always)]
 pub fn holds(start: usize, length: usize) -> bool {
     let end = END.load(Relaxed);
@@ -162,8 +161,8 @@ pub fn holds(start: usize, length: usize) -> bool {
         && heap::may_use_pools()
 }
 
-/// Takes back what the program unmaps, which `holds`; `start` is a multiple of the base page.
-/// Without the lock it stays as it is: memory that nobody uses any more.
+/// Unmaps a range of the program for which `holds` is true.
+/// `start` is a multiple of the base page. Without the lock the range stays as unused memory.
 pub fn unmap(start: usize, length: usize) {
     let Some(_held) = LOCK.take() else { return };
     let page = page();
@@ -173,17 +172,17 @@ pub fn unmap(start: usize, length: usize) {
         let is_begun = down(CUT.load(Relaxed), page) == at;
         if has_left(at) {
             let (from, to) = (at.max(start), (at + page).min(start + length));
-            // SAFETY: the program's own call, of memory that can go in parts.
+            // SAFETY: the program's own call; this memory can be unmapped in parts.
             unsafe { calls::munmap(from, to - from) };
         } else if !is_begun && !has_any(at, page) {
-            // SAFETY: nothing of this page is the program's any more.
+            // SAFETY: the program no longer has any part of this page.
             unsafe { calls::mmap(at, page, 0, NOTHING | flag::FIXED) };
         }
         at += page;
     }
 }
 
-/// `mremap(2)` of what `holds`, which may move: a copy elsewhere, made by `new`.
+/// Implements `mremap(2)` of a range that `holds` and may move. `new` maps the copy.
 pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() -> isize) -> isize {
     if length <= old_length {
         if let Some(rest) = up(length, settings().base).filter(|rest| *rest < old_length) {
@@ -193,15 +192,15 @@ pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() ->
     }
     let at = new();
     if !calls::failed(at) {
-        // SAFETY: both are the program's, which gives the old one up.
+        // SAFETY: both belong to the program, which gives up the old one.
         unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
         unmap(old, old_length);
     }
     at
 }
 
-/// Moves what `holds` to pages available in parts, while the process has one thread. Whether that was
-/// possible.
+/// Moves a range that `holds` to other pages, while the process has one thread.
+/// Returns false on failure.
 pub fn leave_part(start: usize, length: usize) -> bool {
     let page = page();
     let mut at = down(start, page);
@@ -214,7 +213,7 @@ pub fn leave_part(start: usize, length: usize) -> bool {
     true
 }
 
-/// Moves all of it, while the process has one thread. Whether nothing is left.
+/// Moves everything, while the process has one thread. Returns true if nothing is left.
 pub fn leave() -> bool {
     let (mut at, end, page) = (MAPPED.load(Relaxed), END.load(Relaxed), page());
     while at < end {
@@ -227,7 +226,7 @@ pub fn leave() -> bool {
 }
 
 fn leave_page(at: usize, page: usize) -> bool {
-    // SAFETY: one thread, as the callers made sure of; the page is populated, and ours.
+    // SAFETY: one thread, as ensured by the callers; the page is populated, and ours.
     let left = unsafe { room::leave_reserved(at, page) };
     if left {
         let bit = bit_of_page(at);

@@ -1,5 +1,5 @@
-//! Private memory as allocators ask for it: from reserved pages, from a window, or as a mapping of its
-//! own that is advised where its kind is used as a whole.
+//! Private memory for allocators: from hugetlb pages, from a window, or as a separate mapping that is
+//! advised if its kind is used completely.
 
 use crate::calls::{self, Advice, failed};
 use crate::state::{growing, settings, stood_aside, up};
@@ -33,8 +33,8 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
             return must::plain(length);
         }
     }
-    // Only reserved pages will do, and those are the heap's. Malloc's way round a heap that
-    // cannot grow are mappings of 1M.
+    // Only hugetlb pages are acceptable, and those belong to the heap. Malloc falls back to mappings
+    // of 1M if the heap cannot grow.
     if settings.data.mandatory && !settings.data.thp {
         if length >= settings.data.pools[0] / 2 {
             return must::refused(must::Role::Data);
@@ -44,7 +44,7 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     judged(own(), kind, length)
 }
 
-/// Advises what was mapped where its kind is used as a whole, and remembers it.
+/// Advises a mapping if its kind is used completely, and records it.
 pub fn judged(at: isize, kind: usize, length: usize) -> isize {
     if failed(at) {
         return at;

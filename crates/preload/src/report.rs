@@ -1,11 +1,11 @@
-//! The end of a program that the launcher reports on: it is notified, and waited for, so that it can
-//! take a last look at memory that is still there.
+//! Notifies the launcher of the program's end and waits for it, so that it can read the memory state
+//! before it is gone.
 
 use crate::calls;
 use crate::say::{decimal, joined};
 use crate::state::settings;
 
-/// Longest wait for the launcher's look, in seconds.
+/// Maximum time to wait for the launcher's check, in seconds.
 const PATIENCE: usize = 2;
 
 pub fn ending() {

@@ -1,11 +1,11 @@
-//! `--reserve`: heap that is there before the program runs.
+//! Implements `--reserve`: heap allocated before the program runs.
 
 use crate::calls;
 use crate::heap;
 use crate::say::{self, decimal};
 use crate::state::settings;
 
-/// Takes it. Where larger pages are mandatory and it is unavailable, the program does not run:
+/// Takes the reserve. If huge pages are mandatory and it is unavailable, the program does not run:
 /// two lines and status 125, as for every failure of `run` itself.
 pub fn take() {
     let settings = settings();

@@ -1,18 +1,17 @@
-//! Addresses that are set aside, and how something is put there.
+//! Reserved addresses, and safe placement of memory there.
 //!
-//! `mmap` with `MAP_FIXED` unmaps what is there before it asks for what it needs: a pool that is
-//! short, shared memory that is not accounted for, and on kernels before 6.12 private memory too,
-//! leave a gap, which another thread's next mapping may get. So nothing here is mapped over. Where
-//! the room is only a good address, it is given up and taken with `MAP_FIXED_NOREPLACE`: who comes
-//! in between has the place. Private memory without rights is given rights where it is. And what
-//! must keep its place is replaced by something that was made elsewhere, whole, and moved there by
-//! `mremap`, which asks for nothing but a few bytes of the kernel's own.
-//! `docs/internals/kernel-notes.md` has what was tried.
+//! `mmap` with `MAP_FIXED` unmaps the old mapping before it allocates. An exhausted pool, unaccounted shared
+//! memory, and before Linux 6.12 private memory too, then leave a gap, which another thread's next mapping
+//! may take. So this module does not map over mappings. Room that is only a good address is unmapped and
+//! mapped again with `MAP_FIXED_NOREPLACE`; another thread may take it in between. Private memory without
+//! rights is made accessible in place. A mapping that must keep its place is replaced by one that is
+//! completed elsewhere and moved by `mremap`, which needs only a few bytes in the kernel.
+//! `docs/internals/kernel-notes.md` lists the experiments.
 //!
 //! # Safety
 //!
-//! Maps only over room that it reserved, or where the caller says that the place is its own; unmaps
-//! only what it reserved and nothing can have taken since.
+//! Maps only over room that it reserved, or at a place that the caller owns; unmaps only what it reserved and
+//! nothing can have taken since.
 
 #![allow(unsafe_code)]
 
@@ -21,26 +20,25 @@ use crate::state::{down, settings, up};
 
 use crate::calls::flag::MEMORY;
 
-/// Addresses without memory: something can be put at `at` that is congruent to what was asked.
+/// Reserved addresses without memory. `at` has the requested alignment.
 pub struct Room {
     pub at: usize,
     start: usize,
     end: usize,
 }
 
-/// Room for `size` bytes at an address that leaves the rest `offset` when divided by the huge
-/// page.
+/// Reserves room for `size` bytes at an address congruent to `offset` modulo the huge page.
 pub fn reserve(size: usize, offset: usize) -> Option<Room> {
     reserve_as(size, offset, settings().pmd, 0, 0)
 }
 
-/// The same at a multiple of a page size.
+/// Reserves room at a multiple of a page size.
 pub fn reserve_for(size: usize, page: usize) -> Option<Room> {
     reserve_as(size, 0, page, 0, 0)
 }
 
-/// The same with rights, so that limits on memory count the room as they will count what takes its
-/// place, and with more flags of `mmap`.
+/// Reserves room with access rights, so that limits on memory count it like its replacement, and with more
+/// flags of `mmap`.
 pub fn reserve_as(
     size: usize,
     offset: usize,
@@ -58,11 +56,11 @@ pub fn reserve_as(
     })
 }
 
-/// Maps `size` bytes at an address that leaves the rest `wish` when divided by the huge page. The
-/// address; or `-errno`: `-EEXIST` where other threads were faster each time.
+/// Maps `size` bytes at an address congruent to `wish` modulo the huge page.
+/// Returns the address or `-errno`, `-EEXIST` if other threads were faster each time.
 ///
-/// Not moved there from elsewhere: where the place that it comes from shares a page table with a
-/// neighbour, an empty one comes along, and what is faulted in there is no huge page.
+/// It is not moved there from elsewhere. If the old place shares a page table with a neighbour, an empty
+/// table is moved too, and faults there do not give huge pages.
 pub fn put(
     size: usize,
     wish: usize,
@@ -83,7 +81,7 @@ pub fn put(
             return made;
         }
         if !calls::failed(made) {
-            // Old kernels take the address as a wish.
+            // Old kernels treat the address as a hint.
             // SAFETY: mapped just now.
             unsafe { calls::munmap(made as usize, size) };
         } else if made != calls::EEXIST {
@@ -94,13 +92,13 @@ pub fn put(
 }
 
 impl Room {
-    /// Gives rights to `size` bytes of the room: private memory. The address.
+    /// Gives access rights to `size` bytes of the room as private memory, and returns the address.
     ///
     /// # Errors
     ///
-    /// `-errno`, and there is no room any more.
+    /// `-errno`, and the room is released.
     pub fn open(&self, size: usize, rights: usize) -> Result<usize, isize> {
-        // SAFETY: our own room, which nobody knows yet.
+        // SAFETY: our own room, which no other code knows yet.
         let result = unsafe { calls::mprotect(self.at, size, rights) };
         if calls::failed(result) {
             self.drop_all();
@@ -110,7 +108,7 @@ impl Room {
         Ok(self.at)
     }
 
-    /// Unmaps what is left of the room around the `size` bytes that were put there.
+    /// Unmaps the rest of the room around the `size` bytes in use.
     pub fn trim(&self, size: usize) {
         let Some(used) = up(self.at + size, settings().base) else {
             return;
@@ -125,19 +123,19 @@ impl Room {
         }
     }
 
-    /// Unmaps all of it, where nothing was moved into it.
+    /// Unmaps all of it. Nothing may have been moved into it.
     pub fn drop_all(&self) {
         // SAFETY: reserved above, nothing was put there.
         unsafe { calls::munmap(self.start, self.end - self.start) };
     }
 
-    /// Unmaps what is ours for sure, after a move of `size` bytes that failed: whether the
-    /// kernel unmapped the place first differs between kernels and errors, and where it did, it
-    /// may be another thread's by now. Only what is free can be taken, so what can is no one's.
+    /// Unmaps the part that is certainly ours, after a failed move of `size` bytes.
+    /// Depending on kernel and error, the kernel may have unmapped the place first, and another thread may
+    /// have it now. Only free addresses can be mapped, so a successful mapping is ours.
     pub fn leave(&self, size: usize) {
         self.trim(size);
         let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED_NOREPLACE;
-        // SAFETY: replaces nothing; old kernels take the address as a hint.
+        // SAFETY: replaces nothing; old kernels treat the address as a hint.
         let at = unsafe { calls::mmap(self.at, size, 0, flags) };
         if !calls::failed(at) {
             // SAFETY: mapped just now.
@@ -146,38 +144,38 @@ impl Room {
     }
 }
 
-/// The most that is moved by one call. `mremap` of 4G or more of reserved pages fails, and leaves a
-/// gap where they were to go; and where a shared mapping comes to hold a whole page table (1G with base
-/// pages of 4K), the thread waits for itself for ever (kernel-notes.md, "A mapping in the place of another").
+/// Maximum bytes moved by one call. `mremap` of 4G or more of hugetlb pages fails and leaves a gap at the
+/// target. If a shared mapping then fills a whole page table (1G with 4K base pages), the thread deadlocks
+/// (kernel-notes.md, "A mapping in the place of another").
 const MOVED_AT_ONCE: usize = 512 << 20;
 
-/// Whether reserved pages of a size can be moved at all: not those of 16G (arm64 with base pages of 64K).
+/// Returns true if hugetlb pages of a size can be moved. Not those of 16G (arm64 with 64K base pages).
 pub const fn can_move(page: usize) -> bool {
     page <= 1 << 30
 }
 
-/// Moves a mapping of our own that nobody knows yet, of pages of `page` bytes, to the place of what is
-/// at `to`. The new address; or `-errno`, and the mapping is gone.
+/// Moves a new mapping of ours, of pages of `page` bytes, over the mapping at `to`.
+/// Returns the new address, or `-errno` after unmapping it.
 ///
-/// What is at `to` must be the caller's to replace.
+/// The mapping at `to` must be the caller's to replace.
 pub fn move_over(made: usize, size: usize, to: usize, page: usize) -> isize {
-    // SAFETY: ours until now, and by the caller the place is its own.
+    // SAFETY: ours until now, and the caller ensures that the place is its own.
     match unsafe { move_parts(made, size, to, page) } {
         Ok(()) => to as isize,
         Err((done, error)) => {
-            // SAFETY: it was not moved, and nobody knows of it.
+            // SAFETY: it was not moved, and no other code knows it.
             unsafe { calls::munmap(made + done, size - done) };
             error
         }
     }
 }
 
-/// The same of any mapping, as `mremap` with `MREMAP_FIXED` does it. How much was moved before the call
-/// that failed, and its `-errno`.
+/// Moves any mapping as `mremap` with `MREMAP_FIXED` does.
+/// On error, returns the bytes moved before it and its `-errno`.
 ///
 /// # Safety
 ///
-/// Both are the caller's, who knows that what is at `to` goes.
+/// Both ranges are the caller's, who knows that the mapping at `to` is lost.
 pub unsafe fn move_parts(
     from: usize,
     size: usize,
@@ -188,7 +186,7 @@ pub unsafe fn move_parts(
     let mut done = 0;
     while done < size {
         let part = (size - done).min(MOVED_AT_ONCE.max(page));
-        // SAFETY: by the caller.
+        // SAFETY: ensured by the caller.
         let moved = unsafe { calls::mremap(from + done, part, part, how, to + done) };
         if calls::failed(moved) {
             return Err((done, moved));
@@ -198,8 +196,8 @@ pub unsafe fn move_parts(
     Ok(())
 }
 
-/// Puts reserved pages of one size, populated, in the place of our own room at `at`: all of
-/// `length`, or what was there stays. `kind` is private or shared.
+/// Replaces our room at `at` by populated hugetlb pages of one size.
+/// Either all of `length` is replaced, or nothing. `kind` is private or shared.
 pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
     length != 0
         && can_move(size)
@@ -207,7 +205,7 @@ pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
             .is_some_and(|made| !calls::failed(move_over(made, length, at, size)))
 }
 
-/// New memory on reserved pages of one size, populated. `kind` is private or shared.
+/// Maps new populated hugetlb pages of one size. `kind` is private or shared.
 pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> {
     let hugetlb = flag::HUGETLB | (size.trailing_zeros() as usize) << 26;
     let made = calls::map_new(length, MEMORY, kind | hugetlb)?;
@@ -219,8 +217,8 @@ pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> 
     None
 }
 
-/// Moves the content of reserved pages to transparent ones at the same addresses, or to base pages
-/// where there are none: all of it, or nothing changes. Whether it was possible.
+/// Moves the content of hugetlb pages to THP at the same addresses, or to base pages if unavailable.
+/// Returns true if all was moved, false if nothing changed.
 ///
 /// # Safety
 ///
@@ -238,13 +236,13 @@ pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
         unsafe { calls::munmap(room.at, length) };
         return false;
     }
-    // SAFETY: by the caller, and the copy is as long as the original.
+    // SAFETY: ensured by the caller, and the copy is as long as the original.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
     !calls::failed(move_over(room.at, length, start, settings().base))
 }
 
-/// Moves what is there onto huge pages, in up to three attempts: what another thread or the kernel
-/// holds for a moment refuses one. The last answer.
+/// Collapses a range to huge pages, in up to three attempts, because pages in use for a moment make one fail.
+/// Returns the last result.
 pub fn collapse(at: usize, length: usize) -> isize {
     let mut result = 0;
     for _ in 0..3 {
@@ -256,7 +254,7 @@ pub fn collapse(at: usize, length: usize) -> isize {
     result
 }
 
-/// Populates whole blocks and moves them to huge pages; whether all of them are.
+/// Populates and promotes whole blocks. Returns true if all of them are huge pages.
 pub fn on_huge_pages(start: usize, size: usize) -> bool {
     let pmd = settings().pmd;
     let mut blocks = (start..start + size).step_by(pmd.max(1));
@@ -266,9 +264,8 @@ pub fn on_huge_pages(start: usize, size: usize) -> bool {
     })
 }
 
-/// Maps a buffer, lends it, and unmaps it; nothing is done where there is no memory for it. The stack
-/// of a thread can be as small as 16K, and a library that is loaded into every program should not
-/// bring memory that few of them use.
+/// Maps a buffer, lends it, and unmaps it. Does nothing without memory for it. A thread's stack can be as
+/// small as 16K, and a library loaded into every program should not hold memory that few of them use.
 ///
 /// # Safety
 ///
@@ -277,13 +274,13 @@ pub unsafe fn lend<T>(work: impl FnOnce(&mut T)) {
     let Some(at) = calls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {
         return;
     };
-    // SAFETY: mapped above, for this alone; by the caller zeros are valid.
+    // SAFETY: mapped above for this call only; the caller ensures that zeros are valid.
     work(unsafe { &mut *(at as *mut T) });
-    // SAFETY: mapped above, not lent any more.
+    // SAFETY: mapped above, no longer lent.
     unsafe { calls::munmap(at, size_of::<T>()) };
 }
 
-/// Populates in steps: one call holds the address space's lock throughout.
+/// Populates in steps, because one call holds the address space's lock throughout.
 pub fn populate(start: usize, length: usize, page: usize) -> bool {
     let step = page.max(64 << 20);
     let mut at = start;

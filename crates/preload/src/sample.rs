@@ -1,13 +1,13 @@
-//! How much of a range the program has used.
+//! Measures how much of a range the program has used.
 //!
-//! On small pages the page map says it. In a huge page it cannot: there the content is looked at,
-//! at some places, and a page that is all zero was not used. Content is read through
-//! `/proc/self/mem`, so that memory that went meanwhile is an error and not a fault, and only
-//! where a page is present, so that nothing is read in from swap.
+//! For base pages, the page map shows it. For huge pages, the content of some places is read, and
+//! an all-zero page counts as unused. Content is read through `/proc/self/mem`, so that memory
+//! unmapped meanwhile gives an error and not a fault. Only present pages are read, so that nothing
+//! is swapped in.
 //!
 //! # Safety
 //!
-//! The buffers are mapped for one look, and lent to it alone.
+//! The buffers are mapped for one check, and lent to it alone.
 
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ use crate::state::settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Some of it is not mapped any more.
+    /// Part of it is no longer mapped.
     Gone,
     Untouched,
-    /// In the parts of it that are there at all: used pages, of how many.
+    /// Used pages, and the total, of the parts that exist.
     Pages {
         used: usize,
         of: usize,
@@ -30,17 +30,17 @@ pub enum Found {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// At which pages are there: the range is on small ones.
+    /// Count present pages, for a range on base pages.
     Pages,
-    /// At the content of some pages: the range may be on huge ones.
+    /// Read the content of some pages, for a range that may be on huge pages.
     Content,
     Thorough,
 }
 
-/// Page-map entries that are read at a time: a block of 2M in pages of 4K, or part of a larger one.
+/// Page-map entries read at once: a block of 2M with 4K base pages, or part of a larger one.
 pub const ENTRIES: usize = 512;
 
-/// Buffers of a look: the stack of a thread can be too small for them.
+/// Buffers of a check, which may be too large for a thread's stack.
 pub struct Scratch {
     entries: [u8; ENTRIES * 8],
     there: [bool; ENTRIES],
@@ -48,24 +48,24 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Maps them, lends them, and unmaps them.
+    /// Maps the buffers, lends them, and unmaps them.
     pub fn lend(work: impl FnOnce(&mut Scratch)) {
-        // SAFETY: zeros and `false`.
+        // SAFETY: all zeros are valid integers and `false`.
         unsafe { lend(work) };
     }
 }
 
-/// This process's page map and memory. A process that changed its user may not open them
-/// (`PR_SET_DUMPABLE` of prctl(2)): then `mincore` and `process_vm_readv` serve, which tell nothing
-/// of what is shared.
+/// The page map and memory of this process.
+/// A process that changed its user may not open them (`PR_SET_DUMPABLE` of prctl(2)). `mincore` and
+/// `process_vm_readv` are then used, which do not show if a page is shared.
 pub struct Files {
     pagemap: Option<usize>,
     memory: Option<usize>,
 }
 
-/// Places of a block whose content is looked at.
+/// Number of places read per block.
 const PLACES: usize = 16;
-/// Blocks of a long range that are looked at.
+/// Number of blocks checked in a long range.
 const BLOCKS: usize = 4;
 
 impl Files {
@@ -82,7 +82,7 @@ impl Files {
         }
     }
 
-    /// Looks at a range that was handed out on huge pages, or on small ones.
+    /// Checks a range on huge pages or on base pages.
     pub fn look_at(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> Found {
         let settings = settings();
         let block = settings.pmd.min(ENTRIES * settings.base);
@@ -110,8 +110,8 @@ impl Files {
         }
     }
 
-    /// Used pages of a block, and how many it has; or of the places of it that were looked at. No
-    /// page is there: nothing of nothing.
+    /// Returns the used and total pages of a block, or of its checked places.
+    /// Both are 0 if no page is present.
     fn block(
         &self,
         scratch: &mut Scratch,
@@ -143,8 +143,8 @@ impl Files {
         (used, places)
     }
 
-    /// Which pages of a block are in memory, and not shared with another process; whether that is
-    /// known.
+    /// Finds the pages of a block that are in memory and not shared with another process.
+    /// Returns false if unknown.
     fn find_pages(&self, scratch: &mut Scratch, start: usize, pages: usize) -> bool {
         const PRESENT_AND_OWN: u64 = 1 << 63 | 1 << 56;
         let base = settings().base;
@@ -169,12 +169,12 @@ impl Files {
         known
     }
 
-    /// Whether a page has a byte that is not zero; not where it cannot be read.
+    /// Returns true if a page has a non-zero byte. False if it is unreadable.
     fn holds_something(&self, content: &mut [u8; ENTRIES * 8], page: usize) -> bool {
         let base = settings().base;
         let mut done = 0;
         while done < base {
-            // Most pages that hold something do so at their beginning.
+            // Most pages with content have some at their start.
             let wanted = if done == 0 { 256 } else { content.len() };
             let wanted = wanted.min(base - done);
             let Some(part) = content.get_mut(..wanted) else {
@@ -196,8 +196,8 @@ impl Files {
     }
 }
 
-/// A page of the `place`th part of a block: not at the same distance each time, and the same at
-/// every look.
+/// Returns a page in the `place`th part of a block.
+/// Distances vary, but every check picks the same pages.
 fn within(start: usize, place: usize, pages: usize, places: usize) -> usize {
     let (from, to) = (place * pages / places, (place + 1) * pages / places);
     let drawn = (start >> 12)

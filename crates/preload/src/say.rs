@@ -1,6 +1,5 @@
-//! One line on standard error, once a process; where larger pages are mandatory, one for each kind
-//! of memory that does not get them. This library prints nothing else, and never to standard
-//! output.
+//! Messages on standard error: one line per process, or one per kind of memory that does not get
+//! its mandatory huge pages. This library prints nothing else, and never to standard output.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,21 +7,21 @@ use crate::calls;
 
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// Says a line, if nothing was said before.
+/// Prints a line unless one was printed before.
 pub fn once(parts: &[&[u8]]) {
     if !SAID.swap(true, Ordering::Relaxed) {
         line(parts);
     }
 }
 
-/// Says a line; its caller sees to it that it is said once.
+/// Prints a line. The caller ensures that it is printed once.
 pub fn line(parts: &[&[u8]]) {
     let (mut text, mut line) = ([0_u8; 240], [0_u8; 256]);
     let text = joined(&mut text, parts);
     calls::write(2, joined(&mut line, &[b"hugeleaf: run: ", text, b"\n"]));
 }
 
-/// The parts one behind the other, as far as the buffer is long.
+/// Joins the parts, up to the length of the buffer.
 pub fn joined<'a>(buffer: &'a mut [u8], parts: &[&[u8]]) -> &'a [u8] {
     let mut length = 0;
     let bytes = parts.iter().flat_map(|part| part.iter());

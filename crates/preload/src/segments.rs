@@ -1,5 +1,5 @@
-//! Shared memory on reserved pages, as it was handed out: such pages come whole and can be
-//! unmapped whole only, and a program unmaps what it asked for, or parts of it.
+//! Shared memory on hugetlb pages. Such pages can only be unmapped whole, but a program unmaps the
+//! length that it requested, or parts of it.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use crate::state::{down, settings, up};
 
 struct Segment {
     start: AtomicUsize,
-    /// As many bytes as the program asked for; zero: parts of it went, it is not whole any more.
+    /// Bytes requested by the program. Zero if parts of it were unmapped.
     asked: AtomicUsize,
     mapped: AtomicUsize,
     page: AtomicUsize,
@@ -23,8 +23,8 @@ static SEGMENTS: [Segment; 32] = [const {
 }; 32];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Remembers one on pages of a size. Whether it may be handed out: where there is no room, only if
-/// the program can unmap it without help.
+/// Records a segment on pages of a size. Returns true if it may be handed out. Without a free slot,
+/// only if the program can unmap it without help.
 pub fn remember(start: usize, asked: usize, mapped: usize, page: usize) -> bool {
     for segment in &SEGMENTS {
         let free = segment.start.compare_exchange(0, start, Relaxed, Relaxed);
@@ -39,7 +39,7 @@ pub fn remember(start: usize, asked: usize, mapped: usize, page: usize) -> bool 
     asked == mapped
 }
 
-/// How much to unmap where the program asks for `length` from `start`.
+/// Returns the length to unmap if the program requests `length` from `start`.
 #[inline(always)]
 pub fn unmap_length(start: usize, length: usize) -> usize {
     if COUNT.load(Relaxed) == 0 {
@@ -64,7 +64,7 @@ fn look_up(start: usize, length: usize) -> usize {
     length
 }
 
-/// How long the mapping of a segment is that begins there, where one does.
+/// Returns the mapped length of the segment that begins at `start`, if any.
 pub fn mapped(start: usize) -> Option<usize> {
     let segment = SEGMENTS
         .iter()
@@ -72,7 +72,7 @@ pub fn mapped(start: usize) -> Option<usize> {
     Some(segment.mapped.load(Relaxed))
 }
 
-/// Takes note that something else is done to a range: what it meets is not whole any more.
+/// Records another change of a range. A segment that it overlaps is no longer whole.
 pub fn changed(start: usize, length: usize) {
     if COUNT.load(Relaxed) != 0
         && let Some(segment) = meeting(start, length)
@@ -81,7 +81,7 @@ pub fn changed(start: usize, length: usize) {
     }
 }
 
-/// The size of the pages of a range that begins in a segment.
+/// Returns the page size of a range that begins in a segment.
 pub fn page_of(start: usize) -> Option<usize> {
     if COUNT.load(Relaxed) == 0 {
         return None;
@@ -89,8 +89,8 @@ pub fn page_of(start: usize) -> Option<usize> {
     Some(meeting(start, 1)?.page.load(Relaxed))
 }
 
-/// Takes note that the program moved a range elsewhere: a whole segment is one there, of a part nothing
-/// is known any more.
+/// Records that the program moved a range. A whole segment is tracked at its new address. A segment
+/// moved in part is no longer tracked as whole.
 pub fn moved(start: usize, length: usize, to: usize) {
     let Some(segment) = meeting(start, 1) else {
         return;
@@ -111,8 +111,8 @@ fn meeting(start: usize, length: usize) -> Option<&'static Segment> {
     })
 }
 
-/// The whole pages in a range that the kernel refused to unmap, where it is in a segment: from,
-/// and how much, which may be nothing. The rest of it goes with the process.
+/// Returns the start and length of the whole pages in a range that the kernel refused to unmap, if it
+/// is in a segment. The length may be 0. The rest stays until the process ends.
 pub fn whole_pages(start: usize, length: usize) -> Option<(usize, usize)> {
     if COUNT.load(Relaxed) == 0 || start & settings().base.wrapping_sub(1) != 0 || length == 0 {
         return None;
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(page_of(start + PAGE), Some(PAGE));
         moved(start, 2 * PAGE - 1, to);
         assert_eq!((page_of(start), page_of(to)), (None, Some(PAGE)));
-        // A part: what is left of it is unmapped as asked for.
+        // Move a part. The rest is then unmapped as requested.
         moved(to, PAGE, start);
         assert_eq!(unmap_length(to, 2 * PAGE - 1), 2 * PAGE - 1);
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(whole_pages(start + 1, PAGE), Some((start + PAGE, 0)));
         assert_eq!(whole_pages(start + 8 * PAGE, PAGE), None);
         assert_eq!(unmap_length(start, 2 * PAGE), 2 * PAGE);
-        // Something else may be there by now.
+        // Other memory may be there by now.
         let rest = 4 * PAGE - 1;
         assert_eq!(unmap_length(start, rest), rest);
     }

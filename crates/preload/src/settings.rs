@@ -1,13 +1,13 @@
-//! What the launcher decided, as it comes in the variable `HUGELEAF_RUN`: `key=value` pairs with
-//! `;` between them, sizes in bytes. Pure: text in, settings out.
+//! The launcher's decisions from the variable `HUGELEAF_RUN`: `key=value` pairs separated by `;`,
+//! sizes in bytes. Pure: text in, settings out.
 
-/// The memory that a role may be put on, in the order to try.
+/// The page kinds for a role of memory, in the order of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rungs {
-    /// Sizes of reserved pages in bytes, the first to be tried first; zero: no more.
+    /// Sizes of hugetlb pages in bytes, in the order of attempts. Zero: no more.
     pub pools: [usize; 4],
     pub thp: bool,
-    /// Whether base pages are not acceptable.
+    /// True if base pages are not acceptable.
     pub mandatory: bool,
 }
 
@@ -52,35 +52,35 @@ impl Rungs {
     }
 }
 
-/// All that was decided. Sizes in bytes; zero where nothing was said.
+/// All decisions of the launcher. Sizes are in bytes, zero if not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
     pub base: usize,
-    /// What a huge page of the page middle directory maps; zero: the host has none.
+    /// Size of a huge page mapped by the page middle directory (PMD). Zero: the host has none.
     pub pmd: usize,
     pub data: Rungs,
     pub shm: Rungs,
     pub stack: Rungs,
     pub text: Rungs,
-    /// Private memory stays on base pages until the process holds this much.
+    /// Size of the process from which private memory is placed on huge pages.
     pub data_after: usize,
-    /// The smallest shared segment that is looked at.
+    /// Size of the smallest shared segment that is handled.
     pub shm_after: usize,
-    /// The smallest stack that is looked at.
+    /// Size of the smallest stack that is handled.
     pub stack_after: usize,
-    /// Whether `MADV_HUGEPAGE` makes the next fault a huge one.
+    /// True if `MADV_HUGEPAGE` makes the next fault a huge one.
     pub touch: bool,
-    /// The same for shared memory.
+    /// The same as `touch`, for shared memory.
     pub shmem_touch: bool,
     pub reserve: usize,
-    /// Names of the executables that the settings are for; empty: all.
+    /// Names of the executables that the settings apply to. Empty: all.
     pub only: &'a [u8],
-    /// Where the launcher listens for a program's end; empty: nowhere.
+    /// Socket path for reporting a program's end to the launcher. Empty: none.
     pub report: &'a [u8],
 }
 
 impl<'a> Settings<'a> {
-    /// What is so where nothing is said.
+    /// The default settings.
     pub const NOTHING: Settings<'a> = Settings {
         base: 0,
         pmd: 0,
@@ -98,8 +98,8 @@ impl<'a> Settings<'a> {
         report: b"",
     };
 
-    /// The settings in a text, or `None` where it is not of this version or damaged: the library
-    /// then stands aside. Keys that it does not know are left to others (`asked_data`).
+    /// Parses settings. `None` if the text is damaged or of another version: the library then stays
+    /// inactive. Unknown keys are left to other readers (`asked_data`).
     pub fn parse(text: &'a [u8]) -> Option<Settings<'a>> {
         let mut settings = Settings::NOTHING;
         let mut version = None;
@@ -139,7 +139,7 @@ impl<'a> Settings<'a> {
         Some(())
     }
 
-    /// A base page there must be; the huge page is a power of two of several base pages.
+    /// Returns true if the base page is valid, and the huge page is a larger power of two or zero.
     fn are_possible(&self) -> bool {
         self.base.is_power_of_two()
             && (self.pmd == 0 || (self.pmd.is_power_of_two() && self.pmd > self.base))
@@ -154,7 +154,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// A decimal number, or `None` where it is none or does not fit.
+/// Parses a decimal number. `None` if it is invalid or too large.
 pub fn number(text: &[u8]) -> Option<usize> {
     if text.is_empty() {
         return None;

@@ -1,13 +1,13 @@
-//! Shared memory: anonymous, of System V, and mapped files of tmpfs (memfd, `/dev/shm`).
+//! Shared memory: anonymous, System V, and mapped tmpfs files (memfd, `/dev/shm`).
 //!
-//! Rungs in order, all of a segment on one of them where that is possible: a pool's reserved
-//! pages, populated before they are handed out, because a limit on faults kills at the touch;
-//! then transparent pages, at an address that fits them. Where neither can hold all, a mosaic:
-//! as many reserved pages as there are, base pages behind them.
+//! The rungs are tried in order, with the whole segment on one if possible. The first is hugetlb
+//! pages of a pool, populated before they are handed out, because exceeding a limit at a fault kills
+//! the program. The next is THP, at a suitable address. If neither can hold all of it, the segment
+//! gets the available hugetlb pages, followed by base pages.
 //!
 //! # Safety
 //!
-//! Attaches and maps anew only; what comes to an address of its own is moved there (`room`).
+//! Attaches and creates new mappings only; memory for a fixed address is moved there (`room`).
 
 #![allow(unsafe_code)]
 
@@ -22,7 +22,7 @@ use crate::{must, segments, tmpfs};
 pub enum Answer {
     At(usize),
     Pass,
-    /// It fails, with this `-errno`: larger pages are mandatory.
+    /// Fails with this `-errno`, because huge pages are mandatory.
     Fail(isize),
 }
 
@@ -38,7 +38,7 @@ pub fn anonymous(length: usize) -> Answer {
 
 fn from_pool(length: usize, size: usize) -> Option<usize> {
     let whole = up(length, size)?;
-    // A page that is mostly beyond the segment is not for it: the next size, or a mosaic.
+    // Do not use a page that is mostly beyond the segment: try the next size, or a mosaic.
     if size > settings().pmd && whole - length > length / 16 {
         return None;
     }
@@ -51,8 +51,7 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
     None
 }
 
-/// On transparent pages, where those are asked for, at an address that leaves the rest `offset` when
-/// divided by the huge page.
+/// Maps it on THP, if requested, at an address congruent to `offset` modulo the huge page.
 fn transparent(length: usize, offset: usize) -> Option<usize> {
     let settings = settings();
     if !settings.shm.thp || settings.pmd == 0 {
@@ -63,7 +62,7 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
         let flags = flag::SHARED | flag::ANONYMOUS;
         room::put(length, 0, MEMORY, flags, (usize::MAX, 0))
     } else {
-        // Address and offset in the file must agree modulo the huge page.
+        // Address and file offset must be congruent modulo the huge page.
         let file = tmpfs::file(up(length.checked_add(rest)?, settings.base)?)?;
         let at = room::put(length, rest, MEMORY, flag::SHARED, (file, rest));
         calls::close(file);
@@ -75,15 +74,15 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     let at = at as usize;
     calls::advise(at, length, Advice::HugePage);
     if settings.shm.mandatory && !must::settle(at, length) {
-        // SAFETY: put there above, not handed out.
+        // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(at, length) };
         return None;
     }
     Some(at)
 }
 
-/// Shared anonymous memory on larger pages that can take the place of what is at an address, and the
-/// size of its pages.
+/// Maps shared anonymous memory on huge pages that can replace the mapping at an address.
+/// Returns it with its page size.
 pub fn anonymous_for(length: usize, address: usize) -> Option<(usize, usize)> {
     let fits = |size: &usize| (address | length) & (size - 1) == 0 && room::can_move(*size);
     let mut sizes = settings().shm.sizes().filter(fits);
@@ -91,7 +90,7 @@ pub fn anonymous_for(length: usize, address: usize) -> Option<(usize, usize)> {
     reserved.or_else(|| Some((transparent(length, address)?, settings().base)))
 }
 
-/// As many reserved pages as there are, of each size in turn, and base pages behind them.
+/// Maps all available hugetlb pages, of each size in turn, followed by base pages.
 fn mosaic(length: usize) -> Option<usize> {
     let largest = settings().shm.pools[0];
     if largest == 0 {
@@ -135,7 +134,7 @@ fn say_short(length: usize, got: usize) {
     ]);
 }
 
-/// Pages of a pool that nobody has and nobody was promised.
+/// Returns the number of free and unreserved pages of a pool.
 fn free_pages(size: usize) -> Option<usize> {
     let free = pool_file(size, b"free_hugepages\0")?;
     let promised = pool_file(size, b"resv_hugepages\0")?;
@@ -152,8 +151,8 @@ fn pool_file(size: usize, name: &[u8]) -> Option<usize> {
     number(text.strip_suffix(b"\n").unwrap_or(text))
 }
 
-/// A file on tmpfs, mapped where huge pages of it can be mapped: address and offset in the file
-/// are equal modulo the huge page.
+/// Maps a tmpfs file with address and file offset congruent modulo the huge page, as huge pages
+/// require.
 pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset: usize) -> isize {
     let pass = || {
         // SAFETY: the program's own call.
@@ -169,12 +168,12 @@ pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset:
     if calls::failed(at) {
         return at;
     }
-    // Whatever `shmem_enabled` says: a mount of its own goes by its own option (`huge=advise`).
+    // Advise independently of `shmem_enabled`: a separate mount has its own option (`huge=advise`).
     calls::advise(at as usize, length, Advice::HugePage);
     at
 }
 
-/// `shmget(2)` with larger pages for a new segment.
+/// Implements `shmget(2)`, with huge pages for a new segment.
 pub fn segment(key: usize, size: usize, flags: usize) -> isize {
     const CREATE: usize = 0o1000;
     const SHM_HUGETLB: usize = 0o4000;
@@ -191,8 +190,8 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
             match id {
                 calls::EEXIST | calls::ENOENT | calls::EACCES => return id,
                 id if calls::failed(id) => {}
-                // A segment of that name may be there already, with processes in it: it is
-                // what it is, and filling it does no harm.
+                // The segment may exist already and be in use. It then keeps its pages, and
+                // populating it is harmless.
                 id if fill(id as usize, size, page) => return id,
                 id => calls::shm_remove(id as usize),
             }
@@ -209,7 +208,7 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
     id
 }
 
-/// Populates a segment of reserved pages; whether all of it could be.
+/// Populates a segment of hugetlb pages. Returns false on failure.
 fn fill(id: usize, size: usize, page: usize) -> bool {
     // SAFETY: a new mapping.
     let at = unsafe { calls::shmat(id, 0, 0) };
@@ -222,7 +221,7 @@ fn fill(id: usize, size: usize, page: usize) -> bool {
     filled
 }
 
-/// Populates a segment and moves all of it to transparent pages; whether that could be.
+/// Populates a segment and promotes all of it to THP. Returns false on failure.
 fn fill_thp(id: usize) -> bool {
     let at = attach(id, 0);
     if calls::failed(at) {
@@ -235,7 +234,7 @@ fn fill_thp(id: usize) -> bool {
     huge
 }
 
-/// `shmat(2)` without an address: at one that huge pages fit.
+/// Implements `shmat(2)` without an address, choosing one that fits huge pages.
 pub fn attach(id: usize, flags: usize) -> isize {
     let settings = settings();
     // SAFETY: a new mapping.
@@ -252,7 +251,7 @@ pub fn attach(id: usize, flags: usize) -> isize {
         return at;
     };
     room.drop_all();
-    // SAFETY: an address that is taken is refused.
+    // SAFETY: the kernel refuses an address in use.
     let better = unsafe { calls::shmat(id, room.at, flags) };
     if calls::failed(better) {
         return at;

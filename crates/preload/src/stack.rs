@@ -1,10 +1,10 @@
-//! Stacks: those of threads come through `mmap` with `MAP_STACK`, which keeps huge pages away
-//! since Linux 6.7; the first thread's is there before the program runs.
+//! Stacks. Those of threads come through `mmap` with `MAP_STACK`, which prevents huge pages since
+//! Linux 6.7. The first thread's stack exists before the program runs.
 //!
 //! # Safety
 //!
-//! Has the kernel write a few bytes to the stack far below its end, which is what makes it
-//! extend the stack.
+//! Has the kernel write a few bytes to the stack far below its end, which makes it extend the
+//! stack.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ use crate::must;
 use crate::room::reserve_as;
 use crate::state::{down, settings};
 
-/// The stack of a thread: without the mark that forbids huge pages, its top at the end of one.
+/// Maps a thread's stack without the flag that forbids huge pages, its top at the end of one.
 pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize> {
     let settings = settings();
-    // What locks or fills it at once is the program's own call.
+    // Stacks with flags to lock or populate them are left to the program's own call.
     if flags & !(flag::PRIVATE | flag::ANONYMOUS | flag::STACK | flag::NORESERVE) != 0 {
         return None;
     }
@@ -27,7 +27,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     if settings.touch {
         calls::advise(room.at, length, Advice::HugePage);
     }
-    // Without rights so far (glibc's way) it is asked for when it gets them.
+    // Without access rights so far (glibc's way), promotion waits until it gets them.
     if settings.stack.mandatory && protection & flag::WRITE != 0 && !must::settle(room.at, length) {
         // SAFETY: made above, not handed out.
         unsafe { calls::munmap(room.at, length) };
@@ -36,9 +36,9 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     Some(at as isize)
 }
 
-/// Lets the first thread's stack be mapped far down now, so that what it grows into can be huge
-/// pages. Costs one base page, and addresses: so only where stacks were asked for by name, which
-/// shows in a bound of one huge page.
+/// Extends the first thread's stack far down now, so that it can grow into huge pages.
+/// Costs one base page, and addresses. So this is done only if stacks were requested explicitly,
+/// which sets a bound of one huge page.
 pub fn of_first_thread() {
     const LIMIT: usize = 3;
     const FARTHEST: usize = 64 << 20;
@@ -53,12 +53,12 @@ pub fn of_first_thread() {
     let here = &raw const limit as usize;
     let far = (limit - limit / 4).min(FARTHEST);
     let low = down(here.saturating_sub(far), settings.base);
-    // The kernel extends it when it is touched, and asks nobody.
+    // The kernel extends it on touch, without a call that could be refused.
     if settings.stack.mandatory {
         must::stays(must::Kind::FirstStack);
     }
-    // A touch that the kernel refuses (`ulimit -v`) would end the program; a system call fails.
-    // SAFETY: the first thread's stack, far below all that is used of it.
+    // A touch refused by the kernel (`ulimit -v`) would end the program; a system call fails.
+    // SAFETY: the first thread's stack, far below its used part.
     if calls::failed(unsafe { calls::limit_into(LIMIT, low) }) {
         return;
     }

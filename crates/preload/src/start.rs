@@ -1,11 +1,11 @@
-//! The constructor. The loader of glibc calls it before those of all other libraries and of the
-//! program (`-z initfirst`), so there is one thread, and that is made sure of: another library may
-//! ask to be the first as well, and start threads. Then this one stands aside.
+//! The constructor. Glibc's loader calls it before those of all other libraries and of the program
+//! (`-z initfirst`), so there is one thread. This is checked, because another library may also ask
+//! to be first, and start threads. This library then stays inactive.
 //!
 //! # Safety
 //!
-//! Reads the arguments and the environment as the loader of glibc passes them to constructors:
-//! only after glibc was found in the process.
+//! Reads the arguments and the environment as the loader of glibc passes them to constructors: only
+//! after glibc was found in the process.
 
 #![allow(unsafe_code)]
 
@@ -15,11 +15,11 @@ use crate::settings::Settings;
 use crate::{calls, fork, growth, heap, hooks, reserve, say, stack, state, text};
 use core::ffi::{CStr, c_char};
 
-/// The constructor's work.
+/// Runs the constructor's work.
 ///
 /// # Safety
 ///
-/// To be called once by the dynamic loader, with what it passes to constructors.
+/// Call it once by the dynamic loader, with the arguments that it passes to constructors.
 /// `mprotect_entry` must pass its return address on to `hooks::mprotect`.
 pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
     let process = elf::process();
@@ -51,12 +51,12 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
 
 const NAME: &[u8] = b"HUGELEAF_RUN=";
 
-/// What `run` was asked for, from the environment.
+/// Reads the settings of `run` from the environment.
 unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings<'static>> {
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     let mut texts = unsafe { texts(environment) };
     let (_, text) = texts.find(|(_, text)| text.starts_with(NAME))?;
-    // SAFETY: the constructor, and the text is kept once.
+    // SAFETY: runs in the constructor, and the text is kept once.
     let settings = unsafe { state::keep(text, NAME.len()) }.and_then(Settings::parse);
     if settings.is_none() {
         say::once(&[b"stands aside: HUGELEAF_RUN is damaged or of another version"]);
@@ -64,7 +64,7 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings
     settings
 }
 
-/// The texts of the environment, each with the place where it is.
+/// Returns the texts of the environment with their addresses.
 ///
 /// # Safety
 ///
@@ -72,17 +72,17 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings
 unsafe fn texts(
     environment: *const *const c_char,
 ) -> impl Iterator<Item = (*const c_char, &'static [u8])> {
-    // SAFETY: by the caller; nothing behind the null pointer is read.
+    // SAFETY: ensured by the caller; nothing after the null pointer is read.
     let all = (0..).map(move |index| unsafe { *environment.add(index) });
     let all = all.take_while(|text| !text.is_null());
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     all.map(|text| (text, unsafe { CStr::from_ptr(text) }.to_bytes()))
 }
 
-/// The base name of the file that was executed (`getauxval(3)`, `AT_EXECFN`).
+/// Returns the base name of the executed file (`getauxval(3)`, `AT_EXECFN`).
 unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
     const FILE_NAME: usize = 31;
-    // SAFETY: the auxiliary vector comes behind the environment, and ends in an entry of kind 0.
+    // SAFETY: the auxiliary vector follows the environment, and ends in an entry of kind 0.
     unsafe {
         let behind = environment.add(texts(environment).count() + 1);
         let mut entry = behind.cast::<[usize; 2]>();
@@ -117,7 +117,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
         Replacement(b"mremap", hooks::mremap as *const () as usize),
         Replacement(b"brk", hooks::brk as *const () as usize),
     ];
-    // SAFETY: the constructor, the only thread; each does what libc's function does.
+    // SAFETY: runs in the constructor, in the only thread; each does what libc's function does.
     match unsafe { replace(libc, &replacements) } {
         Ok(()) => Some(()),
         Err(Refusal::Already) => None,
@@ -158,11 +158,11 @@ fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_cha
     }
 }
 
-/// The reserve is for this program, not for those that it starts: the digits of `reserve=` in its
-/// environment become zeros.
+/// Removes the reserve from the environment by zeroing the digits of `reserve=`, because it is not
+/// meant for child programs.
 unsafe fn forget_reserve(environment: *const *const c_char) {
     let key = b";reserve=";
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     let texts = unsafe { texts(environment) };
     for (at, text) in texts.filter(|(_, text)| text.starts_with(NAME)) {
         let Some(found) = text.windows(key.len()).position(|part| part == key) else {
@@ -179,7 +179,7 @@ unsafe fn forget_reserve(environment: *const *const c_char) {
     }
 }
 
-/// Large arrays of the program itself: advised before they are touched.
+/// Advises large arrays of the program itself before they are touched.
 fn own_variables(ranges: &[(usize, usize); 4]) {
     let settings = state::settings();
     for (start, end) in ranges {
@@ -196,15 +196,15 @@ fn begin_pool_heap(libc: &Object) {
     let Some(memory) = calls::memory() else {
         return;
     };
-    // What is set aside counts for a limit on addresses: half of that stays for everything else.
+    // The reservation counts for a limit on addresses: leave half of it for everything else.
     let limit = calls::soft_limit(ADDRESS_SPACE).unwrap_or(usize::MAX);
     let mut size = memory.min(limit / 2);
     let least = state::settings().pmd.max(state::settings().base);
     while !heap::begin_own(size) {
         size /= 2;
         if size < least {
-            // The heap stays where it is. Where only reserved pages will do it does not grow, and
-            // malloc is not to go round it by mappings.
+            // The heap stays at its place. If only hugetlb pages are acceptable, it does not grow,
+            // and malloc must not use mappings instead.
             if state::settings().data.only_pools() {
                 large_chunks_from_the_heap(libc);
             }
@@ -214,8 +214,8 @@ fn begin_pool_heap(libc: &Object) {
     large_chunks_from_the_heap(libc);
 }
 
-/// Malloc takes chunks of up to 32M from the heap, where they would have been mappings of their
-/// own (`mallopt(3)`, the largest threshold that it accepts).
+/// Makes malloc take chunks of up to 32M from the heap instead of separate mappings (`mallopt(3)`,
+/// the largest threshold that it accepts).
 fn large_chunks_from_the_heap(libc: &Object) {
     const MMAP_THRESHOLD: i32 = -3;
     const TRIM_THRESHOLD: i32 = -1;
@@ -225,10 +225,10 @@ fn large_chunks_from_the_heap(libc: &Object) {
         // SAFETY: the function of glibc with that name has these arguments.
         let mallopt: extern "C" fn(i32, i32) -> i32 = unsafe { core::mem::transmute(mallopt) };
         mallopt(MMAP_THRESHOLD, LARGEST);
-        // Twice that, as glibc keeps them by itself. With less, a heap that somebody else's `sbrk`
-        // cut is trimmed by what was just taken for a large chunk, and malloc fails.
+        // Twice that, as glibc does by default. With less, a heap split by another caller's `sbrk`
+        // is trimmed by memory just taken for a large chunk, and malloc fails.
         mallopt(TRIM_THRESHOLD, 2 * LARGEST);
-        // Heaps of threads are mappings, and reserved pages are the heap's.
+        // Heaps of threads are mappings, but hugetlb pages belong to the heap.
         if state::settings().data.only_pools() {
             mallopt(ARENA_MAX, 1);
         }

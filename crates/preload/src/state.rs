@@ -1,9 +1,9 @@
-//! What the library knows in a running program, and the one lock around it.
+//! The library's state in a running program, and the lock that protects it.
 //!
 //! # Safety
 //!
-//! The settings and their text are written once, by the constructor while it is the only thread
-//! (it stands aside where it is not), and only read afterwards.
+//! The settings and their text are written once, by the constructor while it is the only thread (it
+//! stays inactive if it is not), and only read afterwards.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ struct Once(UnsafeCell<Settings<'static>>);
 // SAFETY: written only by `set`, in the constructor, while there is one thread.
 unsafe impl Sync for Once {}
 
-/// Ones that ask for nothing.
+/// Settings that disable the library.
 pub const IDLE: Settings<'static> = Settings {
     base: 1,
     ..Settings::NOTHING
@@ -26,26 +26,26 @@ pub const IDLE: Settings<'static> = Settings {
 
 static SETTINGS: Once = Once(UnsafeCell::new(IDLE));
 
-/// The settings; until they are set, ones that ask for nothing.
+/// Returns the settings, or idle ones until they are set.
 #[inline(always)]
 pub fn settings() -> &'static Settings<'static> {
-    // SAFETY: not written any more once a second thread can exist.
+    // SAFETY: no longer written once a second thread can exist.
     unsafe { &*SETTINGS.0.get() }
 }
 
-/// Sets them.
+/// Sets the settings.
 ///
 /// # Safety
 ///
-/// To be called in the library's constructor only, while there is one thread.
+/// Call it only in the library's constructor, while there is one thread.
 pub unsafe fn set(settings: Settings<'static>) {
-    // SAFETY: by the caller nobody reads at the same time.
+    // SAFETY: the caller ensures that there is no concurrent reader.
     unsafe { *SETTINGS.0.get() = settings };
 }
 
-/// The settings' text with the variable's name before it. A copy, because servers write their
-/// titles over the environment they were started with; and contiguous, so that a viewer can
-/// find it in this process's memory.
+/// The settings' text, prefixed with the variable's name.
+/// It is a copy, because servers overwrite their environment with process titles. It is contiguous,
+/// so that a viewer can find it in this process's memory.
 struct Text(UnsafeCell<[u8; 1024]>);
 
 // SAFETY: as above.
@@ -53,14 +53,14 @@ unsafe impl Sync for Text {}
 
 static TEXT: Text = Text(UnsafeCell::new([0; 1024]));
 
-/// Keeps the text of `HUGELEAF_RUN=…`, and gives the part behind `skip` bytes of it; `None` where
-/// it is too long.
+/// Keeps the text of `HUGELEAF_RUN=…` and returns the part after `skip` bytes.
+/// `None` if it is too long.
 ///
 /// # Safety
 ///
-/// To be called in the library's constructor only, once, before anybody else knows of the text.
+/// Call it only in the library's constructor, once, before any other code knows the text.
 pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
-    // SAFETY: by the caller nobody reads at the same time.
+    // SAFETY: the caller ensures that there is no concurrent reader.
     let kept: &'static mut [u8; 1024] = unsafe { &mut *TEXT.0.get() };
     let room = kept.get_mut(..text.len())?;
     for (to, from) in room.iter_mut().zip(text) {
@@ -69,10 +69,11 @@ pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
     room.get(skip..)
 }
 
-/// Libc's code: from, to; and where its break is (`__curbrk`). Zero: it was not found.
+/// Start and end of libc's code, and the address of its break variable (`__curbrk`).
+/// Zero if not found.
 static LIBC: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// Tells where libc's code is, and its variable `__curbrk`.
+/// Sets the range of libc's code and the address of its variable `__curbrk`.
 pub fn set_libc((start, end): (usize, usize), curbrk: usize) {
     for (known, value) in LIBC.iter().zip([start, end, curbrk]) {
         known.store(value, Ordering::Relaxed);
@@ -83,24 +84,24 @@ pub fn libc_text() -> Range<usize> {
     LIBC[0].load(Ordering::Relaxed)..LIBC[1].load(Ordering::Relaxed)
 }
 
-/// Where what libc uses of the heap ends; zero where that is not known, or it has none yet.
+/// Returns libc's break. Zero if it is unknown or libc has no heap yet.
 pub fn libc_break() -> usize {
     match LIBC[2].load(Ordering::Relaxed) {
         0 => 0,
-        // SAFETY: libc's variable, found by its symbol before anything calls here.
+        // SAFETY: libc's variable, found by its symbol before the first call of this function.
         at => unsafe { (at as *const usize).read_volatile() },
     }
 }
 
-/// Moves libc's break. Only where there is one.
+/// Sets libc's break. Only if its variable was found.
 pub fn set_libc_break(to: usize) {
     // SAFETY: as above.
     unsafe { (LIBC[2].load(Ordering::Relaxed) as *mut usize).write_volatile(to) };
 }
 
-/// A lock that is never waited for long: who does not get it goes without, which every caller
-/// can (a call is then made as the program asked for it). So neither a signal handler that
-/// interrupts its holder nor a child forked while another thread held it can hang.
+/// A lock with bounded waiting.
+/// A caller that does not get it makes the program's original call instead. So neither a signal
+/// handler that interrupts its holder nor a child forked while another thread held it can hang.
 pub struct Lock(AtomicBool);
 
 impl Lock {
@@ -108,7 +109,7 @@ impl Lock {
         Lock(AtomicBool::new(false))
     }
 
-    /// Takes it, or gives up after some thousand looks.
+    /// Takes the lock, or gives up after some thousand attempts.
     pub fn take(&self) -> Option<Held<'_>> {
         for _ in 0..5000 {
             if !self.0.swap(true, Ordering::Acquire) {
@@ -119,7 +120,7 @@ impl Lock {
         None
     }
 
-    /// Opens it in a forked child, whose one thread does not hold it.
+    /// Releases the lock in a forked child, whose only thread does not hold it.
     pub fn reopen(&self) {
         self.0.store(false, Ordering::Release);
     }
@@ -131,7 +132,7 @@ impl Default for Lock {
     }
 }
 
-/// A lock that is held until this is dropped.
+/// A held lock, released when dropped.
 pub struct Held<'a>(&'a Lock);
 
 impl Drop for Held<'_> {
@@ -143,14 +144,14 @@ impl Drop for Held<'_> {
 /// The lock of the windows, arenas and segments.
 pub static LOCK: Lock = Lock::new();
 
-/// Whether private memory is handed out on large pages now.
+/// True while private memory is allocated on huge pages.
 pub static GROWING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process may make no more calls than the program asks for.
+/// True if the process may make only the program's own calls.
 static ASIDE: AtomicBool = AtomicBool::new(false);
 
-/// From now on only the program's own calls are made: it has a filter of system calls, which may
-/// end it at one that it does not make by itself.
+/// Restricts the library to the program's own calls.
+/// A system call filter may kill the program for any other call.
 pub fn stand_aside() {
     ASIDE.store(true, Ordering::Relaxed);
     GROWING.store(false, Ordering::Relaxed);
@@ -161,7 +162,7 @@ pub fn stood_aside() -> bool {
     ASIDE.load(Ordering::Relaxed)
 }
 
-/// Resident private bytes when that was last looked at.
+/// Resident private bytes at the last check.
 pub static RESIDENT: AtomicUsize = AtomicUsize::new(0);
 
 #[inline(always)]
@@ -169,13 +170,13 @@ pub fn growing() -> bool {
     GROWING.load(Ordering::Relaxed)
 }
 
-/// The next multiple of a power of two, or `None` above the address space.
+/// Returns the next multiple of a power of two, or `None` above the address space.
 #[inline(always)]
 pub fn up(value: usize, to: usize) -> Option<usize> {
     Some(value.checked_add(to.wrapping_sub(1))? & !to.wrapping_sub(1))
 }
 
-/// The multiple of a power of two at or below a value.
+/// Returns the multiple of a power of two at or below a value.
 #[inline(always)]
 pub const fn down(value: usize, to: usize) -> usize {
     value & !to.wrapping_sub(1)

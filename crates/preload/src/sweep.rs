@@ -1,8 +1,8 @@
-//! Moves what is already there: blocks that were filled before the process was found to grow, or
-//! that no window reached (heaps of threads, holes that were filled again).
+//! Promotes existing memory: blocks filled before the process was found to grow, or not reached by
+//! a window (heaps of threads, refilled holes).
 //!
-//! Only blocks that are as good as full are taken, so that memory does not grow; and only pages
-//! that are this process's alone, because a collapse copies what a forked child still shares.
+//! Only almost full blocks are promoted, so that memory does not grow. Their pages must be
+//! exclusive to this process, because a collapse copies pages that a forked child still shares.
 //!
 //! # Safety
 //!
@@ -18,10 +18,10 @@ use crate::maps::{Mapping, movable};
 use crate::room::lend;
 use crate::state::{Lock, down, settings, up};
 
-/// One sweep at a time.
+/// Allows one sweep at a time.
 pub static LOCK: Lock = Lock::new();
 
-/// Page-map entries of a block of 2M in pages of 4K, or of part of a larger one.
+/// Page-map entries of a block of 2M with 4K base pages, or of part of a larger one.
 type Entries = [u8; 512 * 8];
 
 /// Lines of maps, and the page-map entries of a block.
@@ -32,30 +32,29 @@ struct Buffers {
 
 /// Maps the buffers, lends them, and unmaps them.
 fn with_buffers(work: impl FnOnce(&mut Buffers)) {
-    // SAFETY: zeros.
+    // SAFETY: all zeros are valid.
     unsafe { lend(work) };
 }
 
-/// Where the next step begins; zero: at the start of memory.
+/// Start address of the next step. Zero: the start of memory.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Blocks that one step moves: it happens inside a call of the program, and a block takes up to a
-/// millisecond. As many as the program asked for since the last one, which takes as long to fill,
-/// but within these bounds.
+/// Bounds of the blocks that one step promotes.
+/// It runs inside a call of the program, and a block takes up to a millisecond. Within the bounds,
+/// it promotes as much as the program requested since the last step, which takes as long to fill.
 const LEAST: usize = 8;
 const MOST: usize = 64;
 
-/// Lines of the list of mappings that the last step read.
+/// Number of lines of the mapping list that the last step read.
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
-/// The part of what was there that must have come since a whole sweep before another is worth it:
-/// the list of mappings is read for each, and that of some programs is long.
+/// Returns N: growth by 1/N of the size at the last complete sweep justifies another one.
+/// Each sweep reads the list of mappings, which is long for some programs.
 pub fn every() -> usize {
     if LINES.load(Relaxed) < 2000 { 64 } else { 4 }
 }
 
-/// Goes on through the memory of this process and moves what may be moved, some blocks at a
-/// time. Whether the end was reached.
+/// Continues through the memory of this process and promotes some blocks. Returns true at the end.
 #[cold]
 pub fn step(asked: usize) -> bool {
     let Some(_held) = LOCK.take() else {
@@ -71,7 +70,7 @@ pub fn step(asked: usize) -> bool {
     run.left != 0
 }
 
-/// Calls `each` for the lines of this process's maps until it says no.
+/// Calls `each` for the lines of this process's maps until it returns false.
 pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
     if let Some(maps) = calls::open(b"/proc/self/maps\0", 0) {
         with_buffers(|buffers| each_line(maps, &mut buffers.lines, each));
@@ -79,7 +78,7 @@ pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
     }
 }
 
-/// Goes on from where the last step ended.
+/// Continues after the end of the last step.
 fn go_on(buffers: &mut Buffers, run: &mut Run) {
     let (maps, pagemap) = (
         calls::open(b"/proc/self/maps\0", 0),
@@ -108,8 +107,8 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
     }
 }
 
-/// Neighbouring blocks that are moved with one call, because each call has every processor put
-/// its newest pages onto the lists first.
+/// Adjacent blocks that are promoted with one call, because each call makes all processors drain
+/// their lists of new pages.
 struct Run {
     start: usize,
     end: usize,
@@ -134,8 +133,8 @@ impl Run {
     }
 }
 
-/// Calls `each` for every line of a file until it says no; lines longer than half the buffer are
-/// passed over.
+/// Calls `each` for every line of a file until it returns false.
+/// Skips lines longer than half the buffer.
 fn each_line(file: usize, buffer: &mut [u8; 8192], mut each: impl FnMut(&[u8]) -> bool) {
     let mut filled = 0;
     loop {
@@ -165,7 +164,7 @@ fn each_line(file: usize, buffer: &mut [u8; 8192], mut each: impl FnMut(&[u8]) -
     }
 }
 
-/// Moves what was not used yet to the front; how much that is.
+/// Moves unused bytes to the front and returns their number.
 fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
     let mut kept = 0;
     for from in start..filled {
@@ -178,7 +177,7 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
     kept
 }
 
-/// Advises a mapping and moves its full blocks; false where the step has done enough.
+/// Advises a mapping and promotes its full blocks. Returns false at the step's limit.
 fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -> bool {
     let settings = settings();
     let (Some(mut at), end) = (
@@ -187,9 +186,10 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     ) else {
         return true;
     };
-    // Private memory only where it was found used as a whole (`judge`): a first touch of what is
-    // advised is a huge page, however little of it is used. Who asked for it by name has it all.
-    // Short ones too: neighbours that differ in advice stay apart, and a block across them small.
+    // Advise private memory only if usage is not judged: after advice, any first touch gives a huge
+    // page, however little is used. Explicit requests get all of it. Short mappings are advised
+    // too, because neighbours with different advice do not merge, and a block across them stays on
+    // base pages.
     let touch = match mapping.shared {
         true => settings.shmem_touch,
         false => settings.touch && !judge::judging(),
@@ -200,7 +200,7 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     while at < end {
         at = match calls::next_small_page(pagemap, at, end) {
             Some(page) => down(page, settings.pmd),
-            // Kernels before 6.7 cannot say: look at each block.
+            // Kernels before 6.7 cannot scan: check each block.
             None if calls::can_scan(pagemap) => break,
             None => at,
         };
@@ -220,8 +220,8 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     true
 }
 
-/// Whether at least 15 of 16 pages of a block are in memory, and each is this process's alone:
-/// bits 63 and 56 of its entry (`pagemap.rst` of the kernel's documents).
+/// Returns true if at least 15 of 16 pages of a block are in memory, all exclusive to this process
+/// (bits 63 and 56, `pagemap.rst` of the kernel's documents).
 fn is_own(start: usize, pagemap: usize, buffer: &mut Entries) -> bool {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
@@ -254,7 +254,7 @@ fn is_own(start: usize, pagemap: usize, buffer: &mut Entries) -> bool {
     true
 }
 
-/// Whether at least 15 of 16 pages of a block of shared memory are in memory.
+/// Returns true if at least 15 of 16 pages of a block of shared memory are in memory.
 fn is_resident(start: usize, buffer: &mut Entries) -> bool {
     let settings = settings();
     let (mut at, end) = (start, start + settings.pmd);

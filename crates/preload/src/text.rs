@@ -1,10 +1,10 @@
-//! The program's own text on huge pages: only where it was asked for, because it costs. The text
-//! becomes memory of this process alone, and tools that map addresses to files lose it.
+//! Places the program's own text on huge pages, only on request, because of its cost. The text
+//! becomes private memory of this process, and tools that map addresses to files no longer find it.
 //!
 //! # Safety
 //!
-//! Replaces code by a copy of itself in one step, in the constructor: the program's text does
-//! not run yet, and this library's is not in it.
+//! Replaces code by a copy of itself in one step, in the constructor: the program's text does not
+//! run yet, and this library's is not in it.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::room::{on_huge_pages, reserve};
 use crate::say;
 use crate::state::{down, settings, up};
 
-/// Moves the whole blocks inside the ranges. Whether each of them is on huge pages now.
+/// Promotes the whole blocks inside the ranges. Returns true if all of them are now on huge pages.
 pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
     let pmd = settings().pmd;
     let mut moved = true;
@@ -29,8 +29,8 @@ pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
     moved
 }
 
-/// Says that the text was not moved. Where that is mandatory the program does not run: two lines and
-/// status 125, as for every failure of `run` itself.
+/// Reports that the text was not promoted. If huge pages are mandatory, the program does not run:
+/// two lines and status 125, as for every failure of `run` itself.
 pub fn not_moved() {
     if !settings().text.mandatory {
         return say::once(&[b"--text: the program's text stays where it is"]);
@@ -60,7 +60,7 @@ fn move_blocks(start: usize, length: usize) -> bool {
     if huge && !calls::failed(runs) {
         calls::name_range(room.at, length, c"hugeleaf-text");
         let how = flag::MAYMOVE | flag::MREMAP_FIXED;
-        // SAFETY: the same bytes take the place of the text, in one step.
+        // SAFETY: the same bytes replace the text, in one step.
         let moved = unsafe { calls::mremap(room.at, length, length, how, start) };
         if !calls::failed(moved) {
             return true;

@@ -1,10 +1,10 @@
-//! A file for shared memory whose pages are huge from the first touch, whatever the host's knob
-//! for shared memory says.
+//! A file for shared memory on huge pages from the first touch, independent of the host's setting
+//! for shared memory.
 //!
-//! `shmem_enabled` rules the kernel's own tmpfs, which anonymous shared memory is on; it is
-//! `never` on a stock host. A tmpfs mount says for itself (`huge=`). So: a mount that is attached
-//! nowhere, one file on it, unlinked. An ordinary user gets one in a user namespace of its own,
-//! made in a child that shares the table of descriptors and ends at once.
+//! `shmem_enabled` controls the kernel's own tmpfs, which holds anonymous shared memory. It is
+//! `never` on a stock host. Each tmpfs mount has its own setting (`huge=`). So this module creates
+//! a detached mount with one unlinked file. An ordinary user gets one in a user namespace, created
+//! in a child that shares the descriptor table and ends at once.
 //!
 //! # Safety
 //!
@@ -15,7 +15,7 @@
 use crate::calls::{self, flag};
 use crate::say::{decimal, joined};
 
-/// A file of that size, or `None` where this host allows neither way, or none is safe.
+/// Returns a file of that size, or `None` if this host allows neither way or none is safe.
 pub fn file(size: usize) -> Option<usize> {
     if counts_strictly() {
         return None;
@@ -28,9 +28,9 @@ pub fn file(size: usize) -> Option<usize> {
     Some(file)
 }
 
-/// Whether the kernel promises no more memory than there is (`vm.overcommit_memory` is 2). Then
-/// shared anonymous memory is counted when it is mapped, and a touch never fails; of a file every
-/// page is counted when it is touched, and where there is none left that is SIGBUS.
+/// Returns true if the kernel does not overcommit memory (`vm.overcommit_memory` is 2).
+/// Shared anonymous memory is then accounted when it is mapped, and touching it never fails. Pages
+/// of a file are accounted when touched, which ends in SIGBUS without memory.
 fn counts_strictly() -> bool {
     let mut text = [0_u8; 4];
     let known = calls::read_file(b"/proc/sys/vm/overcommit_memory\0", &mut text);
@@ -43,7 +43,7 @@ fn mounted_file() -> Option<usize> {
         return None;
     }
     let system = system as usize;
-    // No size limit of its own: the kernel's accounting and the cgroup's limit stay.
+    // No size limit of the mount: the kernel's accounting and the cgroup's limit apply.
     let options = [(c"huge", c"within_size"), (c"size", c"0")];
     let mut options = options.into_iter().map(Some).chain([None]);
     let mount = match options.all(|option| !calls::failed(calls::fsconfig(system, option))) {
@@ -65,7 +65,7 @@ fn file_of_namespace() -> Option<usize> {
     const SAME_FILES: usize = 0x0000_0400;
     let (user, group) = calls::user_and_group();
     let page = crate::state::settings().base;
-    // To get the answer through.
+    // The page that returns the child's result.
     let answer = calls::map_new(page, flag::MEMORY, flag::SHARED)? as *mut usize;
     // SAFETY: the child makes system calls and ends.
     let child = unsafe { calls::clone(NEW_USER | NEW_MOUNTS | SAME_FILES) };
@@ -76,14 +76,14 @@ fn file_of_namespace() -> Option<usize> {
         calls::exit(0);
     }
     let ended = child > 0 && calls::wait(child as usize) == Some(0);
-    // SAFETY: mapped above; nobody writes any more.
+    // SAFETY: mapped above; the child has ended.
     let file = unsafe { answer.read_volatile() };
     // SAFETY: mapped above.
     unsafe { calls::munmap(answer as usize, page) };
     if ended { file.checked_sub(1) } else { None }
 }
 
-/// In the new namespace this user is root, and nobody else exists (`user_namespaces(7)`).
+/// Maps this user to root in the new namespace, where no other user exists (`user_namespaces(7)`).
 fn become_root(user: usize, group: usize) -> bool {
     let (user, group) = (decimal(user), decimal(group));
     write_file(b"/proc/self/uid_map\0", &[b"0 ", user.text(), b" 1"])
@@ -98,7 +98,7 @@ fn write_file(path: &[u8], parts: &[&[u8]]) -> bool {
         return false;
     };
     let written = calls::write(file, line) == line.len() as isize;
-    // The table of descriptors is the parent's too.
+    // Close it, because the parent shares the descriptor table.
     calls::close(file);
     written
 }

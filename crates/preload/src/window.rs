@@ -1,15 +1,14 @@
 //! Private mappings, cut from aligned windows.
 //!
-//! A mapping of its own begins and ends anywhere, and only the aligned blocks wholly inside it
-//! can be huge pages: a program that maps 1M at a time gets none. Cut one below the other from a
-//! window that is mapped ahead, neighbours share a block, whatever the sizes; where the window is
-//! advised, the first touch of a block is a huge page. Each kind of mapping has windows of its own
-//! (`judge`). The kernel sees one mapping that the program later
-//! unmaps part by part, as it may.
+//! A separate mapping begins and ends anywhere, and only aligned blocks that lie completely inside it can be
+//! huge pages. A program that maps 1M at a time gets none. Mappings of any size that are cut downwards from a
+//! window mapped ahead share blocks with their neighbours. If the window is advised, the first touch of a
+//! block gives a huge page. Each kind of mapping has its own windows (`judge`). The kernel sees one mapping
+//! that the program later unmaps part by part, which is allowed.
 //!
 //! # Safety
 //!
-//! Maps only what is free, and unmaps only what it mapped and never handed out.
+//! Maps only free addresses, and unmaps only what it mapped and never handed out.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +19,7 @@ use crate::judge::{KINDS, judging};
 use crate::room::{on_huge_pages, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
-/// What is mapped ahead of one kind, and not handed out: from here to there.
+/// The part of a window that is mapped but not handed out, for one kind.
 struct Window {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -40,14 +39,13 @@ impl Window {
     }
 }
 
-/// Of each kind one on small pages and one on huge ones: mappings that are used alike are next to each other.
+/// One window on base pages and one on huge pages for each kind, so that neighbours have similar usage.
 static WINDOWS: [[Window; 2]; KINDS] = [const { [Window::new(), Window::new()] }; KINDS];
 
-/// A new private mapping of that many bytes (a multiple of the base page), of a kind, on huge pages
-/// or not; or `None`: then the program's own call is made, or, where large pages are mandatory,
-/// it fails.
+/// Returns a new private mapping of `length` bytes (a multiple of the base page), on huge pages if `large`.
+/// `None` makes the caller issue the program's own call, or fail if huge pages are mandatory.
 pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
-    // Where use is not judged nothing is to be kept apart, and each window ends in a page that is begun.
+    // Without a judgement of usage, kinds need no separate windows, and each window costs a partly used page.
     let kind = if judging() { kind } else { 0 };
     let window = WINDOWS.get(kind)?.get(usize::from(large))?;
     let _held = LOCK.take()?;
@@ -60,19 +58,18 @@ pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Leaves the windows, in a forked child: what is mapped below one would not become one mapping
-/// with it, because its pages are shared with the parent's, and then a mapping across both
-/// could not be moved in one `mremap`.
+/// Drops the windows in a forked child. Their pages are shared with the parent, so memory mapped below would
+/// not merge with them, and a mapping across both could not be moved by one `mremap`.
 pub fn leave() {
     for window in WINDOWS.iter().flatten() {
         window.set(0, 0);
     }
 }
 
-/// With memory that is locked as soon as it is mapped (`mlockall(2)`), nothing is mapped ahead.
+/// True if memory is locked as soon as it is mapped (`mlockall(2)`). Nothing is then mapped ahead.
 pub static LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Maps more window: below the old one, so that what is left of that stays in use, or elsewhere.
+/// Maps more window below the old one, so that its rest stays in use, or elsewhere.
 fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
     let settings = settings();
     let (start, end) = (window.start.load(Relaxed), window.end.load(Relaxed));
@@ -98,8 +95,8 @@ fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
     prepare(window, large, fresh, size)
 }
 
-/// Advises a new part of a window of huge pages; where large pages are mandatory it is populated
-/// and must be on them, or it is taken back.
+/// Advises a new part of a window.
+/// If huge pages are mandatory, the part is populated, and unmapped if it is not on huge pages.
 fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()> {
     if large && settings().touch {
         calls::advise(start, size, Advice::HugePage);
@@ -116,7 +113,7 @@ fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()
 
 fn map_at(start: usize, size: usize) -> Option<usize> {
     let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED_NOREPLACE;
-    // SAFETY: takes nothing that is mapped; old kernels take the address as a hint.
+    // SAFETY: replaces nothing; old kernels treat the address as a hint.
     let at = unsafe { calls::mmap(start, size, flag::MEMORY, flags) };
     if calls::failed(at) {
         return None;

@@ -1,16 +1,16 @@
-//! What hugeleaf asks the kernel to do with memory.
+//! The memory advice that hugeleaf gives to the kernel.
 
-/// Advice (madvise(2)). None of them changes what the memory holds.
+/// Advice (madvise(2)). No variant changes the content of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
-    /// `MADV_COLLAPSE` (Linux 6.1): copy the range onto PMD-sized pages now.
+    /// `MADV_COLLAPSE` (Linux 6.1): copy the range to PMD-sized huge pages now.
     Collapse,
-    /// `MADV_COLD` (Linux 5.4): age the range; over a part of a huge page it splits that page.
+    /// `MADV_COLD` (Linux 5.4): age the range. On a part of a huge page, it splits that page.
     Cold,
-    /// `MADV_HUGEPAGE`: let page faults and khugepaged use huge pages here. Own process only.
+    /// `MADV_HUGEPAGE`: allow huge pages at page faults and by khugepaged. Own process only.
     HugePage,
-    /// `MADV_NOHUGEPAGE`: the opposite. Own process only.
+    /// `MADV_NOHUGEPAGE`: forbid huge pages. Own process only.
     NoHugePage,
     /// `MADV_POPULATE_WRITE` (Linux 5.14): fault the range in. Own process only.
     PopulateWrite,
@@ -18,7 +18,7 @@ pub enum Advice {
 
 impl Advice {
     pub(crate) const fn number(self) -> i32 {
-        // MADV_COLLAPSE is not in every libc; the number is the same on all architectures
+        // Not every libc has MADV_COLLAPSE. The number is the same on all architectures
         // (include/uapi/asm-generic/mman-common.h).
         const MADV_COLLAPSE: i32 = 25;
         const MADV_POPULATE_WRITE: i32 = 23;
@@ -31,7 +31,7 @@ impl Advice {
         }
     }
 
-    /// The call as an error names it.
+    /// Returns the name of the call for error messages.
     pub const fn call_name(self) -> &'static str {
         match self {
             Advice::Collapse => "process_madvise(MADV_COLLAPSE)",

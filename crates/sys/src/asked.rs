@@ -1,9 +1,9 @@
-//! A program of somebody else that is run for its answer: with no more rights than it has by itself, and
-//! with no way to the terminal of whoever asks.
+//! Runs another user's program for its output, without additional rights and without access to the caller's
+//! terminal.
 #![allow(unsafe_code)]
 //! # Safety
-//! What a child does between fork and exec has no safe wrapper. The calls made there are async-signal-safe
-//! and touch nothing but the child.
+//! The child's work between fork and exec has no safe wrapper.
+//! The calls made there are async-signal-safe and affect nothing but the child.
 
 use std::io::Error;
 use std::os::fd::OwnedFd;
@@ -19,9 +19,9 @@ use rustix::process::{
 
 use crate::question::Question;
 
-/// Takes from a command what a program that is only asked something does not need: the session, with
-/// it the terminal (where somebody else's program could type), privileges by set-user-id programs, dumps
-/// of memory, and life beyond that of whoever asks.
+/// Removes from a command all that a program run for its output does not need: the session and its terminal (into
+/// which the program could type), privileges from set-user-id programs, core dumps, and a life longer than the
+/// caller's.
 pub fn confine(command: &mut Command) {
     let prepare = || {
         rustix::process::setsid()?;
@@ -34,11 +34,11 @@ pub fn confine(command: &mut Command) {
         rustix::process::setrlimit(Resource::Core, none)?;
         Ok::<(), Error>(())
     };
-    // SAFETY: system calls alone; nothing is allocated and no lock is taken.
+    // SAFETY: makes system calls only, allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Ends all processes of a command's group.
+/// Kills all processes of a command's group.
 fn end_group(leader: u32) {
     let group = i32::try_from(leader).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
@@ -46,7 +46,7 @@ fn end_group(leader: u32) {
     }
 }
 
-/// The output and the exit status of a program that was run for its answer.
+/// Output and exit status of a program.
 #[derive(Debug)]
 pub struct Said {
     pub status: ExitStatus,
@@ -54,11 +54,11 @@ pub struct Said {
     pub stderr: String,
 }
 
-/// Runs a command, which has a process group of its own, to its end, and reads no more than `most` bytes of each
-/// output that is piped. Processes that it leaves running in its group are ended with it, whatever they keep open.
+/// Runs a command with its own process group to its end, and reads at most `most` bytes of each piped output.
+/// Processes left in its group are killed, even if they hold pipes open.
 ///
 /// # Errors
-/// Errors of starting it; those of [`Question::left`], after which its whole group is ended.
+/// The errors of starting it. The errors of [`Question::left`], after which its whole group is killed.
 #[expect(clippy::disallowed_methods, reason = "the gate for commands")]
 pub fn answer_of(
     command: &mut Command,
@@ -74,7 +74,7 @@ pub fn answer_of(
         Pipe::of(err.map(Into::into), most)?,
     ];
     let end = pidfd_open(Pid::from_child(asked.child()), PidfdFlags::empty()).ok();
-    // A kernel before 5.3 has no descriptor that tells its end.
+    // Before Linux 5.3 no descriptor reports its end.
     let moment = if end.is_some() { Duration::MAX } else { GLANCE };
     while !asked.has_ended()? {
         pipes.iter_mut().for_each(Pipe::drain);
@@ -82,7 +82,7 @@ pub fn answer_of(
         let fds = open.chain(&end).map(|fd| PollFd::new(fd, PollFlags::IN));
         question.wait(&mut fds.collect::<Vec<_>>(), moment)?;
     }
-    // A child of it may keep the pipe open: the bytes that are there by now are the answer.
+    // A child of it may keep the pipe open. The output so far is the answer.
     pipes.iter_mut().for_each(Pipe::drain);
     end_group(asked.child().id());
     let status = asked.child().wait()?;
@@ -95,12 +95,13 @@ pub fn answer_of(
     })
 }
 
-/// Interval between two looks at a command.
+/// Interval between two checks of a command.
 const GLANCE: Duration = Duration::from_millis(1);
-/// A process that was killed is waited for in this thread for so many glances; one that hangs in the kernel is not.
+/// Number of checks of a killed process in this thread.
+/// After that it hangs in the kernel, and another thread waits.
 const LAST_GLANCES: u32 = 100;
 
-/// A command until it is waited for; dropped before, it is killed with its group.
+/// A command that was not yet waited for. If dropped, it is killed with its group.
 struct Asked(Option<Child>);
 
 impl Asked {
@@ -108,7 +109,7 @@ impl Asked {
         self.0.as_mut().expect("it is there until it is waited for")
     }
 
-    /// Returns true once it has ended. It stays a zombie, so that nobody else has its number.
+    /// Returns true if it has ended. It stays a zombie, so that its id is not reused.
     fn has_ended(&mut self) -> Result<bool, Error> {
         let number = i32::try_from(self.child().id()).ok();
         let Some(pid) = number.and_then(Pid::from_raw) else {
@@ -129,7 +130,7 @@ impl Drop for Asked {
         let moment = Question::new(GLANCE * LAST_GLANCES);
         while let Ok(None) = child.try_wait() {
             if moment.wait(&mut [], GLANCE).is_err() {
-                // It waits for a server or a device that is gone.
+                // It hangs on a server or device that is gone.
                 let _ = std::thread::Builder::new().spawn(move || child.wait());
                 return;
             }
@@ -137,9 +138,9 @@ impl Drop for Asked {
     }
 }
 
-/// A pipe that is read without waiting.
+/// A pipe read without blocking.
 struct Pipe {
-    /// Gone once it is at its end, or enough was read: the command then dies of writing more.
+    /// `None` at its end or at the limit. A command that writes more is then killed by SIGPIPE.
     open: Option<OwnedFd>,
     bytes: Vec<u8>,
     most: usize,
@@ -196,7 +197,7 @@ mod tests {
         stat.map_or(true, |text| text.contains(") Z "))
     }
 
-    /// One in its group is ended; one that left the group keeps the pipe open, and is not waited for.
+    /// A child in the group is killed. A child that left the group keeps the pipe open and is not waited for.
     #[test]
     fn a_child_that_keeps_the_pipe_open_is_not_waited_for() {
         for leaves in ["sleep 600 &", "setsid sleep 600 &"] {

@@ -1,5 +1,5 @@
-//! A memory barrier that one side pays for: whoever does something often runs without one, whoever wants to stop it
-//! runs one on all processors where this process has a thread (membarrier(2)).
+//! An asymmetric memory barrier (membarrier(2)).
+//! The frequent side runs without a fence. The rare side runs a fence on all processors with a thread of this process.
 //!
 //! # Safety
 //! membarrier(2) takes numbers and touches no memory of the caller.
@@ -10,17 +10,17 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use crate::filter::Filters;
 
-/// The two sides of an asymmetric barrier. Between a store and a load, [`Barrier::light`] on the side that runs often
-/// and [`Barrier::heavy`] on the other are together what `fence(SeqCst)` is on both.
+/// The two sides of an asymmetric barrier. Between a store and a load, [`Barrier::light`] on the frequent side and
+/// [`Barrier::heavy`] on the other together have the effect of `fence(SeqCst)` on both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barrier {
-    /// Whether the kernel does it; otherwise both sides fence.
+    /// True if the kernel provides the barrier. Otherwise both sides fence.
     by_kernel: bool,
 }
 
 impl Barrier {
-    /// Returns the barrier of this process. If the kernel has none (before 4.14), or this thread is under a filter of system calls,
-    /// both sides fence: as right, and slower.
+    /// Returns the barrier of this process. If the kernel has none (before 4.14), or a system call filter applies to this thread,
+    /// both sides fence, which is equally correct and slower.
     pub fn of_process() -> Barrier {
         static KNOWN: OnceLock<Barrier> = OnceLock::new();
         *KNOWN.get_or_init(|| Barrier {
@@ -28,7 +28,7 @@ impl Barrier {
         })
     }
 
-    /// Both sides fence.
+    /// Returns a barrier in which both sides fence.
     pub const fn of_fences() -> Barrier {
         Barrier { by_kernel: false }
     }
@@ -41,8 +41,8 @@ impl Barrier {
         }
     }
 
-    /// The side that runs rarely: microseconds, and an interrupt for each processor that runs a thread of this process.
-    /// False where a filter of system calls came since: the other side, which relies on it, cannot be stopped any more.
+    /// Runs the barrier of the rare side. Takes microseconds and interrupts each processor that runs a thread of this process.
+    /// Returns false if a system call filter was added since: the frequent side can then no longer be stopped.
     #[must_use]
     pub fn heavy(self) -> bool {
         fence(Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Barrier {
     }
 }
 
-/// Returns true if the kernel did it. A thread under a filter does not ask: the answer may be a signal.
+/// Returns true if the kernel ran the command. A thread with a filter makes no call, because the answer may be a signal.
 fn call(command: libc::c_int) -> bool {
     let may_ask = !cfg!(miri) && Filters::of_thread().is_some_and(Filters::is_none);
     // SAFETY: the call takes numbers only.
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Dekker's test: each side stores and then loads what the other stored. Without a barrier both may see nothing.
+    /// Dekker's test: each side stores, then loads the other's value. Without a barrier, both may miss the other's store.
     fn never_both_blind(barrier: Barrier) {
         let (often, rarely) = (AtomicU32::new(0), AtomicU32::new(0));
         let (round, end) = (AtomicU32::new(0), AtomicBool::new(false));

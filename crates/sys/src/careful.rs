@@ -1,18 +1,18 @@
-//! Files and folders that somebody else controls: an unprivileged user's, of a process or of a
-//! server. Whoever opens them as root meets what that user put there: a FIFO, a link to a device or
-//! out of a container, a file without end, a folder of a million names.
+//! Files and folders that another user controls, of a process or of a server.
+//! If root opens such a path, it may meet a FIFO, a link to a device or out of a container, an endless
+//! file, or a folder of a million names.
 //!
-//! The rule: a path is first looked up without opening what is at its end (`O_PATH`), with links that
-//! stay inside a root and, where they are given, with the rights of the user. What was found must be a
-//! regular file; that very file is then opened, so nothing can be put in its place meanwhile. No open
-//! blocks, no device sees one, and no more is read than a limit allows.
+//! A path is first resolved without opening its target (`O_PATH`). Links cannot leave a root, and the
+//! user's rights apply if they are given. The target must be a regular file. Exactly that file is then
+//! opened, so it cannot be replaced meanwhile. No open blocks or affects a device, and no read exceeds its
+//! limit.
 //!
-//! Paths that the caller has chosen are gone along by `walk`, whose rule is another: there a link may lead
-//! anywhere, and is followed for who made it.
+//! For paths that the caller has chosen, `walk` has a different rule: a link may lead anywhere, and its
+//! owner decides if it is followed.
 #![allow(unsafe_code)]
 //! # Safety
-//! `setfsuid` and `setfsgid` have no safe wrapper in any library used here; they take and return
-//! integers and change the calling thread alone, which is made for it and ends right after.
+//! `setfsuid` and `setfsgid` have no safe wrapper in any library used here; they take and return integers
+//! and change the calling thread alone, which is made for it and ends right after.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -30,10 +30,10 @@ use rustix::process::Gid;
 use crate::Errno;
 use crate::walk::{MOST_LINKS, name_of};
 
-/// Most files that the kernel makes are shorter.
+/// Most files that the kernel generates are shorter than this.
 const MOSTLY_ENOUGH: usize = 4 << 10;
 
-/// Whose files are opened: a file that this user could not open is not opened for them either.
+/// The rights of a user. Files that this user cannot open are not opened on their behalf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     pub uid: u32,
@@ -42,8 +42,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of a process, by its effective user and its groups as its status has them: the effective
-    /// one first.
+    /// Returns the rights of a process, from its effective user and the groups of its status.
+    /// The first group is the effective one.
     pub fn of_ids(uid: u32, groups: &[u64]) -> Rights {
         let groups: Vec<u32> = groups
             .iter()
@@ -57,24 +57,24 @@ impl Rights {
     }
 }
 
-/// A folder in which paths that others chose are looked up: no link and no `..` leads out of it.
+/// A folder in which paths from others are resolved. No link and no `..` leads out of it.
 #[derive(Debug)]
 pub struct Inside {
     folder: OwnedFd,
     rights: Option<Rights>,
-    /// Links are followed step by step even where the kernel could do it: for the test of that.
+    /// Follows links step by step even if the kernel could resolve the path. For tests.
     by_steps: bool,
     no_links: bool,
 }
 
 impl Inside {
-    /// Opens the folder; this path itself is trusted, links included (`/proc/PID/root` is one).
+    /// Opens the folder. This path itself is trusted, including its links (`/proc/PID/root` is one).
     ///
-    /// With `rights`, files in it are opened with those of that user in place of this process's,
-    /// where this process is root and the user is not.
+    /// With `rights`, files in it are opened with the rights of that user, if this process is root and the
+    /// user is not.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub fn new(folder: &Path, rights: Option<Rights>) -> Result<Inside> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let is_root = rustix::process::geteuid().is_root();
@@ -86,8 +86,8 @@ impl Inside {
         })
     }
 
-    /// The same folder, where a link is an error (ELOOP): for a name that anybody can have put there,
-    /// and who follows it would show what only he may read.
+    /// Makes every link in the folder an error (ELOOP).
+    /// For names that any user can have created: a link would expose files that only root may read.
     #[must_use]
     pub fn without_links(self) -> Inside {
         Inside {
@@ -99,7 +99,7 @@ impl Inside {
     /// Opens a regular file for reading. A leading `/` means the folder itself.
     ///
     /// # Errors
-    /// Those of openat2(2) and open(2); where it is no regular file, one that says what it is.
+    /// The errors of openat2(2) and open(2). If it is not a regular file, the error names its type.
     pub fn open(&self, path: &Path) -> Result<File> {
         self.as_they(|| {
             let found = self.find(path)?;
@@ -107,18 +107,18 @@ impl Inside {
         })
     }
 
-    /// At most `most` bytes of a file, from its beginning.
+    /// Reads a whole file of at most `most` bytes.
     ///
     /// # Errors
-    /// Those of [`Inside::open`] and read(2); that it is larger.
+    /// The errors of [`Inside::open`] and read(2). The file is larger.
     pub fn read(&self, path: &Path, most: Bytes) -> Result<Vec<u8>> {
         read_at_most(&self.open(path)?, most)
     }
 
-    /// The names in a folder, in no order.
+    /// Returns the names in a folder, unordered.
     ///
     /// # Errors
-    /// Those of openat2(2) and getdents(2); that there are more than `most`.
+    /// The errors of openat2(2) and getdents(2). There are more than `most` names.
     pub fn list(&self, path: &Path, most: usize) -> Result<Vec<OsString>> {
         self.as_they(|| {
             let found = self.find(path)?;
@@ -128,28 +128,28 @@ impl Inside {
         })
     }
 
-    /// Who owns what is at a path, links followed: user and group.
+    /// Returns the owner of the target of a path, as user and group. Links are followed.
     ///
     /// # Errors
-    /// Those of openat2(2).
+    /// The errors of openat2(2).
     pub fn owner(&self, path: &Path) -> Result<(u32, u32)> {
         let meta = File::from(self.as_they(|| self.find(path))?).metadata()?;
         Ok((meta.uid(), meta.gid()))
     }
 
-    /// What is at the end of a path, looked up and not opened.
+    /// Resolves a path without opening its target.
     fn find(&self, path: &Path) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let mut resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         resolve.set(ResolveFlags::NO_SYMLINKS, self.no_links);
-        // Somebody who renames folders all the time makes the kernel answer EAGAIN.
+        // The kernel returns EAGAIN while another process keeps renaming folders.
         for _ in 0..8 {
             if self.by_steps {
                 break;
             }
             match rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) => {}
-                // Before Linux 5.6 there is no such call; filters of containers may refuse it.
+                // The call does not exist before Linux 5.6, and container filters may refuse it.
                 Err(Errno::NOSYS | Errno::PERM) => break,
                 answer => return Ok(answer?),
             }
@@ -157,12 +157,12 @@ impl Inside {
         step_by_step(self.folder.as_fd(), path, self.no_links)
     }
 
-    /// Does something with the rights of the user.
+    /// Runs `act` with the rights of the user.
     fn as_they<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let Some(rights) = &self.rights else {
             return act();
         };
-        // Rights on files are a thread's. Its other ids stay, so that the user can send it nothing.
+        // Rights on files belong to a thread. Its other ids stay, so that the user cannot send it signals.
         std::thread::scope(|scope| {
             let theirs = scope.spawn(|| {
                 take_rights(rights)?;
@@ -175,14 +175,14 @@ impl Inside {
     }
 }
 
-/// Gives the calling thread the rights of a user on files. A change of `fsuid` away from root takes
-/// what root may do with files away with it (capabilities(7)).
+/// Gives the calling thread a user's rights on files.
+/// Changing `fsuid` from root to another user also drops root's capabilities on files (capabilities(7)).
 fn take_rights(rights: &Rights) -> Result<()> {
     let groups: Vec<Gid> = rights.groups.iter().copied().map(Gid::from_raw).collect();
-    // Of this thread alone, like the calls below: the groups of the others stay.
+    // Changes this thread only, like the calls below. Other threads keep their groups.
     rustix::thread::set_thread_groups(&groups)?;
     let ask = libc::uid_t::MAX;
-    // SAFETY: integers in, an integer out; an id that there is none of changes nothing.
+    // SAFETY: takes and returns integers; an invalid id changes nothing.
     let changed = unsafe {
         libc::setfsgid(rights.gid);
         libc::setfsuid(rights.uid);
@@ -195,7 +195,7 @@ fn take_rights(rights: &Rights) -> Result<()> {
     }
 }
 
-/// Follows a path without leaving `root`, one name at a time, where the kernel cannot do it at once.
+/// Resolves a path within `root`, one name at a time, on kernels without a call for it.
 fn step_by_step(root: BorrowedFd<'_>, path: &Path, no_links: bool) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut way: Vec<OwnedFd> = Vec::new();
@@ -234,7 +234,7 @@ fn step_by_step(root: BorrowedFd<'_>, path: &Path, no_links: bool) -> Result<Own
     }
 }
 
-/// The names of a path, `/` first where it begins with one.
+/// Returns the components of a path, `/` first if it is absolute.
 fn parts(path: &OsStr) -> impl Iterator<Item = OsString> {
     let bytes = path.as_bytes();
     let top = bytes.starts_with(b"/").then(|| OsString::from("/"));
@@ -245,17 +245,17 @@ fn parts(path: &OsStr) -> impl Iterator<Item = OsString> {
         .into_iter()
 }
 
-/// Links of /proc lead anywhere, whatever they say.
+/// Returns true for a link of /proc. Its target is independent of its text.
 fn is_of_proc(found: &OwnedFd) -> Result<bool> {
     Ok(rustix::fs::fstatfs(found)?.f_type == libc::PROC_SUPER_MAGIC)
 }
 
-/// Opens what was found, where that is a regular file.
+/// Opens a resolved path if it is a regular file.
 fn open_found(found: &OwnedFd) -> Result<File> {
     let meta = File::from(found.try_clone()?).metadata()?;
     need_regular(meta.mode())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    // This name means the very file that was found, whatever is at the path by now.
+    // This name refers to exactly the resolved file, even if the path has changed since.
     let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
     match rustix::fs::openat(CWD, itself, flags, Mode::empty()) {
         Ok(file) => Ok(File::from(file)),
@@ -264,7 +264,7 @@ fn open_found(found: &OwnedFd) -> Result<File> {
     }
 }
 
-/// Refuses all but regular files, by what they are.
+/// Refuses everything but regular files.
 fn need_regular(mode: u32) -> Result<()> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Ok(()),
@@ -276,21 +276,21 @@ fn need_regular(mode: u32) -> Result<()> {
     }
 }
 
-/// Opens a path that is trusted, at whose end may be anything: never blocks, and gives a regular file
-/// or an error that says what is there.
+/// Opens a trusted path with an untrusted target.
+/// Never blocks. Returns a regular file, or an error that names the target's type.
 ///
 /// # Errors
-/// Those of open(2); that it is no regular file.
+/// The errors of open(2). The target is not a regular file.
 pub fn open_regular(path: &Path) -> Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     open_found(&rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// A copy of a file in memory, of at most `most` bytes: nobody else can cut it while it is mapped, at
-/// which the reader would be killed (SIGBUS).
+/// Copies a file of at most `most` bytes into memory.
+/// No other user can truncate the copy while it is mapped, which would kill the reader (SIGBUS).
 ///
 /// # Errors
-/// Those of memfd_create(2), read(2) and write(2); [`ErrorKind::FileTooLarge`].
+/// The errors of memfd_create(2), read(2) and write(2). [`ErrorKind::FileTooLarge`].
 pub fn copy_in_memory(file: &File, most: Bytes) -> Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut copy = File::from(rustix::fs::memfd_create("copy", flags)?);
@@ -301,12 +301,13 @@ pub fn copy_in_memory(file: &File, most: Bytes) -> Result<File> {
     }
 }
 
-/// At most `most` bytes of a file; more is an error that says so.
+/// Reads a whole file of at most `most` bytes.
 ///
 /// # Errors
-/// Those of read(2); [`ErrorKind::FileTooLarge`].
+/// The errors of read(2). [`ErrorKind::FileTooLarge`] for a larger file.
 pub fn read_at_most(mut file: &File, most: Bytes) -> Result<Vec<u8>> {
-    // With room for it a file of the kernel is one read; without, std begins with 32 bytes and doubles.
+    // With this capacity, most kernel files take one read. Without it, std starts with 32 bytes and
+    // doubles.
     let mut bytes = Vec::with_capacity(MOSTLY_ENOUGH);
     file.by_ref()
         .take(most.get().saturating_add(1))
@@ -317,10 +318,10 @@ pub fn read_at_most(mut file: &File, most: Bytes) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a folder that is trusted, in no order.
+/// Returns the names in a trusted folder, unordered.
 ///
 /// # Errors
-/// Those of open(2) and getdents(2); that there are more than `most`.
+/// The errors of open(2) and getdents(2). There are more than `most` names.
 pub fn list_at_most(folder: &Path, most: usize) -> Result<Vec<OsString>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     names_in(rustix::fs::openat(CWD, folder, flags, Mode::empty())?, most)
@@ -331,7 +332,7 @@ fn names_in(folder: OwnedFd, most: usize) -> Result<Vec<OsString>> {
     for entry in rustix::fs::Dir::new(folder)? {
         let entry = match entry {
             Ok(entry) => entry,
-            // A process that ended while its folder was listed.
+            // A process ended while its folder was listed.
             Err(Errno::NOENT | Errno::SRCH) => break,
             Err(errno) => return Err(errno.into()),
         };
@@ -354,12 +355,12 @@ fn too_large(how: &str) -> Error {
     )
 }
 
-/// Whether nobody but root and `uid` can put another file in the place of this one: it and every
-/// folder above it belong to one of them, and others may not write there. Where `uid` is root, a group
-/// may not either, unless it is root's.
+/// Returns true if only root and `uid` can replace this file.
+/// The file and every folder above it belong to one of them, and others may not write there. If `uid` is
+/// root, a group other than root's may not write either.
 ///
 /// # Errors
-/// Those of realpath(3) and stat(2).
+/// The errors of realpath(3) and stat(2).
 pub fn is_safe_from_others(path: &Path, uid: u32) -> Result<bool> {
     let path = std::fs::canonicalize(path)?;
     for part in path.ancestors() {
@@ -367,7 +368,7 @@ pub fn is_safe_from_others(path: &Path, uid: u32) -> Result<bool> {
         let is_ours = meta.uid() == 0 || meta.uid() == uid;
         let others = meta.mode() & 0o002 != 0;
         let group = uid == 0 && meta.mode() & 0o020 != 0 && meta.gid() != 0;
-        // In a sticky folder nobody replaces what is another's; the part below was looked at.
+        // In a sticky folder nobody can replace another user's file, and the entry below was checked.
         let is_sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
         if !is_ours || (others || group) && !is_sticky {
             return Ok(false);
@@ -392,7 +393,7 @@ mod tests {
         [way(false), way(true)]
     }
 
-    /// Both ways to follow a path give the same answer.
+    /// Both ways to resolve a path give the same result.
     fn read(folder: &Path, path: &str) -> std::result::Result<String, String> {
         let text = |inside: &Inside| {
             let answer = inside.read(Path::new(path), SOME);
@@ -443,7 +444,7 @@ mod tests {
         assert!(read(root, "folder").unwrap_err().contains("directory"));
         assert!(read(root, "secret/x").unwrap_err().contains("directory"));
         assert!(read(root, "nothing").is_err());
-        // Round in circles, too deep, and through a process.
+        // A loop, too many levels, and a link of a process.
         symlink("loop", root.join("loop")).unwrap();
         symlink(at("secret"), root.join("absolute")).unwrap();
         assert!(read(root, "loop").unwrap_err().contains("symbolic links"));
@@ -514,7 +515,7 @@ mod tests {
         assert!(list_at_most(dir.path(), 5).is_err());
     }
 
-    /// Somebody swaps the file for a FIFO and back all the time: either is seen, and nothing waits.
+    /// Another thread keeps replacing the file by a FIFO and back. Both are handled without blocking.
     #[test]
     fn a_file_that_becomes_a_fifo_blocks_nobody() {
         let dir = tempfile::tempdir().unwrap();
@@ -531,7 +532,7 @@ mod tests {
                     rustix::fs::renameat_with(CWD, at("one"), CWD, at("two"), exchange).unwrap();
                 }
             });
-            // Also where an assertion below ends this: the other thread would go on for ever.
+            // Also ends the other thread if an assertion below fails.
             let _ended = Ended(&stop);
             let [inside, by_steps] = inside(dir.path());
             while texts < 20 || fifos < 20 {
@@ -596,7 +597,7 @@ mod tests {
         let in_team = Inside::new(dir.path(), Some(rights(&[12345]))).unwrap();
         assert_eq!(text(&in_team, "team").unwrap(), b"team");
         assert_eq!(inside.owner(Path::new("mine")).unwrap(), (NOBODY, NOBODY));
-        // This thread is who it was.
+        // This thread kept its own rights.
         assert_eq!(std::fs::read(at("secret")).unwrap(), b"secret");
     }
 

@@ -1,9 +1,9 @@
-//! A file whose content comes whole or not at all, whoever else may write to its folder.
+//! Atomic replacement of a file, in folders where other users may write.
 //!
-//! The content is written into a file of a random name next to it, which nobody can have placed
-//! there before (O_EXCL) and which is no link; it is on disk before it takes the name. Where a
-//! crash or a full disk comes in between, the old file is there still. How a path is followed, and
-//! which links are, is in [`crate::walk`].
+//! The content is written to a new file with a random name in the same folder. Nobody can have
+//! created it before (O_EXCL), it is not a link, and it is on disk before it is renamed. After a
+//! crash or on a full disk, the old file still exists. [`crate::walk`] has the rules for following
+//! paths and links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,32 +18,31 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use crate::walk::{Found, PathError, fail, name_of, walk};
 use crate::{Errno, SysError, effective_uid};
 
-/// What a new file may be read by at most; the umask takes from it.
+/// Permissions of a new file before the umask.
 const FRESH: u32 = 0o644;
 
-/// How the name of a draft ends. It begins with a dot: whatever reads all files of a folder passes
-/// over it.
+/// Suffix of a draft's name.
+/// The name begins with a dot, so that programs that read all files of a folder skip it.
 const END: &str = "hugeleaf-new";
 
-/// The longest name that file systems have (NAME_MAX).
+/// Maximum length of a file name (NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
-/// What happens to a file that stands there already.
+/// Treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It is replaced in one step, and its permissions are kept where it is the caller's own.
+    /// It is replaced in one step. Its permissions are kept if the caller owns it.
     Replaced,
-    /// It stays, and that is an error (EEXIST).
+    /// It stays, and the result is an error (EEXIST).
     Kept,
 }
 
-/// New content of a file. What is not committed is removed when it is dropped.
+/// New content of a file. It is removed if it is dropped before the commit.
 #[derive(Debug)]
 pub struct Draft {
     file: File,
     shown: PathBuf,
-    /// What is left to do when the content is whole; nothing for a device or pipe, which cannot be
-    /// replaced, only written to.
+    /// The remaining rename. `None` for a device or pipe, which can be written to but not replaced.
     waiting: Option<Waiting>,
 }
 
@@ -55,7 +54,7 @@ struct Waiting {
     existing: Existing,
 }
 
-/// A name that nobody can know before: the keys of the standard library's hash tables are random.
+/// Returns an unpredictable name, from the random keys of the standard library's hash tables.
 fn random_name(of: &OsStr) -> OsString {
     let end = format!(".{:016x}.{END}", RandomState::new().hash_one(0_u8));
     let room = LONGEST_NAME - 1 - end.len();
@@ -66,7 +65,7 @@ fn random_name(of: &OsStr) -> OsString {
     name
 }
 
-/// Whether a name is that of a draft for a file of this name.
+/// Returns true if `name` is that of a draft for `file`.
 pub fn is_draft_of(name: &OsStr, file: &OsStr) -> bool {
     let own = name.as_bytes().strip_prefix(b".");
     let rest = own.and_then(|own| own.strip_prefix(file.as_bytes()));
@@ -75,18 +74,18 @@ pub fn is_draft_of(name: &OsStr, file: &OsStr) -> bool {
     digits.is_some_and(|d| d.len() == 16 && d.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// The name of a draft for the file at a path, next to it. Each call gives another one.
+/// Returns a name for a draft next to the file at a path. Each call returns a different name.
 pub fn draft_beside(path: &Path) -> PathBuf {
     path.with_file_name(random_name(path.file_name().unwrap_or_default()))
 }
 
 impl Draft {
-    /// Begins new content for the file at a path. A device, and a pipe that somebody reads, are
-    /// written to as they stand.
+    /// Begins new content for the file at a path.
+    /// A device, or a pipe with a reader, is written to directly.
     ///
     /// # Errors
-    /// [`PathError`]: a link that somebody else has made; a folder, socket or disk; a pipe of
-    /// somebody else's; a folder that cannot be written to.
+    /// [`PathError`] for another user's link or pipe, for a folder, socket or disk, and for a
+    /// folder that is not writable.
     pub fn begin(path: &Path, existing: Existing) -> Result<Draft, PathError> {
         let found = walk(path, false)?;
         if existing == Existing::Kept && found.stat.is_some() {
@@ -137,7 +136,7 @@ impl Draft {
     }
 
     fn as_it_stands(found: Found) -> Result<Draft, PathError> {
-        // Without waiting for somebody who reads: that may never happen.
+        // Does not wait for a reader, which may never come.
         let follows = if found.is_magic {
             OFlags::APPEND
         } else {
@@ -156,21 +155,21 @@ impl Draft {
         })
     }
 
-    /// Whether this is a file of its own, and no device or pipe.
+    /// Returns true for a file, false for a device or pipe.
     pub const fn is_file(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Bytes written so far; 0 of a device or pipe.
+    /// Returns the number of bytes written so far, or 0 for a device or pipe.
     pub fn length(&self) -> u64 {
         let known = self.file.metadata().ok().filter(|_| self.is_file());
         known.map_or(0, |meta| meta.len())
     }
 
-    /// Puts the content in place: on disk, and under its name, when this returns.
+    /// Puts the content in place. When this returns, it is on disk under its final name.
     ///
     /// # Errors
-    /// Those of fsync(2) and rename(2), ENOSPC among them: the old file is there then.
+    /// The errors of fsync(2) and rename(2), including ENOSPC. The old file then still exists.
     pub fn commit(mut self) -> Result<(), PathError> {
         let Some(waiting) = &self.waiting else {
             return Ok(());
@@ -185,7 +184,7 @@ impl Draft {
     }
 }
 
-/// The permissions that a file keeps: of one that somebody else has placed there, none.
+/// Returns the permissions to keep, or `None` if another user owns the file.
 fn kept_mode(stat: &Stat) -> Option<u32> {
     is_own(stat).then_some(stat.st_mode & 0o777)
 }
@@ -201,7 +200,8 @@ impl Waiting {
             return rustix::fs::renameat(folder, from, folder, to);
         }
         match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-            // File systems without it, such as NFS: a second name, which replaces nothing either.
+            // File systems without it, such as NFS: linkat(2) does not replace an existing file
+            // either.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(folder, from, folder, to, AtFlags::empty())?;
                 rustix::fs::unlinkat(folder, from, AtFlags::empty())
@@ -213,12 +213,12 @@ impl Waiting {
     fn sync(&self) -> Result<(), Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = match rustix::fs::openat(&self.folder, ".", flags, Mode::empty()) {
-            // One may be allowed to write names into a folder and not to read them.
+            // A user may be allowed to write to a folder and not to read it.
             Err(Errno::ACCESS) => return Ok(()),
             other => other?,
         };
         match rustix::fs::fsync(opened) {
-            // Some file systems cannot sync a folder, and say so in this way.
+            // Some file systems cannot sync a folder, and return EINVAL.
             Err(Errno::INVAL) => Ok(()),
             other => other,
         }
@@ -238,16 +238,16 @@ impl Write for Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Some(waiting) = &self.waiting {
-            // The reason why it is not committed is what the caller hears.
+            // The caller receives the original error.
             let _ = rustix::fs::unlinkat(&waiting.folder, &waiting.from, AtFlags::empty());
         }
     }
 }
 
-/// Writes a file whole or not at all ([`Draft`]).
+/// Writes a file completely or not at all ([`Draft`]).
 ///
 /// # Errors
-/// Those of [`Draft::begin`], write(2) and [`Draft::commit`]; nothing is left behind.
+/// The errors of [`Draft::begin`], write(2) and [`Draft::commit`]. No draft is left behind.
 pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<(), PathError> {
     let mut draft = Draft::begin(path, existing)?;
     draft.write_all(content).map_err(|e| {
@@ -329,7 +329,7 @@ mod tests {
         put(Path::new("/dev/null"), "x").unwrap();
         let full = put(Path::new("/dev/full"), "x").unwrap_err();
         assert_eq!(full.errno(), Some(Errno::NOSPC));
-        // What /dev/stdout and <(…) of a shell lead to.
+        // The targets of /dev/stdout and of a shell's <(…).
         let mut file = tempfile::tempfile().unwrap();
         let number = std::os::fd::AsRawFd::as_raw_fd(&file);
         put(Path::new(&format!("/proc/self/fd/{number}")), "open").unwrap();
@@ -368,7 +368,7 @@ mod tests {
         );
     }
 
-    /// The user that owns nothing.
+    /// The user nobody, who owns no files.
     const NOBODY: u32 = 65534;
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
         std::fs::create_dir_all(at("theirs/out")).unwrap();
         std::fs::write(at("secret"), "secret").unwrap();
         theirs("theirs");
-        // At the end, and on the way.
+        // Links at the end of the path and in the middle.
         symlink("../secret", at("theirs/end")).unwrap();
         symlink("..", at("theirs/way")).unwrap();
         theirs("theirs/end");
@@ -397,7 +397,8 @@ mod tests {
                 "{error}"
             );
         }
-        // A file that they hold open, and may write: it becomes another one, root's own.
+        // A file that the other user owns and can write to. It is replaced by a new one that root
+        // owns.
         std::fs::write(at("theirs/file"), "").unwrap();
         theirs("theirs/file");
         std::fs::set_permissions(at("theirs/file"), PermissionsExt::from_mode(0o666)).unwrap();
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(std::fs::read(at("secret")).unwrap(), b"secret");
     }
 
-    /// Not a test by itself: what the child of the next one does, killed after so many steps.
+    /// The child of the next test, killed after the given number of steps. Not a test of its own.
     #[test]
     fn child_that_is_killed() {
         let Ok(order) = std::env::var("HUGELEAF_TEST_DRAFT") else {
@@ -451,7 +452,7 @@ mod tests {
         }
         let (old, new) = ("old", "new, and whole");
         assert_eq!(seen, [old, old, old, old, new, new]);
-        // What was left is known as what it is.
+        // The remaining drafts are recognized.
         for entry in std::fs::read_dir(dir.path()).unwrap() {
             let name = entry.unwrap().file_name();
             let known = name == "file" || is_draft_of(&name, OsStr::new("file"));

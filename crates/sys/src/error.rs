@@ -2,12 +2,12 @@ use std::fmt;
 
 pub use rustix::io::Errno;
 
-/// A system call that failed: which one, on what, and the kernel's answer.
+/// A failed system call, with its object and the kernel's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SysError {
-    /// The call as its manual page names it, as in `process_madvise(MADV_COLLAPSE)`.
+    /// The call by its manual page's name, such as `process_madvise(MADV_COLLAPSE)`.
     pub call: &'static str,
-    /// What it was called on: a PID, a range, a path. Empty where the call says it all.
+    /// Object of the call: a PID, a range or a path. Empty if the call needs none.
     pub subject: String,
     pub errno: Errno,
 }
@@ -33,12 +33,12 @@ impl fmt::Display for SysError {
     }
 }
 
-/// What the call that this thread made last was answered: right after one without a safe wrapper.
+/// Returns the error of this thread's last call. Use it right after a call without a safe wrapper.
 pub fn last_errno() -> Errno {
     errno_of(&std::io::Error::last_os_error())
 }
 
-/// The kernel's answer in an error of the standard library; EIO where it is none of the kernel's.
+/// Returns the kernel's error in a standard library error, or EIO if it has none.
 pub fn errno_of(e: &std::io::Error) -> Errno {
     Errno::from_io_error(e).unwrap_or(Errno::IO)
 }

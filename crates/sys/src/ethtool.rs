@@ -1,8 +1,8 @@
-//! What a network device does by itself: checksums, cutting and gathering of packets (`ETHTOOL_G…`, include/uapi/linux/ethtool.h).
+//! NIC offloads: checksums, segmentation and aggregation of packets (`ETHTOOL_G…`, include/uapi/linux/ethtool.h).
 //!
 //! # Safety
-//! ioctl(SIOCETHTOOL) reads and writes two structures of ours that outlive the call; the longer one is as long as every
-//! command used here takes.
+//! ioctl(SIOCETHTOOL) reads and writes two structures of ours that outlive the call.
+//! The second one has the size that all commands used here require.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::{Errno, SysError, last_errno};
 
-/// The name of a feature, and the command that asks for it.
+/// Names of the offloads, each with the command that reads it.
 const FEATURES: &[(&str, u32)] = &[
     ("checksums of what comes", 0x14),
     ("checksums of what goes", 0x16),
@@ -26,11 +26,11 @@ struct Value {
     data: u32,
 }
 
-/// Features of a network device by name, each on or off; those that the kernel does not know of it are left out.
+/// Returns the offloads of a network device by name, each on or off. Offloads that the kernel does not report for it are omitted.
 ///
 /// # Errors
-/// `EINVAL` for a name that cannot be one; those of socket(2) and of the ioctl: `ENODEV` where there is no such device,
-/// `EOPNOTSUPP` where its driver answers nothing.
+/// `EINVAL` for an invalid name. The errors of socket(2) and of the ioctl: `ENODEV` if there is no such device, `EOPNOTSUPP` if
+/// its driver answers no command.
 pub fn offloads(device: &str) -> Result<Vec<(&'static str, bool)>, SysError> {
     const CALL: &str = "ioctl(SIOCETHTOOL)";
     let error = |errno| SysError::new(CALL, device, errno);

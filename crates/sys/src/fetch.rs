@@ -1,5 +1,5 @@
-//! Work on memory of this process that makes a call on another's shorter: free memory that a hypervisor
-//! took away is touched, and lists of new pages are emptied.
+//! Work on memory of this process that shortens calls on another process: touching free memory that a
+//! hypervisor has reclaimed, and draining lists of new pages.
 
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -7,21 +7,21 @@ use crate::SysError;
 use crate::advice::Advice;
 use crate::gate::Memory;
 
-/// See [`crate::Kernel::fetch`].
+/// Implements [`crate::Kernel::fetch`].
 pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
     let length = Bytes(page.bytes().get().saturating_mul(pages));
     let space = Memory::new().set_aside(length, page)?;
     space.map_private(space.range())?;
-    // Refused where there are no huge pages: base pages do as well.
+    // Refused without huge pages. Base pages then have the same effect.
     let _ = space.advise(space.range(), Advice::HugePage);
     space.advise(space.range(), Advice::PopulateWrite)
 }
 
-/// See [`crate::Kernel::drain`].
+/// Implements [`crate::Kernel::drain`].
 pub(crate) fn drain(page: PageSize, base: PageSize) -> Result<(), SysError> {
     let space = Memory::new().set_aside(page.bytes(), page)?;
     space.map_private(space.range())?;
-    // Without a page there is nothing to collapse, and the kernel returns before it empties the lists.
+    // Without a page there is nothing to collapse, and the kernel returns before it drains the lists.
     let first = space.range().chunks(base).next();
     if let Some(first) = first {
         space.advise(first, Advice::PopulateWrite)?;
@@ -44,7 +44,7 @@ mod tests {
             fetch(page, 16).unwrap();
         }
         for _ in 0..100 {
-            // Refused where there are no huge pages.
+            // Refused without huge pages.
             let _ = drain(page, page);
         }
         assert!(lines(mapped()) < before + 50);

@@ -1,23 +1,23 @@
-//! The capabilities that a program file gives to whoever runs it (capabilities(7), "File
-//! capabilities"), and the line that adds some to them. setcap(8) replaces what a file has.
+//! File capabilities of a program (capabilities(7), "File capabilities"), and the setcap(8) command
+//! that adds to them. setcap replaces the existing ones.
 
 use std::path::Path;
 
 use crate::{Errno, SysError};
 
-/// What a program file has; bits by the numbers of linux/capability.h.
+/// Capabilities of a program file. Bits are numbered as in linux/capability.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
     pub permitted: u64,
-    /// Given to whoever runs it and holds them as inheritable.
+    /// Granted to a user who runs the file and holds them as inheritable.
     pub inheritable: u64,
 }
 
 impl FileCapabilities {
-    /// Those of a file; none where it has none.
+    /// Reads the capabilities of a file, which may be none.
     ///
     /// # Errors
-    /// Those of getxattr(2); EINVAL for an attribute of a form that no kernel writes.
+    /// The errors of getxattr(2). EINVAL for an attribute in a format that no kernel writes.
     pub fn of(path: &Path) -> Result<FileCapabilities, SysError> {
         const NAME: &str = "security.capability";
         let fail =
@@ -28,15 +28,15 @@ impl FileCapabilities {
                 let value = buffer.get(..length).unwrap_or_default();
                 FileCapabilities::parse(value).ok_or_else(|| fail(Errno::INVAL))
             }
-            // No such attribute; or a file system without any.
+            // The file or its file system has no such attribute.
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(FileCapabilities::default()),
             Err(errno) => Err(fail(errno)),
         }
     }
 
-    /// `struct vfs_cap_data`, of revision 1 to 3 (include/uapi/linux/capability.h): a word of revision
-    /// and flags, then permitted and inheritable by turns, 32 bits of each, lowest first; all little
-    /// endian. Revision 3 ends with the user id of its namespace.
+    /// Parses `struct vfs_cap_data`, revision 1 to 3 (include/uapi/linux/capability.h).
+    /// A word holds revision and flags. Then permitted and inheritable alternate, 32 bits each, lowest
+    /// first, little endian. Revision 3 ends with the user id of its namespace.
     pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
         let (words, rest) = value.as_chunks::<4>();
         let words: Vec<u64> = words
@@ -53,9 +53,9 @@ impl FileCapabilities {
         })
     }
 
-    /// What setcap(8) is to be given, so that the file has these and what it has: one word, but for a
-    /// file with inheritable ones. `needed` are names as setcap(8) has them; one that this program does
-    /// not know is kept as it is.
+    /// Returns the argument for setcap(8) that adds `needed` to the file's capabilities.
+    /// It is one word, except for a file with inheritable ones. `needed` has names as in setcap(8). An
+    /// unknown name is kept unchanged.
     pub fn with(self, needed: &[&str]) -> String {
         let mut names: Vec<String> = names_of(self.permitted);
         for name in needed {
@@ -72,8 +72,8 @@ impl FileCapabilities {
     }
 }
 
-/// The whole of an advice: `setcap LIST FILE` for this program's own file, with what that has already.
-/// Where it cannot be read, the advice says so.
+/// Returns the full command `setcap LIST FILE` for this program's file, including its existing
+/// capabilities. If they are unreadable, the text says so.
 pub fn setcap_advice(needed: &[&str]) -> String {
     let file = std::env::current_exe();
     let shown = file.as_ref().map_or_else(
@@ -100,19 +100,19 @@ fn names_of(bits: u64) -> Vec<String> {
     let set = (0..u64::BITS).filter(|bit| bits >> bit & 1 == 1);
     set.map(|bit| match NAMES.get(bit as usize) {
         Some(name) => (*name).to_owned(),
-        // setcap(8) takes numbers too.
+        // setcap(8) also accepts numbers.
         None => bit.to_string(),
     })
     .collect()
 }
 
-/// The place of a name in the list; behind all of it for a name that is not there.
+/// Returns the index of a name, or `usize::MAX` for an unknown name.
 fn number_of(name: &str) -> usize {
     let known = NAMES.iter().position(|n| *n == name);
     known.or_else(|| name.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// By their numbers (include/uapi/linux/capability.h).
+/// Names ordered by number (include/uapi/linux/capability.h).
 const NAMES: [&str; 41] = [
     "cap_chown",
     "cap_dac_override",
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As setcap(8) wrote it: cap_sys_nice,cap_perfmon=ep.
+    /// As written by setcap(8): cap_sys_nice,cap_perfmon=ep.
     const NICE_AND_PERFMON: [u8; 20] = [
         1, 0, 0, 2, 0, 0, 0x80, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0,
     ];

@@ -1,4 +1,4 @@
-//! What a file system can do, asked of it without writing anything.
+//! Capabilities of a file system, determined without writing.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,30 +10,30 @@ use rustix::fs::{AtFlags, Dir, FileType, IFlags, Mode, OFlags, SeekFrom, StatxFl
 
 use crate::{Errno, SysError};
 
-/// So many names are looked at for a regular file to ask about.
+/// Maximum number of names read to find a regular file to query.
 const NAMES: usize = 500;
-/// A file whose blocks are listed as extents (`FS_EXTENT_FL`, include/uapi/linux/fs.h).
+/// Flag of a file whose blocks are listed as extents (`FS_EXTENT_FL`, include/uapi/linux/fs.h).
 const EXTENTS: IFlags = IFlags::from_bits_retain(0x0008_0000);
 
-/// What a file system can do. `None` where it does not say: a kernel that is too old, or nothing to ask about.
+/// Capabilities of a file system. `None` if unknown, because the kernel is too old or no file was found to query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct FileSystem {
-    /// What buffers of direct I/O have to be a multiple of, in bytes; 0 where there is none (`STATX_DIOALIGN`, Linux 6.1).
+    /// Required alignment of direct I/O buffers, in bytes. 0 without direct I/O (`STATX_DIOALIGN`, Linux 6.1).
     pub direct_memory_bytes: Option<u32>,
-    /// The same of places in the file, and of lengths.
+    /// Required alignment of direct I/O offsets and lengths, in bytes.
     pub direct_offset_bytes: Option<u32>,
-    /// The largest file, in bytes, as far as lseek(2) goes.
+    /// Maximum file size in bytes, as accepted by lseek(2).
     pub largest_file_bytes: Option<u64>,
-    /// Whether the file that was looked at is listed by extents; a file system that has nothing else may not say so.
+    /// True if the queried file is stored as extents. File systems that support only extents may not report it.
     pub extents: Option<bool>,
     pub attributes: Option<bool>,
     pub acls: Option<bool>,
 }
 
-/// Asks the file system that is mounted there. Nothing is written, and no file is read.
+/// Queries the file system mounted at a folder. Writes nothing and reads no file content.
 ///
 /// # Errors
-/// Those of open(2) of that folder.
+/// The errors of open(2) on the folder.
 pub fn file_system_at(folder: &Path) -> Result<FileSystem, SysError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(folder, flags, Mode::empty())
@@ -59,7 +59,7 @@ pub fn file_system_at(folder: &Path) -> Result<FileSystem, SysError> {
     Ok(found)
 }
 
-/// An attribute that is not there differs from one that cannot be there.
+/// A missing attribute gives a different error than unsupported attributes.
 fn has_attribute(folder: &OwnedFd, name: &str) -> Option<bool> {
     let mut none: [u8; 0] = [];
     match rustix::fs::fgetxattr(folder, name, &mut none[..]) {
@@ -69,7 +69,7 @@ fn has_attribute(folder: &OwnedFd, name: &str) -> Option<bool> {
     }
 }
 
-/// The largest place that lseek(2) goes to: that of the largest file.
+/// Returns the largest offset that lseek(2) accepts, which is the maximum file size.
 fn largest(file: &OwnedFd) -> Option<u64> {
     let goes_to = |place| rustix::fs::seek(file, SeekFrom::Start(place)).is_ok();
     let (mut yes, mut no) = (0, 1 << 63);
@@ -83,7 +83,7 @@ fn largest(file: &OwnedFd) -> Option<u64> {
     (yes > 0).then_some(yes)
 }
 
-/// A regular file of that very file system, the first of the nearest ones. Nobody's lease on it is broken or waited for.
+/// Opens the nearest regular file on the same file system, without breaking or awaiting a lease.
 fn a_file_below(folder: &Path) -> Option<OwnedFd> {
     let device = std::fs::symlink_metadata(folder).ok()?.dev();
     let (mut folders, mut left) = (VecDeque::from([folder.to_owned()]), NAMES);
@@ -130,7 +130,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let before = std::fs::read_dir(folder).unwrap().count();
         let found = file_system_at(folder).unwrap();
-        // At the least, files of 2 GiB.
+        // At least files of 2 GiB.
         assert!(
             found.largest_file_bytes.unwrap() >= i32::MAX as u64,
             "{found:?}"

@@ -1,7 +1,7 @@
-//! Files, folders and mounts as the writer of host settings changes them: one call each, so that
-//! whoever keeps a journal can say what was done and what was not.
+//! Files, folders and mounts, for the code that changes host settings.
+//! Each function makes one change, so that a journal can record exactly which changes were made.
 //!
-//! Nothing here decides anything. A symbolic link as the last part of a path is never followed.
+//! This module makes no decisions. It never follows a symbolic link in the last part of a path.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -22,41 +22,40 @@ pub enum FileKind {
     Other,
 }
 
-/// Who may do what with a file; what has to be kept when its content is replaced.
+/// Permissions, owner and attributes of a file, to be kept when its content is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLook {
-    /// Permission bits, as in `0o644`.
+    /// Permission bits, such as `0o644`.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Extended attributes: access lists, labels of SELinux.
+    /// Extended attributes, such as access lists and SELinux labels.
     pub attributes: Vec<(String, Vec<u8>)>,
 }
 
-/// One change of the host, made by one function of this module. A crash falls before or after it.
+/// One change of the host, made by one function of this module. A crash comes before or after it.
 #[derive(Debug, Clone, Copy)]
 pub enum HostChange<'a> {
-    /// See [`write_value`].
+    /// A write by [`write_value`].
     Write(&'a Path, &'a str),
-    /// Makes a new file with this content and look, on disk when this returns. A file of that name must not be there. After
-    /// an error a part of the file may be left.
+    /// Creates a file with this content and metadata, on disk when this returns.
+    /// It fails if the file exists. After an error a part of the file may remain.
     Create(&'a Path, &'a [u8], &'a FileLook),
-    /// See [`append_to`].
+    /// An append by [`append_to`].
     Append(&'a Path, &'a [u8], u32),
-    /// See [`rename`].
+    /// A rename by [`rename`].
     Rename(&'a Path, &'a Path),
     /// unlink(2).
     Remove(&'a Path),
-    /// Makes one folder with exactly these permissions, and this owner where one is given.
+    /// Makes one folder with exactly these permissions, and this owner if one is given.
     MakeFolder(&'a Path, u32, Option<(u32, u32)>),
-    /// rmdir(2): an empty folder only.
+    /// rmdir(2), for an empty folder only.
     RemoveFolder(&'a Path),
-    /// Makes the names in a folder last: fsync(2) of the folder.
+    /// Makes the names in a folder durable by fsync(2) of the folder.
     SyncFolder(&'a Path),
-    /// Mounts a hugetlbfs. Options as mount(8) has them; EINVAL for an option or a page size that this kernel does not
-    /// know.
+    /// Mounts a hugetlbfs with options as in mount(8). EINVAL for an option or a page size unknown to this kernel.
     Mount(&'a Path, &'a str),
-    /// umount(2) of the topmost mount at a path; EBUSY where something has it open.
+    /// umount(2) of the topmost mount at a path. EBUSY if a process uses it.
     Unmount(&'a Path),
 }
 
@@ -64,7 +63,7 @@ impl HostChange<'_> {
     /// Makes the change.
     ///
     /// # Errors
-    /// Those of the system calls that it takes.
+    /// The errors of the system calls that it makes.
     pub fn make(self) -> Result<(), SysError> {
         match self {
             HostChange::Write(path, value) => write_value(path, value),
@@ -85,10 +84,10 @@ fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
     SysError::new(call, path.display().to_string(), errno)
 }
 
-/// What stands at a path, a link not followed; `None` where nothing does.
+/// Returns the kind and metadata at a path without following a link, or `None` if nothing exists there.
 ///
 /// # Errors
-/// Those of lstat(2) and listxattr(2).
+/// The errors of lstat(2) and listxattr(2).
 pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileLook)>, SysError> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -115,7 +114,7 @@ pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileLook)>, SysError> {
     Ok(Some((kind, look)))
 }
 
-/// All extended attributes that this process may see; none where the file system has none.
+/// Returns the visible extended attributes, or none if the file system does not support them.
 fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>, SysError> {
     let mut names = vec![0; XATTR_LIST_MAX];
     let length = match rustix::fs::llistxattr(path, &mut names[..]) {
@@ -131,7 +130,7 @@ fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>, SysError> {
                 value.truncate(length);
                 all.push((String::from_utf8_lossy(name).into_owned(), value));
             }
-            // Gone meanwhile.
+            // The attribute was removed meanwhile.
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(fail("getxattr", path, errno)),
         }
@@ -142,21 +141,21 @@ fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>, SysError> {
 /// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX` (include/uapi/linux/limits.h): both are 64K.
 const XATTR_LIST_MAX: usize = 64 << 10;
 
-/// Writes a value in one write(2), as files of /proc/sys and /sys want it.
+/// Writes a value in one write(2), as files of /proc/sys and /sys require.
 ///
 /// # Errors
-/// Those of open(2) and write(2).
+/// The errors of open(2) and write(2).
 pub fn write_value(path: &Path, value: &str) -> Result<(), SysError> {
     let mut file = OpenOptions::new()
         .write(true)
-        // The kernel ignores it; a captured host has plain files.
+        // The kernel ignores it. A captured host has regular files.
         .truncate(true)
         .open(path)
         .map_err(|e| fail("open", path, errno_of(&e)))?;
     let line = format!("{value}\n");
     match file.write(line.as_bytes()) {
         Ok(length) if length == line.len() => Ok(()),
-        // A part of a number is another number: it is read back, and this says why it differs.
+        // Part of a number is another number. Readers compare the value, and this error explains the difference.
         Ok(_) => Err(fail("write", path, Errno::IO)),
         Err(e) => Err(fail("write", path, errno_of(&e))),
     }
@@ -171,7 +170,7 @@ fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysEr
         .map_err(|e| fail("open", path, errno_of(&e)))?;
     file.write_all(content)
         .map_err(|e| fail("write", path, errno_of(&e)))?;
-    // The owner before the mode: a change of owner takes set-user-id bits away.
+    // Set the owner before the mode: a change of owner clears set-user-id bits.
     let (uid, gid) = (Uid::from_raw(look.uid), Gid::from_raw(look.gid));
     rustix::fs::fchown(&file, Some(uid), Some(gid)).map_err(|e| fail("fchown", path, e))?;
     for (name, value) in &look.attributes {
@@ -184,11 +183,10 @@ fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysEr
         .map_err(|e| fail("fsync", path, errno_of(&e)))
 }
 
-/// Appends to a file, which is made with these permissions where it is missing; on disk when this
-/// returns.
+/// Appends to a file, and creates it with these permissions if it is missing. The content is on disk when this returns.
 ///
 /// # Errors
-/// Those of open(2), write(2) and fsync(2). Then a part may have been written.
+/// The errors of open(2), write(2) and fsync(2). A part may then have been written.
 pub fn append_to(path: &Path, content: &[u8], mode: u32) -> Result<(), SysError> {
     let mut file = OpenOptions::new()
         .append(true)
@@ -203,10 +201,10 @@ pub fn append_to(path: &Path, content: &[u8], mode: u32) -> Result<(), SysError>
         .map_err(|e| fail("fsync", path, errno_of(&e)))
 }
 
-/// rename(2): `to` is replaced in one step.
+/// Renames a file by rename(2), which replaces `to` in one step.
 ///
 /// # Errors
-/// Those of rename(2).
+/// The errors of rename(2).
 pub fn rename(from: &Path, to: &Path) -> Result<(), SysError> {
     std::fs::rename(from, to).map_err(|e| fail("rename", to, errno_of(&e)))
 }
@@ -224,7 +222,7 @@ fn make_folder(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> Result<(), 
         std::os::unix::fs::lchown(path, Some(uid), Some(gid))
             .map_err(|e| fail("chown", path, errno_of(&e)))?;
     }
-    // mkdir(2) takes the umask off.
+    // mkdir(2) applies the umask.
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| fail("chmod", path, e))
 }
 
@@ -235,17 +233,17 @@ fn remove_folder(path: &Path) -> Result<(), SysError> {
 fn sync_folder(path: &Path) -> Result<(), SysError> {
     let folder = File::open(path).map_err(|e| fail("open", path, errno_of(&e)))?;
     match folder.sync_all().map_err(|e| errno_of(&e)) {
-        // Some file systems cannot sync a folder, and say so in this way.
+        // Some file systems cannot sync a folder, and return EINVAL.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(errno) => Err(fail("fsync", path, errno)),
     }
 }
 
-/// Whether a file could be opened for writing now; it is not written. Tells a read-only file
-/// system, a missing right and an immutable file.
+/// Checks that a file can be opened for writing now, without writing.
+/// Detects a read-only file system, a missing right and an immutable file.
 ///
 /// # Errors
-/// Those of open(2).
+/// The errors of open(2).
 pub fn probe_write(path: &Path) -> Result<(), SysError> {
     OpenOptions::new()
         .write(true)
@@ -255,16 +253,16 @@ pub fn probe_write(path: &Path) -> Result<(), SysError> {
         .map_err(|e| fail("open", path, errno_of(&e)))
 }
 
-/// Whether names could be made in a folder now; none is.
+/// Checks that files can be created in a folder now, without creating any.
 ///
 /// # Errors
-/// Those of access(2), EROFS among them.
+/// The errors of access(2), including EROFS.
 pub fn probe_folder(path: &Path) -> Result<(), SysError> {
     rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|e| fail("access", path, e))
 }
 
-/// Words that mount(2) takes as flags are separated from those that the file system reads.
+/// Separates the options that mount(2) takes as flags from those that the file system reads.
 fn mount_hugetlbfs(path: &Path, options: &str) -> Result<(), SysError> {
     let mut flags = MountFlags::empty();
     let mut data = Vec::new();
@@ -293,7 +291,7 @@ pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Major and minor number of a device, as `/proc` writes them.
+/// Returns the major and minor number of a device, as `/proc` shows them.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (rustix::fs::major(device), rustix::fs::minor(device))
 }

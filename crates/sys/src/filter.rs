@@ -1,22 +1,22 @@
-//! Filters of system calls (seccomp(2)) that the calling thread is under.
+//! The system call filters (seccomp(2)) of the calling thread.
 //!
-//! Code inside another program must not make a call that such a filter may refuse, since a filter may answer with SIGSYS.
-//! `prctl(PR_GET_SECCOMP)` may be refused in the same way. The kernel's file is read by three calls that any program makes
-//! that opens files.
+//! Code inside another program must not make a call that a filter may refuse, because a filter may answer with SIGSYS.
+//! `prctl(PR_GET_SECCOMP)` may be refused in the same way. Reading the kernel's status file takes three calls that every
+//! program makes to read files.
 #![allow(unsafe_code)]
 //! # Safety
-//! The calls take a C string and a buffer whose true length they are given.
+//! The calls take a C string and a buffer whose real length is passed with it.
 
-/// The filters of a thread. A program can add some and never take one away.
+/// The filters of a thread. A program can add filters and never remove one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filters {
     mode: u32,
-    /// 0 before Linux 5.9, which does not count them.
+    /// Number of filters. 0 before Linux 5.9, which does not report it.
     count: u32,
 }
 
 impl Filters {
-    /// Those of the calling thread; `None` where the kernel does not say.
+    /// Returns the filters of the calling thread, or `None` if the kernel does not report them.
     pub fn of_thread() -> Option<Filters> {
         const PART: usize = 2 << 10;
         let mut text = [0; 2 * PART];
@@ -29,7 +29,7 @@ impl Filters {
             return None;
         }
         let mut found = None;
-        // The list of a user's groups stands before, and may be long. Parts overlap, so that no line is cut.
+        // The list of the user's groups comes first and may be long. Parts overlap, so that no line is cut.
         for part in 0..256 {
             // SAFETY: the buffer has this length.
             let read = unsafe {
@@ -63,7 +63,7 @@ impl Filters {
     }
 }
 
-/// A filter that answers a system call with EPERM, for the calling thread of a test.
+/// Installs a filter in the calling thread of a test that answers one system call with EPERM.
 #[cfg(test)]
 pub(crate) fn refuse_in_this_thread(call: libc::c_long) {
     let step = |code: u32, jt, jf, k| libc::sock_filter {

@@ -1,4 +1,5 @@
-//! Which page frames memory of a process is in: whether neighbours are neighbours there too.
+//! The page frames of a process's memory, to see if neighbouring pages are contiguous in physical
+//! memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,12 +8,13 @@ use hugeleaf_units::{PageSize, Range};
 
 use crate::{SysError, errno_of};
 
-/// The frame of each base page of a range, in order of address, from an open `/proc/PID/pagemap`;
-/// `None` for a page that is not in memory. The whole is `None` where the kernel hides frames: it
-/// tells them to CAP_SYS_ADMIN only (Documentation/admin-guide/mm/pagemap.rst).
+/// Returns the frame of each base page of a range, in address order, from an open
+/// `/proc/PID/pagemap`. An item is `None` for a page that is not in memory. The whole result is
+/// `None` if the kernel hides frames: it shows them to CAP_SYS_ADMIN only
+/// (Documentation/admin-guide/mm/pagemap.rst).
 ///
 /// # Errors
-/// Those of reading the file.
+/// The errors of reading the file.
 pub fn frames_of(
     file: &File,
     range: Range,

@@ -1,4 +1,4 @@
-//! The gate before system calls, and the calls by which this process lays out memory of its own.
+//! The gate in front of system calls, and the calls that manage memory of this process.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,15 +17,15 @@ use crate::{Errno, SysError};
 /// The calls that [`Memory`] makes, for a [`Gate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryCall {
-    /// mmap(2) of addresses alone.
+    /// mmap(2) of address space only.
     SetAside,
     /// mmap(2) of private anonymous memory.
     MapPrivate,
     /// mmap(2) of a file in memory.
     MapFile,
-    /// mmap(2) of a file in memory, for its reservation alone.
+    /// mmap(2) of a file in memory, only to reserve its pages.
     Reserve,
-    /// mmap(2) that takes pages away from a part.
+    /// mmap(2) that removes the pages of a part.
     Clear,
     /// madvise(2).
     Advise(Advice),
@@ -65,7 +65,7 @@ pub enum ProcessCall<'a> {
     HasExited(&'a PidFd),
     /// process_madvise(2).
     Madvise(&'a PidFd, &'a [Range], Advice),
-    /// process_madvise(2) on less than a huge page: whether a mapping may be collapsed.
+    /// process_madvise(2) on less than a huge page, to check if a mapping can be collapsed.
     Collapses(&'a PidFd, Range),
     /// Reading a part of an open page map.
     PageMap(&'a File, Range, ScanDetail),
@@ -78,9 +78,9 @@ pub enum ProcessCall<'a> {
     MapIn(&'a PidFd, Range),
     /// process_vm_writev(2).
     Populate(&'a PidFd, &'a [Range]),
-    /// Touching pages of this process's own.
+    /// Touching pages of this process.
     Fetch(PageSize, u64),
-    /// Collapsing memory of this process's own, so that lists of new pages are empty.
+    /// Collapsing memory of this process, to drain the lists of new pages.
     Drain(PageSize),
     /// Probing for MADV_COLLAPSE; an error means that the kernel does not have it.
     KnowsCollapse,
@@ -94,7 +94,7 @@ pub enum ProcessCall<'a> {
 pub enum Answer {
     /// The call succeeded and returns nothing.
     Done,
-    /// The kernel went through this many bytes.
+    /// The kernel processed this many bytes.
     Bytes(Bytes),
     /// The descriptor of a pidfd, or of the file that splits huge pages.
     Descriptor(OwnedFd),
@@ -102,37 +102,37 @@ pub enum Answer {
     PageMap(PageMap),
 }
 
-/// Stands before the calls of a [`Kernel`](crate::Kernel) and of a [`Memory`]. A test refuses or observes calls here;
-/// the embedded workload answers those on its own memory. Each method passes the call on unless it is implemented.
+/// Intercepts the calls of a [`Kernel`](crate::Kernel) and of a [`Memory`]. A test refuses or observes calls here.
+/// The embedded workload answers calls on its own memory. The default of each method passes the call on.
 pub trait Gate: Send + Sync + std::fmt::Debug {
-    /// Asked before each call of a [`Memory`].
+    /// Called before each call of a [`Memory`].
     ///
     /// # Errors
-    /// The answer that the call gives instead.
+    /// The error that the call returns instead.
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Asked before each call on processes. `None` passes the call on.
+    /// Called before each call on processes. `None` passes the call on.
     ///
     /// # Errors
-    /// The answer that the call gives instead.
+    /// The error that the call returns instead.
     fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
         Ok(None)
     }
 
-    /// Asked before each change of the host. `None` passes the change on.
+    /// Called before each change of the host. `None` passes the change on.
     fn host(&self, _: HostChange<'_>) -> Option<Result<(), SysError>> {
         None
     }
 
-    /// The time to show instead of the kernel's.
+    /// Returns the time to use instead of the kernel's.
     fn now(&self, kernels: Duration) -> Duration {
         kernels
     }
 }
 
-/// The calls by which this process lays out memory of its own.
+/// The calls that manage memory of this process.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     gate: Option<Arc<dyn Gate>>,
@@ -147,7 +147,7 @@ impl Memory {
         Memory { gate: Some(gate) }
     }
 
-    /// Makes a call that the gate lets through.
+    /// Makes a call unless the gate refuses it.
     pub(crate) fn call<T>(
         &self,
         call: MemoryCall,

@@ -1,9 +1,9 @@
 //! The calls that act on processes and change the host, behind a gate.
 #![allow(unsafe_code)]
 //! # Safety
-//! `process_madvise` is called through `libc::syscall` because neither rustix nor libc wraps it
-//! for every target. The advices offered by [`Advice`] change how memory is held and never what it
-//! holds, so no value of them can make safe code unsound, in this process or in another.
+//! `process_madvise` is called through `libc::syscall` because neither rustix nor libc wraps it for every target.
+//! The advices offered by [`Advice`] change how memory is held and never its content, so no value of them can make safe
+//! code unsound, in this process or in another.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,10 +24,10 @@ use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
 
-/// Longest time that a stop flag waits for a pause to end.
+/// Maximum delay between setting a stop flag and the end of a pause.
 const WAITS_AT_ONCE: Duration = Duration::from_millis(100);
 
-/// The kernel as hugeleaf uses it on other processes and on the host, with the clock that paces it.
+/// The kernel's interface to other processes and the host, with the clock that paces the calls.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     start: Instant,
@@ -48,7 +48,7 @@ impl Kernel {
         }
     }
 
-    /// The same, with a gate before its calls.
+    /// Returns a kernel with a gate in front of its calls.
     pub fn behind(gate: Arc<dyn Gate>) -> Kernel {
         Kernel {
             gate: Some(gate),
@@ -56,7 +56,7 @@ impl Kernel {
         }
     }
 
-    /// The gate's answer, where there is one; `name` and `subject` describe the call in an error.
+    /// Returns the gate's answer, if any. `name` and `subject` describe the call in an error.
     fn ask(
         &self,
         call: ProcessCall<'_>,
@@ -71,7 +71,7 @@ impl Kernel {
         }
     }
 
-    /// The gate's answer to a question that cannot fail; `None` where the kernel is to be asked.
+    /// Returns the gate's answer to a probe that cannot fail, or `None` if the kernel must be asked.
     fn knows(&self, question: ProcessCall<'_>) -> Option<bool> {
         let answer = self.gate.as_ref()?.process(question);
         answer.map_or(Some(false), |answer| answer.map(|_| true))
@@ -80,24 +80,24 @@ impl Kernel {
     /// Makes a change of the host.
     ///
     /// # Errors
-    /// Those of the call that makes it.
+    /// The errors of the underlying call.
     pub fn change(&self, change: HostChange<'_>) -> Result<(), SysError> {
         let gate = self.gate.as_ref();
         gate.and_then(|gate| gate.host(change))
             .unwrap_or_else(|| change.make())
     }
 
-    /// The size of this host's base page.
+    /// Returns the base page size of this host.
     pub fn base_page(&self) -> PageSize {
         PageSize::new(Bytes(rustix::param::page_size() as u64))
             .expect("the kernel's page size is a power of two")
     }
 
-    /// A handle on a process that goes stale, rather than over to another, when it exits
-    /// (pidfd_open(2), Linux 5.3).
+    /// Opens a handle on a process.
+    /// After the process exits, the handle is stale and never refers to another process (pidfd_open(2), Linux 5.3).
     ///
     /// # Errors
-    /// ESRCH: no such process. EINVAL: a thread that is no process. ENOSYS: kernel before 5.3.
+    /// ESRCH: no such process. EINVAL: a thread that is not a process. ENOSYS: before Linux 5.3.
     pub fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
         match self.ask(ProcessCall::PidfdOpen(pid), "pidfd_open", || {
             pid.to_string()
@@ -107,24 +107,23 @@ impl Kernel {
         }
     }
 
-    /// Whether the process behind the handle has exited.
+    /// Returns true if the process behind the handle has exited.
     ///
     /// # Errors
-    /// Those of poll(2).
+    /// The errors of poll(2).
     pub fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
         let subject = || format!("of pidfd {}", process.pid());
         self.ask(ProcessCall::HasExited(process), "poll", subject)?;
         process.has_exited()
     }
 
-    /// Advises on ranges of a process's memory (process_madvise(2), Linux 5.10), at most 1024
-    /// ranges. Returns how many bytes the kernel went through before it stopped; that is no word
-    /// on what it did to them: read it back.
+    /// Advises on at most 1024 ranges of a process's memory (process_madvise(2), Linux 5.10). Returns the number of bytes
+    /// that the kernel processed before it stopped. That does not say if the advice had an effect: read the page map.
     ///
     /// # Errors
-    /// EPERM: CAP_SYS_NICE or the right to read it by ptrace is missing. ESRCH: it exited. EAGAIN:
-    /// pages are held elsewhere, try again. EBUSY: pages are locked. EINVAL: the range cannot take
-    /// this advice, or the kernel does not know it. ENOMEM: not mapped, or no memory. ENOSYS.
+    /// EPERM: CAP_SYS_NICE or the ptrace right to read it is missing. ESRCH: it exited. EAGAIN: pages are in use, try
+    /// again. EBUSY: pages are locked. EINVAL: the range cannot take this advice, or the kernel does not know it. ENOMEM:
+    /// not mapped, or no memory. ENOSYS.
     pub fn process_madvise(
         &self,
         process: &PidFd,
@@ -141,8 +140,8 @@ impl Kernel {
 
     fn advise(&self, process: &PidFd, ranges: &[Range], advice: Advice) -> Result<Bytes, SysError> {
         let of = || format!("of {}", process.pid());
-        // Addresses of another process may not fit in this one's usize (a 32-bit build); such a
-        // build cannot map them either, so refuse instead of truncating.
+        // Addresses of another process may not fit in the usize of a 32-bit build. Such a build cannot map them either,
+        // so refuse instead of truncating.
         let fail = |errno| SysError::new(advice.call_name(), of(), errno);
         let vectors = ranges
             .iter()
@@ -172,12 +171,11 @@ impl Kernel {
         }
     }
 
-    /// Returns true where MADV_COLLAPSE takes the mapping of `block`, whatever its pages are: asks with the
-    /// first base page of a whole huge page, for which the kernel checks the mapping and moves nothing
-    /// (`madvise_collapse`, mm/khugepaged.c).
+    /// Returns true if MADV_COLLAPSE accepts the mapping of `block`, independent of its pages. Asks with the first base
+    /// page of a block. The kernel then checks the mapping and copies nothing (`madvise_collapse`, mm/khugepaged.c).
     ///
     /// # Errors
-    /// Those of [`Kernel::process_madvise`] but EINVAL, which is the answer no.
+    /// The errors of [`Kernel::process_madvise`], except EINVAL, which means false.
     pub fn collapses(&self, process: &PidFd, block: Range) -> Result<bool, SysError> {
         let of = || format!("{block} of {}", process.pid());
         let call = ProcessCall::Collapses(process, block);
@@ -196,7 +194,7 @@ impl Kernel {
     /// Reads the state of the pages of `range` from an open `/proc/PID/pagemap`.
     ///
     /// # Errors
-    /// Those of read(2) and of ioctl(PAGEMAP_SCAN).
+    /// The errors of read(2) and of ioctl(PAGEMAP_SCAN).
     pub fn page_map(
         &self,
         pagemap: &File,
@@ -216,13 +214,12 @@ impl Kernel {
         )
     }
 
-    /// Takes back that a process has switched THP off for itself: makes it call
-    /// prctl(PR_SET_THP_DISABLE, 0) in its main thread, which is stopped for some tens of
-    /// microseconds (ptrace(2)). Nothing else of the process changes.
+    /// Re-enables THP in a process that has disabled it for itself. Makes its main thread call prctl(PR_SET_THP_DISABLE,
+    /// 0) by ptrace(2), which stops that thread for some tens of microseconds. Nothing else in the process changes.
     ///
     /// # Errors
-    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is at it. ESRCH: it exited. EBUSY: it is
-    /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
+    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is attached. ESRCH: it exited. EBUSY: it is stopped. ENOSYS: not
+    /// on this architecture, or a 32-bit program.
     pub fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         let subject = || format!("of {}", process.pid());
         match self.ask(ProcessCall::SwitchThpOn(process), "ptrace", subject)? {
@@ -231,12 +228,12 @@ impl Kernel {
         }
     }
 
-    /// Opens the file that splits huge pages, shared ones too: `path`, or without one that of a
-    /// debugfs which is mounted nowhere for it, so that nothing on the host changes.
+    /// Opens the file that splits huge pages, including shared ones.
+    /// Uses `path`, or else a debugfs that is not mounted anywhere, so that nothing on the host changes.
     ///
     /// # Errors
-    /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV:
-    /// a kernel without debugfs, or with `debugfs=off`.
+    /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV: a kernel without
+    /// debugfs, or with `debugfs=off`.
     pub fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
         let subject = || "split_huge_pages".to_owned();
         match self.ask(ProcessCall::OpenSplit(path), "open", subject)? {
@@ -245,17 +242,16 @@ impl Kernel {
         }
     }
 
-    /// Splits the huge pages in a range of a process, in all processes that map them. The kernel
-    /// ends at the first gap between mappings, passes over pages that somebody holds, and reports
-    /// success in both cases: read it back. It holds the process's memory map for reading
-    /// meanwhile, and looks at every base page of the range: keep ranges short.
+    /// Splits the huge pages in a range of a process, in all processes that map them. The kernel stops at the first gap
+    /// between mappings and skips pages in use, and reports success in both cases: read the page map. It holds the
+    /// process's memory map for reading and visits every base page of the range: keep ranges short.
     ///
-    /// The kernel is given a number, which it looks up in this process's PID namespace. Make sure
-    /// before that it means the process behind the handle.
+    /// The kernel looks up the number in the PID namespace of this process. First make sure that it still refers to the
+    /// process behind the handle.
     ///
     /// # Errors
-    /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal came. EPERM,
-    /// EACCES: refused. EIO: not all of the line was taken.
+    /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal arrived. EPERM, EACCES: refused. EIO:
+    /// the line was written partly.
     pub fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
         let subject = || format!("{range} of {}", process.pid());
         match self.ask(ProcessCall::Split(process, range), "write", subject)? {
@@ -264,13 +260,12 @@ impl Kernel {
         }
     }
 
-    /// Has a process map the pages of a range again, by reading a byte of each
-    /// (process_vm_readv(2)). Returns how much of it was read before the first page that is not
-    /// there.
+    /// Makes a process map the pages of a range again, by reading one byte of each (process_vm_readv(2)).
+    /// Returns the length read before the first missing page.
     ///
     /// # Errors
-    /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
-    /// ETIMEDOUT: as [`Kernel::populate`].
+    /// EPERM: the ptrace right to read it is missing. ESRCH: it exited. EFAULT: not mapped. ETIMEDOUT: as
+    /// [`Kernel::populate`].
     pub fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
         let subject = || format!("of {}", process.pid());
         match self.ask(
@@ -283,15 +278,13 @@ impl Kernel {
         }
     }
 
-    /// Has a process hold pages of its own where it has the zero page or nothing in ranges, by a
-    /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
-    /// which pages are there then: read it back. What is private and shared with a child is copied,
-    /// what is in swap is brought in: name pages of zeros only.
+    /// Gives a process its own pages in place of zero pages and holes in ranges, by write faults that write nothing
+    /// (process_vm_writev(2)). Success does not say which pages then exist: read the page map. Private pages shared with
+    /// a child are copied and swapped pages are read in, so pass ranges of zero pages only.
     ///
     /// # Errors
-    /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
-    /// ETIMEDOUT: a page did not come, because its faults are somebody else's business
-    /// (userfaultfd); the call was left to itself.
+    /// EPERM: the ptrace right to write to it is missing. ESRCH: it exited. ENOMEM, ENOSYS. ETIMEDOUT: another process
+    /// handles its faults (userfaultfd) and did not supply a page. The call was left behind.
     pub fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
         let (name, subject) = ("process_vm_writev", || format!("of {}", process.pid()));
         match self.ask(ProcessCall::Populate(process, ranges), name, subject)? {
@@ -300,8 +293,8 @@ impl Kernel {
         }
     }
 
-    /// Touches so many new pages for this process, and frees them at once: the kernel hands them out next. Where a
-    /// hypervisor has taken free memory away, they are there again then.
+    /// Touches `pages` new pages and frees them at once, so that the kernel allocates them next.
+    /// Free memory that a hypervisor has reclaimed is then backed again.
     ///
     /// # Errors
     /// ENOMEM: no memory, or past a limit of this process. EINVAL: no pages.
@@ -313,12 +306,12 @@ impl Kernel {
         }
     }
 
-    /// Has all processors empty their lists of new pages (`lru_add_drain_all`), by a collapse of memory of this process's
-    /// own. MADV_COLLAPSE of another process's memory does that first, with its map locked: right after this call it has
-    /// little to wait for.
+    /// Makes all processors drain their lists of new pages (`lru_add_drain_all`), by a collapse of memory of this
+    /// process. MADV_COLLAPSE of another process's memory drains them first, with its memory map locked. Right after this
+    /// call, that takes little time.
     ///
     /// # Errors
-    /// Those of mmap(2) and madvise(2), as in MADV_COLLAPSE; nothing is left of it.
+    /// The errors of mmap(2) and madvise(2), as for MADV_COLLAPSE. No memory is kept.
     pub fn drain(&self, page: PageSize) -> Result<(), SysError> {
         match self.ask(ProcessCall::Drain(page), "madvise", || page.to_string())? {
             Some(_) => Ok(()),
@@ -326,22 +319,22 @@ impl Kernel {
         }
     }
 
-    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
+    /// Returns true if this kernel supports MADV_COLLAPSE, by a probe and not by its version.
     pub fn knows_collapse(&self) -> bool {
         if let Some(known) = self.knows(ProcessCall::KnowsCollapse) {
             return known;
         }
-        // SAFETY: a length of 0 touches no memory; the kernel checks the advice first and answers
-        // EINVAL only where it does not know it (mm/madvise.c, madvise_behavior_valid).
+        // SAFETY: a length of 0 touches no memory. The kernel checks the advice first and returns EINVAL only if it does
+        // not know it (mm/madvise.c, madvise_behavior_valid).
         unsafe { libc::madvise(std::ptr::null_mut(), 0, Advice::Collapse.number()) == 0 }
     }
 
-    /// Whether this kernel has process_madvise: probed.
+    /// Returns true if this kernel has process_madvise, by a probe.
     pub fn knows_process_madvise(&self) -> bool {
         if let Some(known) = self.knows(ProcessCall::KnowsProcessMadvise) {
             return known;
         }
-        // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) where it exists.
+        // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) if it exists.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -355,13 +348,13 @@ impl Kernel {
         done == 0 || last_errno() != Errno::NOSYS
     }
 
-    /// Time since some fixed instant; never goes back.
+    /// Returns the monotonic time since a fixed instant.
     pub fn now(&self) -> Duration {
         let time = self.start.elapsed();
         self.gate.as_ref().map_or(time, |gate| gate.now(time))
     }
 
-    /// Has this thread run before others until the value is dropped.
+    /// Gives this thread precedence over others until the value is dropped.
     ///
     /// # Errors
     /// EPERM: not permitted.
@@ -369,8 +362,8 @@ impl Kernel {
         RunsFirst::new()
     }
 
-    /// Waits, but not on once `stop` is set; returns false then. A signal sets it, and may come just before a pause or in
-    /// another thread: the pause is made in parts.
+    /// Waits for `time`. Returns false as soon as `stop` is set, which a signal may do just before the pause or in
+    /// another thread. The pause is therefore split into parts.
     #[expect(clippy::disallowed_methods, reason = "the place that waits")]
     pub fn wait(&self, time: Duration, stop: &AtomicBool) -> bool {
         let mut left = time;

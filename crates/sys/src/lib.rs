@@ -1,10 +1,10 @@
-//! Every system call that hugeleaf makes, and nearly every line of unsafe.
+//! Makes every system call of hugeleaf and contains nearly all of its unsafe code.
 //!
-//! The calls that observe or change another process, and those that change the host, go through a [`Kernel`]. A
-//! [`Gate`] before it, or before a [`Memory`], answers chosen calls in the kernel's place. Reading files below `/proc`
-//! and `/sys` is the business of `hugeleaf-host`.
+//! Calls that observe or change another process go through a [`Kernel`], as do calls that change the host. A [`Gate`]
+//! in front of it, or of a [`Memory`], answers chosen calls instead of the kernel. `hugeleaf-host` reads the files
+//! below `/proc` and `/sys`.
 //!
-//! This crate must not judge: it does what it is told and says what the kernel answered.
+//! This crate must not judge. It makes the requested calls and returns the kernel's answers.
 //!
 //! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Question`], [`Advice`], [`PageRun`], [`SysError`].
 

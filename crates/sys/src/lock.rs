@@ -1,8 +1,7 @@
-//! Locks that the kernel lets go when their holder dies.
+//! Locks that the kernel releases when their holder dies.
 //!
-//! Whoever can open a file can lock it (flock(2) asks for no right to write), so a lock that others
-//! can open is one with which they stop its owner's work. Lock files can be opened by their owner
-//! only, and one that somebody else has put in the place is no lock.
+//! Every process that can open a file can lock it (flock(2) requires no write permission), and thus block the lock's
+//! owner. Only the owner can open a lock file, and a file of another user in its place is not accepted as a lock.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,23 +11,23 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 
 use crate::{Errno, SysError, effective_uid, errno_of};
 
-/// The owner only.
+/// Permissions of a lock file: read and write for the owner only.
 const LOCK_MODE: u32 = 0o600;
 
-/// So often others may put something in the place of a lock before that is an error.
+/// Number of times that another user's file may replace the lock before this is an error.
 const MOST_TRIES: u32 = 20;
 
-/// The one lock that whoever changes host-wide state holds; let go when dropped.
+/// The host-wide lock, held while host-wide state is changed. Released when dropped.
 #[derive(Debug)]
 pub struct HostLock {
     file: File,
 }
 
 impl HostLock {
-    /// Leaves a line for whoever comes second, in place of what stands in the file.
+    /// Replaces the content of the lock file by a line for the next process that tries to lock.
     ///
     /// # Errors
-    /// Those of ftruncate(2) and write(2).
+    /// The errors of ftruncate(2) and write(2).
     pub fn note(&self, line: &str) -> Result<(), SysError> {
         let fail = |e: std::io::Error| SysError::new("write", "the lock", errno_of(&e));
         self.file.set_len(0).map_err(fail)?;
@@ -38,13 +37,13 @@ impl HostLock {
     }
 }
 
-/// Takes the lock at `path` (by custom `/run/lock/hugeleaf.lock`), waiting for it where `wait`.
-/// The kernel lets it go when its holder dies, however that happens (flock(2)). Root replaces what
-/// somebody else has put there: nobody who keeps to this rule holds that.
+/// Takes the lock at `path` (by convention `/run/lock/hugeleaf.lock`), and waits for it if `wait` is true.
+/// The kernel releases it when its holder dies in any way (flock(2)). Root replaces another user's file in this place:
+/// by this rule it is not a lock.
 ///
 /// # Errors
-/// EWOULDBLOCK where another holds it and `wait` is false; EPERM where somebody else's file is in
-/// its place; those of open(2) and flock(2).
+/// EWOULDBLOCK if another process holds it and `wait` is false. EPERM if another user's file is in its place. The errors
+/// of open(2) and flock(2).
 pub fn lock_host(path: &Path, wait: bool) -> Result<HostLock, SysError> {
     let fail = |call, errno| SysError::new(call, path.display().to_string(), errno);
     for _ in 0..MOST_TRIES {
@@ -52,7 +51,7 @@ pub fn lock_host(path: &Path, wait: bool) -> Result<HostLock, SysError> {
             continue;
         };
         take(&file, wait).map_err(|errno| fail("flock", errno))?;
-        // While this waited the file may have been replaced: then it locks nothing any more.
+        // The file may have been replaced during the wait. Then it locks nothing.
         let now = rustix::fs::lstat(path).ok();
         let held = rustix::fs::fstat(&file).map_err(|errno| fail("fstat", errno))?;
         if now.is_some_and(|now| (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino)) {
@@ -75,7 +74,7 @@ fn take(file: &File, wait: bool) -> Result<(), Errno> {
     }
 }
 
-/// The lock's file, made where there is none; nothing where it has to be tried again.
+/// Opens or creates the lock file. Returns `None` if the caller must try again.
 fn open_lock(path: &Path) -> Result<Option<File>, Errno> {
     let plain = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(LOCK_MODE);
@@ -98,7 +97,7 @@ fn open_lock(path: &Path) -> Result<Option<File>, Errno> {
                 Err(errno) => Err(errno),
             }
         }
-        // A link, a socket, a folder.
+        // A link, a socket or a folder.
         Err(errno @ (Errno::LOOP | Errno::NXIO | Errno::ISDIR)) => match rustix::fs::lstat(path) {
             Ok(stat) if stat.st_uid != effective_uid() => replace(path, &stat),
             _ => Err(errno),
@@ -111,7 +110,7 @@ fn is_own_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_uid == effective_uid()
 }
 
-/// Root removes what somebody else has put in the place of the lock; for others it is an error.
+/// Removes another user's file in the place of the lock. Only root may do so; for others it is an error.
 fn replace(path: &Path, stat: &Stat) -> Result<Option<File>, Errno> {
     if effective_uid() != 0 || stat.st_uid == 0 {
         return Err(Errno::PERM);
@@ -122,22 +121,22 @@ fn replace(path: &Path, stat: &Stat) -> Result<Option<File>, Errno> {
     }
 }
 
-/// A mark on a file, seen by all that look into `/proc/locks`; gone when dropped, and when its
-/// holder dies. Marks do not exclude each other.
+/// A mark on a file, visible to all in `/proc/locks`.
+/// It ends when dropped or when its holder dies. Marks do not exclude each other.
 #[derive(Debug)]
 pub struct Mark {
     _file: File,
-    /// Device of the file: major and minor number.
+    /// Major and minor number of the file's device.
     pub device: (u32, u32),
     pub inode: u64,
-    /// Whether it is marked; `false` where somebody holds it for himself alone.
+    /// True if the mark is set. False if another process holds an exclusive lock.
     pub is_set: bool,
 }
 
-/// Marks a file that can be read, by a shared lock (flock(2)); never waits.
+/// Marks a readable file with a shared lock (flock(2)). Never waits.
 ///
 /// # Errors
-/// Those of open(2), fstat(2) and flock(2); EWOULDBLOCK is none.
+/// The errors of open(2), fstat(2) and flock(2), except EWOULDBLOCK.
 pub fn mark(path: &Path) -> Result<Mark, SysError> {
     let fail = |call, errno| SysError::new(call, path.display().to_string(), errno);
     let file = File::open(path).map_err(|e| fail("open", errno_of(&e)))?;
@@ -188,13 +187,13 @@ mod tests {
         assert_eq!(mode(), 0o600);
         held.note("one, and more").unwrap();
         drop(held);
-        // One that an earlier version has left.
+        // Permissions as an earlier version left them.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        // With patience: a program that another test starts just now holds a copy of what was open until it is executed.
+        // Waits: a program that another test is starting holds copies of all open files until exec.
         lock_host(&path, true).unwrap().note("two").unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
-        // A link is none.
+        // A link is not accepted as a lock.
         std::fs::rename(&path, dir.path().join("other")).unwrap();
         symlink("other", &path).unwrap();
         assert_eq!(lock_host(&path, false).unwrap_err().errno, Errno::LOOP);
@@ -211,7 +210,7 @@ mod tests {
         let path = dir.path().join("lock");
         std::fs::write(&path, "mine").unwrap();
         std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
-        // It is held by that user, too.
+        // The other user also holds a lock on the file.
         let theirs = File::open(&path).unwrap();
         take(&theirs, false).unwrap();
         let held = lock_host(&path, false).unwrap();

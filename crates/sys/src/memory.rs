@@ -1,4 +1,4 @@
-//! Memory of this process: what the embedded workload and the tests stand on.
+//! Memory of this process, for the embedded workload and the tests.
 #![allow(unsafe_code)]
 //! # Safety
 //! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
@@ -9,7 +9,7 @@ use crate::advice::Advice;
 use crate::space::{READ_WRITE, madvise, mmap, munmap};
 use crate::{Errno, SysError, last_errno};
 
-/// Whether a mapping is private to this process (copied on fork) or shared with its children.
+/// Sharing of a mapping: private to this process (copied on fork), or shared with its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// `MAP_PRIVATE`.
@@ -18,17 +18,17 @@ pub enum Sharing {
     Shared,
 }
 
-/// Memory of this process, readable and writable, freed when dropped.
+/// Readable and writable memory of this process, unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     range: Range,
 }
 
 impl Mapping {
-    /// Maps `length` bytes, rounded up to base pages by the kernel. Nothing is populated.
+    /// Maps `length` bytes, which the kernel rounds up to base pages. Nothing is populated.
     ///
     /// # Errors
-    /// EINVAL for a length of 0, ENOMEM where address space or a limit runs out.
+    /// EINVAL for a length of 0. ENOMEM if the address space or a limit is exhausted.
     pub fn anonymous(length: Bytes, sharing: Sharing) -> Result<Mapping, SysError> {
         let fail = |errno| SysError::new("mmap", length.to_string(), errno);
         let flags = match sharing {
@@ -45,16 +45,16 @@ impl Mapping {
         self.range
     }
 
-    /// Its first byte. Valid for reads and writes of [`Mapping::range`] while this lives.
+    /// Returns the first byte. Valid for reads and writes of [`Mapping::range`] while this lives.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.range.start() as *mut u8
     }
 
-    /// Advises on a part of it (madvise(2)).
+    /// Advises on a part of the mapping (madvise(2)).
     ///
     /// # Errors
-    /// EINVAL where `part` is not inside, or the kernel refuses the advice; EAGAIN, EBUSY,
-    /// ENOMEM as in madvise(2).
+    /// EINVAL if `part` is outside or the kernel refuses the advice. EAGAIN, EBUSY, ENOMEM as in
+    /// madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         match part.intersect(self.range) == Some(part) {
             true => advise_own(part, advice),
@@ -65,7 +65,7 @@ impl Mapping {
         }
     }
 
-    /// Writes one byte in every `step` bytes, so that each page is populated.
+    /// Writes one byte in every `step` bytes to populate each page.
     ///
     /// # Errors
     /// EINVAL for a step of 0.
@@ -86,27 +86,28 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Ours since mmap; raw pointers from `as_ptr` are documented to end with it.
+        // This mapping owns the range since mmap. Raw pointers from `as_ptr` are documented to end
+        // with it.
         munmap(self.range);
     }
 }
 
-/// Advises on memory of this process, whoever mapped it (madvise(2)): what a program that is asked
-/// to move its own memory uses, because it needs no privilege.
+/// Advises on any memory of this process (madvise(2)).
+/// It needs no privilege, so a program can promote its own memory on request.
 ///
 /// # Errors
-/// EINVAL where the kernel refuses the advice; ENOMEM where a part is not mapped; EAGAIN, EBUSY as
-/// in madvise(2).
+/// EINVAL if the kernel refuses the advice. ENOMEM if a part is not mapped. EAGAIN, EBUSY as in
+/// madvise(2).
 pub fn advise_own(range: Range, advice: Advice) -> Result<(), SysError> {
     madvise(range, advice.number())
         .map_err(|errno| SysError::new(advice.call_name(), range.to_string(), errno))
 }
 
-/// Gives anonymous memory of this process a name in `/proc/PID/maps` (prctl(2),
-/// PR_SET_VMA_ANON_NAME, Linux 5.17 with CONFIG_ANON_VMA_NAME).
+/// Names anonymous memory of this process in `/proc/PID/maps` (prctl(2), PR_SET_VMA_ANON_NAME,
+/// Linux 5.17 with CONFIG_ANON_VMA_NAME).
 ///
 /// # Errors
-/// EINVAL where this kernel cannot, or the name holds a character it does not take.
+/// EINVAL if this kernel does not support it, or the name has an invalid character.
 pub fn name_own(range: Range, name: &std::ffi::CStr) -> Result<(), SysError> {
     let fail = |errno| SysError::new("prctl(PR_SET_VMA)", range.to_string(), errno);
     let start = libc::c_ulong::try_from(range.start()).map_err(|_| fail(Errno::INVAL))?;

@@ -1,8 +1,8 @@
-//! Files that are memory: memfd_create(2), on base pages or from a hugetlb pool, and how they are
-//! handed to other processes.
+//! Files in memory (memfd_create(2)) on base pages or from a hugetlb pool, and their transfer to
+//! other processes.
 #![allow(unsafe_code)]
 //! # Safety
-//! A number that somebody says is a descriptor is borrowed for one call, which checks it.
+//! A raw descriptor number from a caller is borrowed for one call, and that call checks it.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,22 +20,22 @@ use rustix::net::{
 use crate::gate::{Memory, MemoryCall};
 use crate::{Errno, SysError};
 
-/// A file that is memory; its pages live as long as somebody has it open or mapped.
+/// A file in memory. Its pages exist as long as a process has it open or mapped.
 #[derive(Debug)]
 pub struct MemoryFile(File);
 
-/// What the kernel says of a [`MemoryFile`].
+/// Facts that the kernel reports about a [`MemoryFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryFileFacts {
-    /// The page size of the hugetlb pool it is from; `None` for ordinary shared memory.
+    /// Page size of the file's hugetlb pool, or `None` for ordinary shared memory.
     pub hugetlb: Option<PageSize>,
     pub length: Bytes,
     pub held: Bytes,
-    /// Whether nobody can make it shorter: only then is mapping it safe from SIGBUS.
+    /// True if the file is sealed against shrinking. Only then is a mapping safe from SIGBUS.
     pub keeps_length: bool,
 }
 
-/// More descriptors than the kernel passes in one message (SCM_MAX_FD).
+/// Maximum number of descriptors that the kernel passes in one message (SCM_MAX_FD).
 pub const DESCRIPTORS_A_MESSAGE: usize = 253;
 
 impl MemoryFile {
@@ -43,7 +43,7 @@ impl MemoryFile {
         &self.0
     }
 
-    /// Takes a descriptor for what it may be; [`Memory::look`] tells what it is.
+    /// Wraps a descriptor without a check. [`Memory::look`] returns its properties.
     pub fn from_fd(fd: OwnedFd) -> MemoryFile {
         MemoryFile(File::from(fd))
     }
@@ -56,12 +56,12 @@ impl AsFd for MemoryFile {
 }
 
 impl Memory {
-    /// A new file in memory of `length` bytes that hold nothing yet, closed on exec.
+    /// Creates an empty file in memory of `length` bytes, closed on exec.
     /// `hugetlb` names the pool; without it the file is ordinary shared memory.
     ///
     /// # Errors
-    /// ENODEV or EINVAL: this kernel has no pool of that size. EMFILE, ENFILE, ENOMEM. EINVAL
-    /// where `length` is not a multiple of the page size.
+    /// ENODEV or EINVAL if this kernel has no pool of that size. EINVAL if `length` is not a
+    /// multiple of the page size. EMFILE, ENFILE, ENOMEM.
     pub fn create_file(
         &self,
         name: &str,
@@ -74,7 +74,7 @@ impl Memory {
         };
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if let Some(size) = hugetlb {
-            // linux/memfd.h: the binary logarithm of the size in the bits from 26 up.
+            // The binary logarithm of the page size starts at bit 26 (linux/memfd.h).
             let size = size.bytes().get().trailing_zeros() << 26;
             flags |= MemfdFlags::HUGETLB | MemfdFlags::from_bits_retain(size);
         }
@@ -86,10 +86,10 @@ impl Memory {
         Ok(file)
     }
 
-    /// Makes a file shorter or longer; pages past its end are freed.
+    /// Sets the length of a file. Pages past the new end are freed.
     ///
     /// # Errors
-    /// EPERM where it is sealed, EINVAL where the length is no multiple of its page size, EFBIG.
+    /// EPERM if it is sealed. EINVAL if the length is not a multiple of its page size. EFBIG.
     pub fn set_length(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
         let subject = || format!("to {length}");
         self.call(MemoryCall::SetLength, "ftruncate", subject, || {
@@ -97,19 +97,19 @@ impl Memory {
         })
     }
 
-    /// Gives a part of a file its pages now (fallocate(2)).
+    /// Allocates the pages of a part of a file now (fallocate(2)).
     ///
     /// # Errors
-    /// ENOSPC or ENOMEM where the pool, a limit or memory is short: some pages may have been had.
-    /// EINTR: try again.
+    /// ENOSPC or ENOMEM if the pool, a limit or memory is exhausted; some pages may then be
+    /// allocated. EINTR: try again.
     pub fn allocate(&self, file: &MemoryFile, part: Range) -> Result<(), SysError> {
         self.fallocate(MemoryCall::Allocate, file, part, FallocateFlags::empty())
     }
 
-    /// Gives the pages of a part of a file back at once; every process that maps them loses them.
+    /// Frees the pages of a part of a file at once. Every process that maps them loses them.
     ///
     /// # Errors
-    /// EPERM where it is sealed against writing; EINTR: try again.
+    /// EPERM if the file is sealed against writing. EINTR: try again.
     pub fn punch(&self, file: &MemoryFile, part: Range) -> Result<(), SysError> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.fallocate(MemoryCall::Punch, file, part, flags)
@@ -134,11 +134,11 @@ impl Memory {
         )
     }
 
-    /// Forbids everybody, for good, to change a file's length: a page that is mapped stays there
-    /// until it is punched out.
+    /// Forbids any change of a file's length, permanently.
+    /// A mapped page then exists until it is punched out.
     ///
     /// # Errors
-    /// EPERM where it is sealed against sealing.
+    /// EPERM if the file is sealed against sealing.
     pub fn seal_length(&self, file: &MemoryFile) -> Result<(), SysError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         self.call(MemoryCall::Seal, "fcntl(F_ADD_SEALS)", String::new, || {
@@ -146,15 +146,15 @@ impl Memory {
         })
     }
 
-    /// What a descriptor is.
+    /// Returns the properties of a file in memory.
     ///
     /// # Errors
-    /// EINVAL: it is no file in memory. Those of fstat(2) and fstatfs(2).
+    /// EINVAL if the descriptor is not a file in memory. The errors of fstat(2) and fstatfs(2).
     pub fn look(&self, file: &MemoryFile) -> Result<MemoryFileFacts, SysError> {
         // linux/magic.h.
         const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
         const TMPFS_MAGIC: i64 = 0x0102_1994;
-        // stat(2): blocks of 512 bytes, whatever the file system's own.
+        // stat(2) counts blocks of 512 bytes on every file system.
         const BLOCK: u64 = 512;
         let subject = || "of a handle's descriptor".to_owned();
         self.call(MemoryCall::Look, "fstat", subject, || {
@@ -169,7 +169,7 @@ impl Memory {
                 TMPFS_MAGIC => None,
                 _ => return Err(Errno::INVAL),
             };
-            // A file that cannot be sealed is no memfd of ours.
+            // A file without seals is not one of our memfds.
             let seals = rustix::fs::fcntl_get_seals(file)?;
             let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
             Ok(MemoryFileFacts {
@@ -181,7 +181,7 @@ impl Memory {
         })
     }
 
-    /// A second descriptor of the same file, closed on exec.
+    /// Returns a second descriptor of the same file, closed on exec.
     ///
     /// # Errors
     /// EMFILE.
@@ -195,7 +195,7 @@ impl Memory {
     /// Sends a text and descriptors over a Unix socket, in one message.
     ///
     /// # Errors
-    /// EPIPE or ECONNRESET: nobody is there. ETOOMANYREFS, EMSGSIZE; EINVAL for more descriptors
+    /// EPIPE or ECONNRESET if the peer is gone. ETOOMANYREFS, EMSGSIZE. EINVAL for more descriptors
     /// than [`DESCRIPTORS_A_MESSAGE`].
     pub fn send_files(
         &self,
@@ -213,8 +213,8 @@ impl Memory {
                 return Err(Errno::INVAL);
             }
             let (text_slice, flags) = ([IoSlice::new(text)], SendFlags::NOSIGNAL);
-            // A Unix stream takes a message of this size whole or not at all, unless it is told to
-            // not wait; a part of a handle is none.
+            // A blocking Unix stream sends a message of this size completely or not at all. Part of
+            // a handle is useless.
             match rustix::net::sendmsg(socket, &text_slice, &mut ancillary, flags)? {
                 sent if sent == text.len() => Ok(()),
                 _ => Err(Errno::MSGSIZE),
@@ -222,12 +222,12 @@ impl Memory {
         })
     }
 
-    /// Receives what [`Memory::send_files`] sent: the text, at most `most` bytes, and descriptors,
-    /// closed on exec. An empty text: the other side has gone.
+    /// Receives a message of [`Memory::send_files`]: the text, at most `most` bytes, and
+    /// descriptors that are closed on exec. An empty text means that the peer closed the socket.
     ///
     /// # Errors
-    /// EMSGSIZE where the message is longer or brings more descriptors than fit; EAGAIN past the
-    /// socket's time-out; ECONNRESET.
+    /// EMSGSIZE if the message is longer or brings too many descriptors. EAGAIN after the socket's
+    /// time-out. ECONNRESET.
     pub fn receive_files(
         &self,
         socket: &UnixStream,
@@ -256,25 +256,25 @@ impl Memory {
     }
 }
 
-/// Lets programs that this one starts inherit a descriptor (fcntl(2), F_SETFD).
+/// Lets child programs inherit a descriptor (fcntl(2), F_SETFD).
 ///
 /// # Errors
-/// Those of fcntl(2).
+/// The errors of fcntl(2).
 pub fn keep_on_exec(file: &File) -> Result<(), SysError> {
     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())
         .map_err(|errno| SysError::new("fcntl(F_SETFD)", "", errno))
 }
 
-/// A second descriptor of whatever has this number, closed on exec; the first one stays open.
+/// Duplicates the descriptor with this number, closed on exec. The original stays open.
 ///
 /// # Errors
-/// EBADF: nothing has it.
+/// EBADF if no descriptor has this number.
 pub fn duplicate_raw(number: RawFd) -> Result<OwnedFd, SysError> {
     let fail = |errno| SysError::new("fcntl(F_DUPFD)", number.to_string(), errno);
     if number < 0 {
         return Err(fail(Errno::BADF));
     }
-    // SAFETY: borrowed for one call, which answers EBADF where nothing is open under the number;
+    // SAFETY: borrowed for one call, which answers EBADF if no descriptor has the number;
     // it is neither closed nor kept.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(fail)

@@ -1,8 +1,8 @@
-//! What each page of a range is, according to the kernel's page map.
+//! The state of each page of a range, from the kernel's page map.
 #![allow(unsafe_code)]
 //! # Safety
-//! ioctl(PAGEMAP_SCAN) writes page regions into a vector whose length it is given. Everything else
-//! is plain reading.
+//! ioctl(PAGEMAP_SCAN) writes page regions into a vector whose length is passed with it. All other access is plain
+//! reading.
 
 use std::fs::File;
 use std::os::fd::RawFd;
@@ -12,44 +12,44 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::{Errno, SysError, errno_of, last_errno};
 
-/// What is known of a page, as a set of facts.
+/// The known properties of a page, as a set of flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PageState(u8);
 
 impl PageState {
     pub const PRESENT: PageState = PageState(1);
     pub const SWAPPED: PageState = PageState(2);
-    /// Of a file, or of shared memory; not private anonymous memory.
+    /// A page of a file or of shared memory, as opposed to private anonymous memory.
     pub const FILE: PageState = PageState(4);
-    /// Mapped by an entry larger than a base page: PMD-mapped THP, or hugetlb.
+    /// Mapped by an entry larger than a base page: a PMD-mapped THP, or hugetlb.
     pub const HUGE: PageState = PageState(8);
-    /// The zero page: nothing was written here yet.
+    /// The zero page. The process has not written to it yet.
     pub const ZERO: PageState = PageState(16);
     /// Mapped by this process only.
     pub const EXCLUSIVE: PageState = PageState(32);
-    /// A guard page (MADV_GUARD_INSTALL, Linux 6.13): nothing is there, and a touch ends in SIGSEGV. Not
-    /// told by [`ScanDetail::Sizes`].
+    /// A guard page (MADV_GUARD_INSTALL, Linux 6.13).
+    /// It holds no memory and an access ends in SIGSEGV. [`ScanDetail::Sizes`] does not report it.
     pub const GUARD: PageState = PageState(64);
 
-    /// Whether all facts of `other` hold here.
+    /// Returns true if all flags of `other` are set.
     pub const fn has(self, other: PageState) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The facts of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: PageState) -> PageState {
         PageState(self.0 | other.0)
     }
 
-    /// `self` with `fact` where `yes`.
+    /// Returns `self`, with `fact` added if `yes`.
     #[must_use]
     const fn when(self, yes: bool, fact: PageState) -> PageState {
         if yes { self.with(fact) } else { self }
     }
 }
 
-/// A range of pages that are alike; not populated ones are left out.
+/// A range of populated pages in the same state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRun {
     pub range: Range,
@@ -59,24 +59,23 @@ pub struct PageRun {
 /// The pages of a range, in order of address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageMap {
-    /// Runs of like pages. What is in none of them is neither in memory nor in swap.
+    /// Runs of pages in the same state. Pages outside all runs are neither in memory nor in swap.
     pub runs: Vec<PageRun>,
-    /// Whether [`PageState::HUGE`] could be determined (PAGEMAP_SCAN, Linux 6.7).
+    /// True if [`PageState::HUGE`] could be determined (PAGEMAP_SCAN, Linux 6.7).
     pub huge_known: bool,
-    /// Whether [`PageState::EXCLUSIVE`] was asked for.
+    /// True if [`PageState::EXCLUSIVE`] was requested.
     pub exclusive_known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanDetail {
-    /// Present, swapped and huge: what a page-size table needs. Nothing is reported where the kernel
-    /// has no PAGEMAP_SCAN (before Linux 6.7).
+    /// Present, swapped and huge, as a table of page sizes needs.
+    /// Reports nothing on kernels without PAGEMAP_SCAN (before Linux 6.7).
     Sizes,
-    /// Also which pages are the process's own alone: what promotion needs. Costs eight bytes
-    /// read per base page.
+    /// Also the pages that only this process maps, as promotion needs. Reads eight more bytes per base page.
     Exclusive,
-    /// The same in half the time where every page in memory is the process's own alone: then
-    /// sizes and zero pages are not reported. Where one is not, as [`ScanDetail::Exclusive`].
+    /// As [`ScanDetail::Exclusive`].
+    /// If only this process maps all pages in memory, it takes half the time but does not report sizes and zero pages.
     ExclusiveFirst,
 }
 
@@ -100,13 +99,12 @@ pub(crate) fn read(
                 exclusive_known: true,
             });
         }
-        // The zero page is nobody's own either, and only a scan tells it from a page that is
-        // shared with a child.
+        // The zero page is not exclusive either. Only a scan distinguishes it from a page shared with a child.
         runs = Runs::default();
     }
     let scanned = match scan(fd, range, base) {
         Ok(scanned) => Some(scanned),
-        // Kernels before 6.7 do not know the ioctl.
+        // Kernels before 6.7 do not have this ioctl.
         Err(e) if e.errno == Errno::NOTTY || e.errno == Errno::INVAL => None,
         Err(e) => return Err(e),
     };
@@ -117,7 +115,7 @@ pub(crate) fn read(
             exclusive_known: false,
         }),
         (Some(scanned), _) => {
-            // Holes of a large reservation are not worth eight bytes a page.
+            // Reading eight bytes per page for the holes of a large reservation would be wasteful.
             for part in spans(&scanned, base) {
                 entries(file, part, base, |page, state| runs.push(page, state))?;
             }
@@ -127,8 +125,8 @@ pub(crate) fn read(
                 exclusive_known: true,
             })
         }
-        // Without the ioctl sizes cannot be determined, and eight bytes would be read for each page of
-        // holes that can be as long as the address space.
+        // Without the ioctl, sizes are unknown. Reading entries would cost eight bytes per page of holes that can span the
+        // address space.
         (None, ScanDetail::Sizes) => Ok(PageMap::default()),
         (None, _) if range.len() > LONGEST_UNSCANNED => {
             Err(SysError::new("read", "pagemap", Errno::TOOBIG))
@@ -144,7 +142,7 @@ pub(crate) fn read(
     }
 }
 
-/// The populated parts of a range; a small hole does not part two of them.
+/// Returns the populated parts of a range. Parts with a small hole between them are joined.
 fn spans(runs: &[PageRun], base: PageSize) -> Vec<Range> {
     let near = base.bytes().get().saturating_mul(1024);
     let mut spans: Vec<Range> = Vec::new();
@@ -159,7 +157,7 @@ fn spans(runs: &[PageRun], base: PageSize) -> Vec<Range> {
     spans
 }
 
-/// Collects pages in order of address into runs of like pages.
+/// Collects pages in address order into runs of the same state.
 #[derive(Default)]
 struct Runs(Vec<PageRun>);
 
@@ -177,7 +175,7 @@ impl Runs {
     }
 }
 
-/// The runs of `entries`, cut and marked with what only the scan knows: HUGE and ZERO.
+/// Splits the runs of `entries` at those of `scanned` and adds the flags that only the scan reports.
 fn overlay(entries: &[PageRun], scanned: &[PageRun]) -> Vec<PageRun> {
     let mut out = Runs::default();
     let mut at = 0;
@@ -210,23 +208,22 @@ fn overlay(entries: &[PageRun], scanned: &[PageRun]) -> Vec<PageRun> {
     out.0
 }
 
-/// The longest range whose entries are read one by one where the kernel cannot scan: half a
-/// gigabyte of entries with base pages of 4K. A program can map all of its address space, and
-/// reading that would take minutes.
+/// Longest range whose entries are read individually on kernels without PAGEMAP_SCAN. Its entries take half a gigabyte
+/// with 4K base pages. A program can map its whole address space, and reading that would take minutes.
 pub const LONGEST_UNSCANNED: Bytes = Bytes(256 << 30);
 
-/// Entries read from `/proc/PID/pagemap` in one go.
+/// Number of entries read from `/proc/PID/pagemap` at once.
 const ENTRIES_A_READ: usize = 4 * 1024;
 
-/// The most pages that one PAGEMAP_SCAN walks over and finds: the kernel holds the lock on the process's address space for
-/// all of a call, and the process cannot map memory meanwhile. Both together take less than 5 ms (kernel-notes.md).
+/// Maximum number of pages that one PAGEMAP_SCAN walks and finds. During a call, the kernel holds the lock on the address
+/// space, so the process cannot map memory. Both together take less than 5 ms (kernel-notes.md).
 const WALKED_A_SCAN: u64 = 1 << 18;
 const FOUND_A_SCAN: u64 = 1 << 14;
 
-/// Reads one 64-bit entry a base page (Documentation/admin-guide/mm/pagemap.rst).
+/// Reads one 64-bit entry per base page (Documentation/admin-guide/mm/pagemap.rst).
 ///
-/// Exclusive is bit 56; bit 61 is "file page or shared anonymous memory". (Tried both ways: see
-/// kernel-notes.md.)
+/// Bit 56 means exclusive. Bit 61 means "file page or shared anonymous memory". Both were verified by experiment
+/// (kernel-notes.md).
 fn entries(
     file: &File,
     range: Range,
@@ -276,8 +273,8 @@ fn state_of(bits: u64) -> PageState {
         .when(bit(56), PageState::EXCLUSIVE)
 }
 
-/// Before bit 58 there was (Linux 6.15) a guard page read as swapped, with the swap type of a marker (the last of five
-/// bits) and the marker's kind in place of an offset; to who may see neither it reads as swapped.
+/// Recognizes a guard page before Linux 6.15, which added bit 58. Its entry has a marker's swap type (the last five bits)
+/// and the marker's kind as offset. For readers who may see neither, it looks like swap.
 const fn is_guard_marker(bits: u64) -> bool {
     const MARKER: u64 = 0x1f;
     const GUARD: u64 = 4 << 5;
@@ -356,15 +353,14 @@ fn scan(fd: RawFd, range: Range, base: PageSize) -> Result<Vec<PageRun>, SysErro
             ));
         };
         for region in &regions[..got.min(regions.len())] {
-            // While pages are split or joined under the walk, a region may begin before the end of
-            // the one before it.
+            // If pages are split or joined during the walk, a region may begin before the end of the previous one.
             let seen = out.0.last().map_or(0, |run| run.range.end());
             if let Ok(range) = Range::new(region.start.max(seen), region.end) {
                 out.push(range, state_of_categories(region.categories));
             }
         }
         if arg.walk_end <= start {
-            break; // No progress: never loop on a kernel that says nothing new.
+            break; // No progress: avoid an endless loop.
         }
         start = arg.walk_end;
     }
@@ -411,7 +407,7 @@ mod tests {
         assert_eq!(spans, [(0, 20480), (far, far + 4096)]);
     }
 
-    /// Entries as Linux 6.18 writes them, before 6.15, and to who may not see what a swap entry is.
+    /// Entries of Linux 6.18, of kernels before 6.15, and for readers without the right to see swap entries.
     #[test]
     fn a_guard_page_is_not_in_swap() {
         for (entry, state) in [
@@ -482,7 +478,7 @@ mod tests {
         let written = Range::new(start, start + 4 * page.get()).unwrap();
         mapping.advise(written, Advice::PopulateWrite).unwrap();
         let read = Range::new(written.end(), written.end() + page.get()).unwrap();
-        // SAFETY: the address is inside `mapping`, which is readable and lives on.
+        // SAFETY: the address is inside `mapping`, which is readable and still lives.
         let byte = unsafe { std::ptr::read_volatile(read.start() as *const u8) };
         assert_eq!(byte, 0);
         let file = File::open("/proc/self/pagemap").unwrap();
@@ -499,7 +495,7 @@ mod tests {
         }
     }
 
-    /// A range of several parts, with holes: the same as page by page.
+    /// Compares a range of several parts, with holes, with the touched pages.
     #[test]
     fn parts_make_a_whole() {
         let kernel = Kernel::new();
@@ -508,7 +504,7 @@ mod tests {
         let mapping = Mapping::anonymous(all, Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.range().start();
-        // More than is found in one call, across the end of what is walked in one, and the last page.
+        // More pages than one call finds, pages across the end of one walk, and the last page.
         let touched = [
             (0, 1),
             (3, FOUND_A_SCAN + 5),

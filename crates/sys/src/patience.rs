@@ -1,10 +1,10 @@
-//! Reads that could wait for ever for somebody else: what `/proc` says of a process's memory takes the
-//! lock on that memory, and a program can be made to stand still while it holds it (its memory is a
-//! file of a file system that does not answer).
+//! Reads that may block forever because of another process.
+//! `/proc` takes the memory lock of a process to read about its memory, and a program can be made to block
+//! while it holds that lock (with memory from a file on a file system that does not answer).
 //!
-//! Such a read is made on a helper thread. A large process takes long, and then the thread works; one that
-//! neither works nor is about to is left behind. It goes when the process does, or with this one: waits
-//! of that kind end at SIGKILL.
+//! Such a read runs on a helper thread. A large process takes long, but its thread then works. A thread
+//! that is neither running nor runnable is left behind. It ends with the process it reads or with this
+//! one, because such waits end at SIGKILL.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that waits for the next job, and its id.
+/// A thread that waits for its next job, and its id.
 struct Helper {
     jobs: Sender<Job>,
     thread: u32,
@@ -21,15 +21,15 @@ struct Helper {
 
 static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
 
-/// How often a helper is looked at, in milliseconds.
+/// Interval of the checks of a helper, in milliseconds.
 const LOOK: u64 = 50;
 
-/// How long the next helper may stand still, in milliseconds: half as long each time that one was left
-/// behind. However many processes stand still, all of them together cost less than twice the first.
+/// Time that the next helper may be blocked, in milliseconds, halved for each helper left behind.
+/// All blocked processes together thus cost less than twice the first.
 static PATIENCE: AtomicU64 = AtomicU64::new(1600);
 
-/// Does something that may wait for somebody else for ever, and gives what came of it; `None` where
-/// it stood still. Where no thread can be started it is done in this one, and waited for.
+/// Runs a job that may block forever and returns its result, or `None` if it was blocked for too long.
+/// If no thread can be started, it runs in this thread.
 pub fn unless_stuck<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();
@@ -44,7 +44,7 @@ pub fn unless_stuck<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static)
     let answer = wait(&receive, helper.thread);
     match answer {
         Some(_) => idle().push(helper),
-        // Its channel goes with it, and it ends once its job does.
+        // The helper's channel is dropped with it, so it ends after its job.
         None => {
             let halved = |patience: u64| Some((patience / 2).max(1));
             let _ = PATIENCE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halved);
@@ -94,7 +94,7 @@ fn wait<T>(answer: &Receiver<T>, thread: u32) -> Option<T> {
     }
 }
 
-/// What shows how much a thread that waits has run; `None` while it runs or is to run.
+/// Returns a measure of the run time of a waiting thread, or `None` if it is running or runnable.
 fn worked(thread: u32) -> Option<String> {
     let file = |name: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{name}"));
     let stat = file("stat").ok()?;
@@ -102,7 +102,7 @@ fn worked(thread: u32) -> Option<String> {
     if !fields.starts_with(['D', 'S']) {
         return None;
     }
-    // In nanoseconds, where the kernel counts them; the other file has times in ticks.
+    // Nanoseconds if the kernel counts them. The times of the other file are ticks.
     Some(file("schedstat").unwrap_or_else(|_| fields.to_owned()))
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Each of these blocks until the test is over. One test alone: patience is this process's.
+    /// Each job blocks until the end of the test. A single test, because the patience is global.
     #[test]
     fn what_stands_still_is_left_behind_and_what_works_is_not() {
         assert_eq!(unless_stuck(|| 1), Some(1));
@@ -123,7 +123,7 @@ mod tests {
             let stuck = unless_stuck(move || held.lock().unwrap().recv().is_ok());
             assert_eq!(stuck, None);
         }
-        // No patience is left, and work needs none.
+        // No patience is left, and a working thread needs none.
         let busy = unless_stuck(|| {
             let start = Instant::now();
             let mut n = 0u64;

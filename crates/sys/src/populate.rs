@@ -1,15 +1,15 @@
-//! Having another process hold pages of its own where it has the zero page, without writing to them.
+//! Gives another process its own pages in place of zero pages, without writing to them.
 //!
-//! No advice of madvise(2) does that from outside: MADV_POPULATE_WRITE is EINVAL in process_madvise(2)
-//! (tried on 6.18), and whatever writes to another process may overwrite what it writes at that moment.
-//! process_vm_writev(2) first takes hold of the other process's pages for writing, which is a write
-//! fault like the process's own, and copies afterwards. What it is given to copy from here is a page
-//! that nobody can read: it ends in EFAULT with nothing copied, and the pages are there.
+//! No advice of madvise(2) does that from outside. MADV_POPULATE_WRITE returns EINVAL in
+//! process_madvise(2) (tested on 6.18), and any write to another process may overwrite its concurrent
+//! writes. process_vm_writev(2) first pins the target pages for writing, which causes the same write
+//! fault as the process's own write, and then copies. The source here is an unreadable page, so the
+//! call ends in EFAULT with nothing copied, and the pages exist.
 #![allow(unsafe_code)]
 //! # Safety
-//! process_vm_writev(2) has no safe wrapper in any library used here. Its local part is one byte of
-//! a mapping of this process that has no rights at all and is never unmapped, so nothing can be
-//! copied from it. Addresses of the other process are never dereferenced here.
+//! process_vm_writev(2) has no safe wrapper in any library used here. Its local part is one byte of a
+//! mapping of this process that has no rights at all and is never unmapped, so nothing can be copied
+//! from it. Addresses of the other process are never dereferenced here.
 
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use crate::space::{NO_ACCESS, mmap};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
-/// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
-/// of pointers, mm/process_vm_access.c). What is behind them would wait for the first to be copied.
+/// Number of pages that one call pins, which is one batch of the kernel with 4K base pages (two pages
+/// of pointers, mm/process_vm_access.c). A second batch would start only after the first was copied.
 const PAGES_A_CALL: u64 = 512;
 
 fn unreadable() -> Option<usize> {
@@ -32,12 +32,12 @@ fn unreadable() -> Option<usize> {
     })
 }
 
-/// How long a call may take: much longer than faults under memory pressure do.
+/// Time limit of a call, much longer than faults under memory pressure take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs what faults pages of another process in. Whose pages those are decides how long that takes:
-/// with userfaultfd, a program answers its faults itself, or never. Then the call is left behind on
-/// its thread, which ends with this program.
+/// Runs work that faults in pages of another process. That process may determine how long it takes:
+/// with userfaultfd, a program answers its own faults, or never does. After the time limit the call is
+/// left behind on its thread, which ends with this program.
 pub(crate) fn in_time<T: Send + 'static>(
     call: &'static str,
     process: &PidFd,
@@ -55,7 +55,7 @@ pub(crate) fn in_time<T: Send + 'static>(
     }
 }
 
-/// See [`crate::Kernel::populate`].
+/// Implements [`crate::Kernel::populate`].
 pub(crate) fn populate(process: &PidFd, ranges: &[Range], base: PageSize) -> Result<(), SysError> {
     const CALL: &str = "process_vm_writev";
     let pid = process.pid();
@@ -86,7 +86,7 @@ fn populate_one(pid: Pid, range: Range, base: PageSize) -> Result<(), Errno> {
         let copied =
             unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
         let errno = last_errno();
-        // The answer where pages were taken hold of, and where there were none to take.
+        // The call returns EFAULT both if it pinned pages and if there were none to pin.
         if copied < 0 && errno != Errno::FAULT {
             return Err(errno);
         }
@@ -110,10 +110,10 @@ mod tests {
         let mapping = Mapping::anonymous(Bytes(calls), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.as_ptr();
-        // Every third page has something in it, every third the zero page, every third nothing.
+        // Every third page is written, every third is the zero page, every third is untouched.
         for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
             let at = usize::try_from(at).unwrap();
-            // SAFETY: inside the mapping, which nobody else uses.
+            // SAFETY: inside the mapping, which no other code uses.
             unsafe {
                 match at as u64 / page % 3 {
                     0 => start.add(at + 7).write_volatile(42),
@@ -148,7 +148,7 @@ mod tests {
         let fails = || Err::<(), _>(SysError::new("x", "", Errno::PERM));
         let error = in_time("x", &own, fails).unwrap_err();
         assert_eq!(error.errno, Errno::PERM);
-        // A thread that is gone answers no more: the same as one that never does.
+        // A thread that ended without an answer counts as a time-out.
         let gone = in_time::<()>("x", &own, || panic!("on purpose")).unwrap_err();
         assert_eq!(gone.errno, Errno::TIMEDOUT);
     }

@@ -1,16 +1,16 @@
-//! A thread's turn on a processor.
+//! Real-time priority of a thread.
 #![allow(unsafe_code)]
 //! # Safety
-//! The calls take numbers and a structure of this stack, which the kernel reads or fills before they return. They are
-//! made as bare system calls, because musl's functions of these names always answer ENOSYS.
+//! The calls take numbers and a structure of this stack, which the kernel reads or fills before they return.
+//! They are made as bare system calls, because musl's functions of these names always answer ENOSYS.
 
 use std::marker::PhantomData;
 
 use crate::SysError;
 use crate::error::last_errno;
 
-/// While this lives, its thread runs before all that have no real-time priority (sched(7), `SCHED_FIFO`), and threads
-/// that it starts do not. Tied to its thread.
+/// Gives its thread precedence over all threads without real-time priority (sched(7), `SCHED_FIFO`) until dropped.
+/// Child threads do not inherit it. Bound to its thread.
 #[derive(Debug)]
 pub struct RunsFirst {
     policy: i32,
@@ -39,7 +39,7 @@ impl RunsFirst {
 
 impl Drop for RunsFirst {
     fn drop(&mut self) {
-        // The former policy is always allowed.
+        // Restoring the former policy is always allowed.
         let _ = set(self.policy, self.priority);
     }
 }

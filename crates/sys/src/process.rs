@@ -1,8 +1,8 @@
-//! Processes, and the few facts about this host that only a system call tells.
+//! Processes, and the facts about this host that only a system call returns.
 #![allow(unsafe_code)]
 //! # Safety
-//! `klogctl` has no safe wrapper in any library used here; it writes into a buffer whose true
-//! length it is given. `sysconf` takes and returns integers.
+//! `klogctl` has no safe wrapper in any library used here; it writes into a buffer whose real
+//! length is passed with it. `sysconf` takes and returns integers.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
@@ -11,7 +11,7 @@ use rustix::process::PidfdFlags;
 
 use crate::{Errno, SysError, last_errno};
 
-/// A process id as this process's PID namespace counts; 0 is nobody's.
+/// A process id in the PID namespace of this process. No process has id 0.
 #[derive(
     Debug,
     Clone,
@@ -34,7 +34,7 @@ impl std::fmt::Display for Pid {
     }
 }
 
-/// A handle on one process: it never comes to mean another one (pidfd_open(2)).
+/// A handle on one process. It never refers to another process (pidfd_open(2)).
 #[derive(Debug)]
 pub struct PidFd {
     pid: Pid,
@@ -52,17 +52,17 @@ impl PidFd {
         Ok(PidFd { pid, fd })
     }
 
-    /// A handle made of a descriptor that already is one; for tests that stand in for the kernel.
+    /// Makes a handle of a descriptor that already is a pidfd. For tests that replace the kernel.
     pub fn from_fd(pid: Pid, fd: OwnedFd) -> PidFd {
         PidFd { pid, fd }
     }
 
-    /// The process's id when the handle was opened.
+    /// Returns the process's id at the time the handle was opened.
     pub const fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Its number among this process's descriptors: `/proc/self/fdinfo` has a file of that name.
+    /// Returns the descriptor's number, which is also the name of its file in `/proc/self/fdinfo`.
     pub fn number(&self) -> RawFd {
         self.raw()
     }
@@ -90,12 +90,12 @@ pub fn own_pid() -> Pid {
     Pid(std::process::id())
 }
 
-/// The user this process acts as (geteuid(2)).
+/// Returns the effective user of this process (geteuid(2)).
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The architecture as the kernel names it (uname(2)), as in `x86_64` or `aarch64`.
+/// Returns the architecture by the kernel's name (uname(2)), such as `x86_64` or `aarch64`.
 pub fn machine() -> String {
     rustix::system::uname()
         .machine()
@@ -103,19 +103,20 @@ pub fn machine() -> String {
         .into_owned()
 }
 
-/// The unit of the times in `/proc/PID/stat` (sysconf(3), _SC_CLK_TCK), per second.
+/// Returns the clock ticks per second (sysconf(3), _SC_CLK_TCK), the unit of times in
+/// `/proc/PID/stat`.
 pub fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
-/// The ring buffer grows with the number of processors.
+/// Maximum number of bytes read. The ring buffer grows with the number of processors.
 const MOST_OF_LOG: i32 = 512 << 10;
 
-/// The last 512K of the kernel's log (syslog(2), SYSLOG_ACTION_READ_ALL). Reads nothing away from
-/// anybody.
+/// Returns the last 512K of the kernel's log (syslog(2), SYSLOG_ACTION_READ_ALL).
+/// Consumes no message.
 ///
 /// # Errors
-/// EPERM where `kernel.dmesg_restrict` is set and CAP_SYSLOG is missing. ENOSYS without printk.
+/// EPERM if `kernel.dmesg_restrict` is set and CAP_SYSLOG is missing. ENOSYS without printk.
 pub fn kernel_log() -> Result<String, SysError> {
     const READ_ALL: i32 = 3;
     const SIZE_BUFFER: i32 = 10;
@@ -127,18 +128,18 @@ pub fn kernel_log() -> Result<String, SysError> {
     // SAFETY: the kernel writes at most `size` bytes, which is the buffer's length.
     let got = unsafe { libc::klogctl(READ_ALL, buffer.as_mut_ptr().cast(), size) };
     buffer.truncate(usize::try_from(got).map_err(|_| fail())?);
-    // A copy is made of a log that needs one only.
+    // Only a log with invalid UTF-8 is copied.
     Ok(String::from_utf8(buffer)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// O_DIRECT, as the flags of `/proc/PID/fdinfo/N` have it.
+/// O_DIRECT, as in the flags of `/proc/PID/fdinfo/N`.
 pub const DIRECT_FLAG: u32 = libc::O_DIRECT.cast_unsigned();
 
-/// O_NOFOLLOW: a name that is a link is an error.
+/// O_NOFOLLOW: opening a symbolic link is an error.
 pub const NOFOLLOW_FLAG: i32 = libc::O_NOFOLLOW;
 
-/// Columns of the terminal on standard output; `None` where that is no terminal.
+/// Returns the columns of the terminal on standard output, or `None` if it is not a terminal.
 pub fn terminal_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)

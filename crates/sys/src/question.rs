@@ -1,8 +1,8 @@
-//! The gate of every question to a server, a command or a file: one deadline for all of it, and an end once this process is
-//! asked to stop.
+//! The gate of every question to a server, a command or a file.
+//! It has one deadline, and ends when this process is asked to stop.
 //!
-//! A question waits for a descriptor ([`Question::wait`]), or for a call that cannot be interrupted, on a thread that it
-//! leaves behind ([`Question::aside`]). `clippy.toml` forbids the calls that would wait in another way.
+//! A question waits for a descriptor ([`Question::wait`]). A call that cannot be interrupted runs on a thread that can be
+//! left behind ([`Question::aside`]). `clippy.toml` forbids the calls that would wait in another way.
 
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::FAULT;
 use rustix::event::{PollFd, Timespec, poll};
 
-/// The flags that stop a question are read so often.
+/// Interval at which the stop flags are read.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Maximum number of calls that are left behind: each holds a thread for as long as the kernel takes.
+/// Maximum number of calls left behind. Each holds a thread until the kernel returns.
 const MOST_ASIDE: usize = 32;
 
 static ENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static ASIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Names the flag that ends every question of this process. The first one counts: `main` has it.
+/// Sets the flag that ends every question of this process. Only the first call counts, and `main` makes it.
 pub fn end_questions_by(flag: &Arc<AtomicBool>) {
     let _ = ENDING.set(Arc::clone(flag));
 }
 
-/// The limits of one question: the time by which it has ended, and what ends it before.
+/// The limits of one question: its deadline and its stop flag.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     until: Instant,
@@ -35,7 +35,7 @@ pub struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A question that begins now and ends within `time`, or once this process is asked to end.
+    /// Starts a question that ends within `time`, or when this process is asked to end.
     pub fn new(time: Duration) -> Question<'static> {
         Question {
             until: Instant::now() + time,
@@ -44,7 +44,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// The same, ended by `stop` as well.
+    /// Returns the same question, which `stop` ends as well.
     #[must_use]
     pub const fn or_by(self, stop: &'a AtomicBool) -> Question<'a> {
         Question {
@@ -53,15 +53,15 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Returns the time that the whole question had at first.
+    /// Returns the total time that the question had at its start.
     pub const fn time(&self) -> Duration {
         self.time
     }
 
-    /// Returns the rest of its time.
+    /// Returns the remaining time.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`], and [`ErrorKind::Interrupted`] where it was stopped.
+    /// [`ErrorKind::TimedOut`] after the deadline, [`ErrorKind::Interrupted`] if it was stopped.
     pub fn left(&self) -> Result<Duration, Error> {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if self.stop.is_some_and(is_set) || ENDING.get().is_some_and(|flag| is_set(flag)) {
@@ -73,7 +73,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// The first of `count` tries that share the rest of its time.
+    /// Returns the question for the first of `count` attempts that share the remaining time equally.
     #[must_use]
     pub fn first_of(self, count: usize) -> Question<'a> {
         let left = self.until.saturating_duration_since(Instant::now());
@@ -84,25 +84,25 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Waits until one of the descriptors is ready, for a moment at most: ask [`PollFd::revents`], or try again.
+    /// Waits at most `moment` until one of the descriptors is ready. Check [`PollFd::revents`], or try again.
     ///
     /// # Errors
-    /// As [`Question::left`].
+    /// The errors of [`Question::left`].
     pub fn wait(&self, fds: &mut [PollFd<'_>], moment: Duration) -> Result<(), Error> {
         let time = self.left()?.min(moment).min(GLANCE);
         let timeout = Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(time.subsec_nanos()),
         };
-        // An interrupted wait is one in which nothing happened.
+        // If the wait is interrupted, no descriptor is reported as ready.
         let _ = poll(fds, Some(&timeout));
         Ok(())
     }
 
-    /// The same for one descriptor, until it is ready.
+    /// Waits until one descriptor is ready.
     ///
     /// # Errors
-    /// As [`Question::left`].
+    /// The errors of [`Question::left`].
     pub fn until_ready(&self, mut fd: PollFd<'_>) -> Result<(), Error> {
         while fd.revents().is_empty() {
             self.wait(std::slice::from_mut(&mut fd), GLANCE)?;
@@ -110,11 +110,11 @@ impl<'a> Question<'a> {
         Ok(())
     }
 
-    /// Makes a call that cannot be interrupted (a look-up of a name, a file on a server that is gone) on a thread of its own,
-    /// which is left behind where the question ends before.
+    /// Makes a call that cannot be interrupted (resolving a name, reading a file of a server that is gone) on a separate
+    /// thread. The thread is left behind if the question ends first.
     ///
     /// # Errors
-    /// As [`Question::left`]; that too many threads were left behind, or that none can be started.
+    /// The errors of [`Question::left`]. Too many threads were left behind, or none can be started.
     pub fn aside<T: Send + 'static>(
         &self,
         act: impl FnOnce() -> T + Send + 'static,
@@ -137,7 +137,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// One of the threads that may be left behind.
+/// A counted thread that may be left behind.
 struct Counted;
 
 impl Counted {
@@ -192,7 +192,7 @@ mod tests {
         assert!(Question::new(Duration::ZERO).first_of(0).left().is_err());
     }
 
-    /// One test alone: the number is this process's.
+    /// A single test, because the counter is global.
     #[test]
     fn calls_that_do_not_end_are_left_behind_and_bounded() {
         assert_eq!(Question::new(LONG).aside(|| 7).unwrap(), 7);

@@ -1,25 +1,25 @@
-//! One system call made in the name of another process: prctl(PR_SET_THP_DISABLE, 0), by ptrace(2).
+//! Makes one system call on behalf of another process: prctl(PR_SET_THP_DISABLE, 0), by ptrace(2).
 //!
-//! A process that has switched THP off for itself can be promoted by nobody, and only it can take
-//! that back. What a debugger does for `call prctl(…)` is too much here: it stops every thread,
-//! calls a library function on the program's stack, and saves and restores every register there
-//! is. (Tried: gdb 13 on a processor with AMX fails halfway through that, and a sleeping program
-//! wakes up with "Unknown error 516".) This stops one thread, uses no stack, and touches the
-//! general registers alone.
+//! If a process has disabled THP for itself, no other process can promote its memory, and only it
+//! can enable THP again. A debugger's `call prctl(…)` is too invasive: it stops every thread, calls
+//! a library function on the program's stack, and saves and restores every register. (Tested: gdb
+//! 13 on a processor with AMX fails halfway through that, and a sleeping program wakes up with
+//! "Unknown error 516".) This code stops one thread, uses no stack, and touches the general
+//! registers only.
 #![allow(unsafe_code)]
 //! # Safety
-//! ptrace(2) acts on one thread of another process, between its stop and its release. The general
-//! registers and the signal mask are put back as they were on every way out. This program must not
-//! be killed within that time (some tens of microseconds): the kernel would then release the
-//! thread with the registers of the call.
+//! ptrace(2) acts on one thread of another process, between its stop and its release.
+//! The general registers and the signal mask are restored on every way out. This program must not
+//! be killed within that time (some tens of microseconds): the kernel would then release the thread
+//! with the registers of the call.
 
 use crate::process::PidFd;
 use crate::{Errno, SysError};
 
-/// Takes PR_SET_THP_DISABLE back in a process (see [`crate::Kernel::switch_thp_on`]).
+/// Clears PR_SET_THP_DISABLE in a process (see [`crate::Kernel::switch_thp_on`]).
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
-    // Tried on x86-64 only; registers of a foreign process are no place to guess.
+    // Tested on x86-64 only. Wrong register handling would damage the other process.
     Err(SysError::new(
         "ptrace",
         format!("of {}", process.pid()),
@@ -40,7 +40,7 @@ mod x86_64 {
 
     /// The `syscall` instruction.
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    /// More bytes than the kernel's page of code has; a read ends where nothing is mapped.
+    /// More bytes than the vDSO has. A read ends at the end of the mapping.
     const VDSO_ROOM: usize = 64 << 10;
     /// The code segment of 64-bit programs (arch/x86/include/asm/segment.h, __USER_CS).
     const CODE_64: u64 = 0x33;
@@ -48,8 +48,8 @@ mod x86_64 {
     pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
         let instruction = find_instruction(process)?;
         let thread = Stopped::stop(process)?;
-        // The number could have come to mean another process before it was stopped. Now it
-        // cannot any more: what is traced is not forgotten.
+        // Before the stop, the id could have been reused for another process. Now it cannot,
+        // because a traced process is not reaped.
         if process.has_exited()? {
             return Err(SysError::new(
                 "ptrace",
@@ -70,7 +70,8 @@ mod x86_64 {
         }
     }
 
-    /// Where the kernel's own page of code, which every program has, makes a system call (vdso(7)).
+    /// Returns the address of a `syscall` instruction in the vDSO, which every program maps
+    /// (vdso(7)).
     fn find_instruction(process: &PidFd) -> Result<u64, SysError> {
         let path = |name: &str| format!("/proc/{}/{name}", process.pid());
         let fail = |name, errno| SysError::new("read", path(name), errno);
@@ -103,19 +104,19 @@ mod x86_64 {
             loop {
                 let (signal, event) = stopped.wait()?;
                 match event {
-                    // Asked for above.
+                    // Requested above.
                     libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => return Ok(stopped),
-                    // Stopped by job control: it would not run a call either.
+                    // Stopped by job control. It would not run a call either.
                     libc::PTRACE_EVENT_STOP => {
                         return Err(SysError::new("ptrace", format!("of {thread}"), Errno::BUSY));
                     }
-                    // A signal was on its way: it gets it, and is asked again.
+                    // A signal was pending. The thread receives it and is interrupted again.
                     _ => request(libc::PTRACE_CONT, thread, 0, signal)?,
                 }
             }
         }
 
-        /// The signal that it stopped with, and the event.
+        /// Returns the stop signal and the ptrace event.
         fn wait(&self) -> Result<(i32, i32), SysError> {
             let fail = |errno| SysError::new("waitpid", self.thread.to_string(), errno);
             loop {
@@ -141,12 +142,12 @@ mod x86_64 {
                 return Err(SysError::new("ptrace", "of a 32-bit program", Errno::NOSYS));
             }
             let mask = self.signals()?;
-            // No signal may come in between: its handler would run with the call's registers.
+            // No signal may arrive now: its handler would run with the call's registers.
             self.set_signals(u64::MAX)?;
             let call = libc::user_regs_struct {
                 rip: instruction,
                 rax: number.cast_unsigned(),
-                // Not within a system call: nothing is to be restarted.
+                // Outside a system call, so that the kernel restarts none.
                 orig_rax: u64::MAX,
                 rdi: u64::try_from(argument).unwrap_or(0),
                 rsi: 0,
@@ -181,7 +182,7 @@ mod x86_64 {
         }
 
         fn registers(&self) -> Result<libc::user_regs_struct, SysError> {
-            // SAFETY: a structure of integers; all zeroes is a value of it.
+            // SAFETY: a structure of integers, for which all zeroes are valid.
             let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
             let at = &raw mut registers as usize;
             request_at(libc::PTRACE_GETREGS, self.thread, 0, at)?;
@@ -222,11 +223,11 @@ mod x86_64 {
         }
     }
 
-    // linux/ptrace.h; libc has them for some targets only.
+    // From linux/ptrace.h. libc defines them for some targets only.
     const PTRACE_GETSIGMASK: Request = 0x420a;
     const PTRACE_SETSIGMASK: Request = 0x420b;
 
-    /// What ptrace(2) is asked for, as the C library declares it.
+    /// The type of a ptrace(2) request, as the C library declares it.
     #[cfg(not(target_env = "musl"))]
     type Request = libc::c_uint;
     #[cfg(target_env = "musl")]
@@ -269,7 +270,7 @@ mod x86_64 {
                 .contains("THP_enabled:\t1")
         }
 
-        /// A helper of the test below: switches THP off for itself and sleeps.
+        /// A helper of the test below. Disables THP for itself and sleeps.
         #[test]
         #[ignore = "a helper of a_sleeper_sleeps_on"]
         fn sleeper() {
@@ -286,7 +287,7 @@ mod x86_64 {
             println!("slept {slept} {end:?}");
         }
 
-        /// The call is made in the middle of another one, which must not notice.
+        /// The remote call interrupts another system call, which must not be affected.
         #[test]
         fn a_sleeper_sleeps_on() {
             let program = std::env::current_exe().unwrap();

@@ -1,12 +1,11 @@
-//! Memory that this process lays out itself: addresses set aside as one range, files in memory,
-//! and pages mapped into the range part by part.
+//! Memory of this process with an explicit layout: a reserved address range, into which files in memory and pages
+//! are mapped part by part.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced,
-//! which is checked at each call; and no part is unmapped before what replaces it is certain, so
-//! that no other thread's mapping can be placed there and be replaced. What the
-//! pages hold can change under raw pointers from [`Space::as_ptr`] by `discard`, `clear` and
-//! `map_*`; whoever reads through them says so in its own safety rules.
+//! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced, which is checked
+//! at each call. No part is unmapped before its replacement is certain, so that no other thread's mapping can be
+//! placed there and be replaced. The content of the pages can change under raw pointers from [`Space::as_ptr`] by
+//! `discard`, `clear` and `map_*`; code that reads through them states so in its own safety rules.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,32 +18,32 @@ use crate::gate::{Memory, MemoryCall};
 use crate::memory_file::MemoryFile;
 use crate::{Errno, SysError, last_errno};
 
-/// Where pages are taken from (mbind(2)).
+/// NUMA policy of a part (mbind(2)).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NodePolicy {
     #[default]
     Inherit,
-    /// From the node of the processor that populates.
+    /// Pages from the node of the processor that populates them.
     Local,
-    /// From these nodes only.
+    /// Pages from these nodes only.
     Bind(Vec<u32>),
     Interleave(Vec<u32>),
 }
 
-/// Whether mapping a file of hugetlb pages reserves the pages that it has not got yet.
+/// Reservation of the missing hugetlb pages when a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
-    /// All of them, or the call fails with ENOMEM.
+    /// Reserves all of them, or fails with ENOMEM.
     All,
-    /// None: a touch where there is no page takes one or ends in SIGBUS.
+    /// Reserves none. Touching a missing page allocates it or ends in SIGBUS.
     None,
 }
 
 impl Memory {
-    /// Sets addresses aside, starting at a multiple of `align`. No memory is taken.
+    /// Reserves addresses, starting at a multiple of `align`, without memory.
     ///
     /// # Errors
-    /// EINVAL for a length of 0, ENOMEM where the address space or a limit on it runs out.
+    /// EINVAL for a length of 0. ENOMEM if the address space or a limit on it is exhausted.
     pub fn set_aside(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
         let subject = || format!("of {length} of addresses");
         let range = self.call(MemoryCall::SetAside, "mmap", subject, || {
@@ -56,7 +55,7 @@ impl Memory {
             let start = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0)?;
             let aligned = align.round_up(start).ok_or(Errno::NOMEM)?;
             let range = Range::new(aligned, aligned + length.get()).map_err(|_| Errno::INVAL)?;
-            // The surplus is unmapped at once.
+            // Unmap the surplus at both ends.
             for (from, to) in [(start, range.start()), (range.end(), start + room)] {
                 if let Ok(slack) = Range::new(from, to) {
                     munmap(slack);
@@ -72,13 +71,13 @@ impl Memory {
         })
     }
 
-    /// Reserves the pages of a file of hugetlb pages, up to `length`: they are set aside in the pool
-    /// for it, until it is made shorter or goes. (Tried: the reservation of a shared mapping
-    /// belongs to the file, and outlives the mapping.)
+    /// Reserves the pages of a hugetlb file up to `length`, in its pool.
+    /// The reservation lasts until the file is shortened or freed. (Tested: the reservation of a shared mapping
+    /// belongs to the file and outlives the mapping.)
     ///
     /// # Errors
-    /// ENOMEM where the pool or the cgroup's reservation limit does not have them: then none of
-    /// those that it lacks was reserved.
+    /// ENOMEM if the pool or the cgroup's reservation limit is exhausted. None of the missing pages was then
+    /// reserved.
     pub fn reserve(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
         let subject = || format!("of {length}, to reserve it");
         self.call(MemoryCall::Reserve, "mmap", subject, || {
@@ -92,18 +91,18 @@ impl Memory {
     }
 }
 
-/// Addresses of this process that hold what is mapped into them; freed when dropped.
+/// Addresses of this process and the memory mapped there. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Space {
     memory: Memory,
     range: Range,
-    /// The process that alone has it, once it is kept from children.
+    /// The only process that has these addresses, once they are kept from children.
     owner: AtomicU32,
-    /// Whether a file was ever mapped into it, which others may map too.
+    /// True if a file was ever mapped into it. Others may map that file too.
     has_file: AtomicBool,
 }
 
-/// No process has this number.
+/// Value for no single owner. No process has this id.
 const ANYBODY: u32 = 0;
 
 pub(crate) const NO_ACCESS: i32 = libc::PROT_NONE;
@@ -115,7 +114,7 @@ impl Space {
         self.range
     }
 
-    /// Its first byte. What may be read and written there depends on what is mapped.
+    /// Returns the first byte. Its access rights depend on the mapping.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.range.start() as *mut u8
     }
@@ -124,14 +123,14 @@ impl Space {
         &self.memory
     }
 
-    /// The addresses of `length` bytes from `offset` on; `None` where they are not inside.
+    /// Returns the range of `length` bytes at `offset`, or `None` if it is not inside.
     pub fn part(&self, offset: u64, length: Bytes) -> Option<Range> {
         let start = self.range.start().checked_add(offset)?;
         let part = Range::new(start, start.checked_add(length.get())?).ok()?;
         (part.intersect(self.range) == Some(part)).then_some(part)
     }
 
-    /// Makes a call on a part, given its length; EINVAL where the part is outside.
+    /// Makes a call on a part, passing its length. EINVAL if the part is outside.
     fn on<T>(
         &self,
         call: MemoryCall,
@@ -148,16 +147,16 @@ impl Space {
         })
     }
 
-    /// Maps private anonymous memory into a part, in place of what was there.
+    /// Maps private anonymous memory into a part, replacing its mapping.
     ///
-    /// A mapping with MAP_FIXED would not do: kernels before 6.12 unmap first, and ask the accounting
-    /// then. Where it refuses, a gap is left that any thread's next mapping may get. So the new one is
-    /// made elsewhere, and moved by one call that asks for nothing.
+    /// MAP_FIXED is not sufficient. Kernels before 6.12 unmap first and check the accounting afterwards. If it
+    /// refuses, any thread's next mapping may take the gap. The new mapping is therefore made elsewhere and moved by
+    /// one call that allocates nothing.
     ///
     /// # Errors
-    /// EINVAL where `part` is outside or is not made of whole base pages; ENOMEM past a limit. What
-    /// was there is there still. For a moment the new mapping has addresses of its own: a limit on
-    /// them (RLIMIT_AS) must leave as many as `part` has.
+    /// EINVAL if `part` is outside or not made of whole base pages. ENOMEM past a limit. The old mapping then still
+    /// exists. The new mapping briefly has its own addresses, so a limit on them (RLIMIT_AS) must leave room for the
+    /// length of `part`.
     pub fn map_private(&self, part: Range) -> Result<(), SysError> {
         let made = self.on(MemoryCall::MapPrivate, "mmap", part, |_| make_aligned(part))?;
         mremap_over(made, part).map_err(|errno| {
@@ -166,16 +165,15 @@ impl Space {
         })
     }
 
-    /// Maps a file in memory into a part, shared, in place of what was there.
+    /// Maps a file in memory into a part, shared, replacing its mapping.
     ///
-    /// What could be refused is asked for by a mapping elsewhere, which goes again: the pages that it
-    /// reserved are the file's from then on, and the mapping in place asks for nothing. It is not moved
-    /// there as private memory is: mremap(2) of 4G or more of hugetlb pages fails, and leaves a gap
-    /// (kernel-notes.md, "A mapping in the place of another").
+    /// A temporary mapping elsewhere requests everything that can be refused. The pages it reserved then belong to
+    /// the file, so the mapping in place requests nothing. It is not moved like private memory, because mremap(2) of
+    /// 4G or more of hugetlb pages fails and leaves a gap (kernel-notes.md, "A mapping in the place of another").
     ///
     /// # Errors
-    /// As [`Space::map_private`]; ENOMEM where `reserve` asks for pages that the pool or the
-    /// cgroup's reservation limit does not have.
+    /// As [`Space::map_private`]. ENOMEM if `reserve` requests more pages than the pool or the cgroup's reservation
+    /// limit has.
     pub fn map_file(
         &self,
         part: Range,
@@ -200,12 +198,12 @@ impl Space {
         })
     }
 
-    /// Takes the pages of a part away; its addresses stay set aside.
+    /// Removes the pages of a part. Its addresses stay reserved.
     ///
     /// # Errors
     /// As [`Space::map_private`].
     pub fn clear(&self, part: Range) -> Result<(), SysError> {
-        // Addresses alone need nothing that could be short once what was there is unmapped.
+        // Reserving addresses cannot fail after the old mapping is unmapped.
         let flags = NOTHING | libc::MAP_FIXED;
         self.on(MemoryCall::Clear, "mmap", part, |_| {
             mmap(part.start(), part.len(), NO_ACCESS, flags, -1, 0).map(drop)
@@ -215,8 +213,8 @@ impl Space {
     /// Advises on a part (madvise(2)).
     ///
     /// # Errors
-    /// EINVAL where `part` is outside or the kernel refuses the advice; EFAULT where a page
-    /// was unavailable (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
+    /// EINVAL if `part` is outside or the kernel refuses the advice. EFAULT if a page was unavailable (a pool or a
+    /// limit is exhausted). ENOMEM, EAGAIN, EBUSY as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         let call = MemoryCall::Advise(advice);
         self.on(call, advice.call_name(), part, |_| {
@@ -224,12 +222,12 @@ impl Space {
         })
     }
 
-    /// Keeps a part out of children: their copy of the address space has a gap there
-    /// (MADV_DONTFORK), into which the kernel may put anything. The whole of it counts as this
-    /// process's own from now on, and a child that drops its copy of this unmaps nothing.
+    /// Keeps a part out of children: their copy of the address space has a gap there (MADV_DONTFORK), where the
+    /// kernel may place other mappings. The whole space then belongs to this process, and a child that drops its
+    /// copy unmaps nothing.
     ///
     /// # Errors
-    /// EINVAL where `part` is outside.
+    /// EINVAL if `part` is outside.
     pub fn keep_from_children(&self, part: Range) -> Result<(), SysError> {
         let name = "madvise(MADV_DONTFORK)";
         self.on(MemoryCall::KeepFromChildren, name, part, |_| {
@@ -238,11 +236,11 @@ impl Space {
         })
     }
 
-    /// Gives the pages of private memory back; what they held is lost, and zeroes are read next
-    /// (MADV_DONTNEED). Of shared memory only this process's page-table entries go.
+    /// Frees the pages of private memory. Their content is lost and later reads return zeroes (MADV_DONTNEED). For
+    /// shared memory, it only removes this process's page-table entries.
     ///
     /// # Errors
-    /// EINVAL where `part` is outside or is locked.
+    /// EINVAL if `part` is outside or locked.
     pub fn discard(&self, part: Range) -> Result<(), SysError> {
         let name = "madvise(MADV_DONTNEED)";
         self.on(MemoryCall::Discard, name, part, |_| {
@@ -250,10 +248,10 @@ impl Space {
         })
     }
 
-    /// Says which nodes the pages of a part come from; before they are populated (mbind(2)).
+    /// Sets the NUMA policy of a part. Call it before the part is populated (mbind(2)).
     ///
     /// # Errors
-    /// EINVAL for a node that is not there or has no memory; ENOSYS on a kernel without NUMA.
+    /// EINVAL for a node that does not exist or has no memory. ENOSYS on a kernel without NUMA.
     pub fn bind(&self, part: Range, policy: &NodePolicy) -> Result<(), SysError> {
         // linux/mempolicy.h; libc has MPOL_LOCAL for some targets only.
         const MPOL_LOCAL: i32 = 4;
@@ -280,19 +278,19 @@ impl Space {
     /// Locks a part in memory (mlock(2)).
     ///
     /// # Errors
-    /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
+    /// ENOMEM past the memlock limit. EPERM if that limit is 0. EAGAIN.
     pub fn lock(&self, part: Range) -> Result<(), SysError> {
         self.on(MemoryCall::Lock, "mlock", part, |_| mlock(part))
     }
 }
 
 impl Space {
-    /// Whether all that was ever mapped into it is private to this process.
+    /// Returns true if only private memory was ever mapped into it.
     pub fn is_private(&self) -> bool {
         !self.has_file.load(Ordering::Relaxed)
     }
 
-    /// Whether its addresses are this process's: false in a child that it is kept from.
+    /// Returns true if its addresses belong to this process. False in a child that it is kept from.
     pub fn is_here(&self) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         owner == ANYBODY || owner == std::process::id()
@@ -307,7 +305,7 @@ impl Drop for Space {
     }
 }
 
-/// One bit a node; `None` for a number that no kernel has.
+/// Returns a mask with one bit per node, or `None` for a number that no kernel has.
 pub(crate) fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
     const MOST: u32 = 1 << 16;
     let bits = libc::c_ulong::BITS;
@@ -322,8 +320,8 @@ pub(crate) fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
     Some(mask)
 }
 
-/// A mask as set_mempolicy(2) and mbind(2) take it, with its length in bits: the kernel reads one bit less than that
-/// (mm/mempolicy.c, get_nodes).
+/// Returns a mask for set_mempolicy(2) and mbind(2), with its length in bits plus one, because the kernel reads one
+/// bit less (mm/mempolicy.c, get_nodes).
 pub(crate) fn mask_and_bits(
     mask: &[libc::c_ulong],
     nodes: &[u32],
@@ -334,7 +332,7 @@ pub(crate) fn mask_and_bits(
     }
 }
 
-/// Maps `length` bytes: at `at` where `flags` have MAP_FIXED or MAP_FIXED_NOREPLACE, else anywhere.
+/// Maps `length` bytes at `at` if `flags` has MAP_FIXED or MAP_FIXED_NOREPLACE, otherwise anywhere.
 pub(crate) fn mmap(
     at: u64,
     length: Bytes,
@@ -347,16 +345,16 @@ pub(crate) fn mmap(
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
     let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
     let at = at as *mut libc::c_void;
-    // SAFETY: MAP_FIXED is asked for only of a part of a `Space`, which owns what is replaced there;
-    // without it no mapping is.
+    // SAFETY: MAP_FIXED is requested only for a part of a `Space`, which owns the replaced mapping. Without it,
+    // no mapping is replaced.
     match unsafe { libc::mmap(at, len, protection, flags, descriptor, offset) } {
         libc::MAP_FAILED => Err(last_errno()),
         start => Ok(start as u64),
     }
 }
 
-/// New private memory as long as `part` and aligned as it is: a page table that it shared with a
-/// neighbour would come along, and keep the kernel from putting a huge page there.
+/// Maps private memory with the length and alignment of `part`.
+/// A page table shared with a neighbour would be moved too, and prevent a huge page there.
 fn make_aligned(part: Range) -> Result<Range, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let map = |at, flags| {
@@ -364,20 +362,20 @@ fn make_aligned(part: Range) -> Result<Range, Errno> {
         Range::new(start, start + part.len().get()).map_err(|_| Errno::INVAL)
     };
     let unit = 1 << (part.start() | part.len().get()).trailing_zeros().min(62);
-    // Often it is.
+    // The first address is often aligned.
     let made = map(0, flags)?;
     if made.start() % unit == 0 {
         return Ok(made);
     }
     let room = part.len().get().checked_add(unit).ok_or(Errno::NOMEM)?;
     let Ok(start) = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0) else {
-        // No room for a better address: at the price of huge pages at the ends.
+        // No room for an aligned address. The ends then cannot be huge pages.
         return Ok(made);
     };
     if let Ok(room) = Range::new(start, start + room) {
         munmap(room);
     }
-    // Where another thread is faster, the first one will do.
+    // If another thread took the address, use the first mapping.
     match map(
         start.next_multiple_of(unit),
         flags | libc::MAP_FIXED_NOREPLACE,
@@ -390,12 +388,12 @@ fn make_aligned(part: Range) -> Result<Range, Errno> {
     }
 }
 
-/// Moves a mapping of our own to the place of what is at `to`, in one step.
+/// Moves a mapping of ours over the mapping at `to`, in one step.
 fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
     let fit = |value: u64| usize::try_from(value).map_err(|_| Errno::INVAL);
     let (from, at, len) = (fit(made.start())?, fit(to.start())?, fit(made.len().get())?);
-    // SAFETY: `made` is a new mapping that nobody knows of; `to` is a part of a `Space`, which owns
-    // what is replaced there.
+    // SAFETY: `made` is a new mapping that no other code knows. `to` is a part of a `Space`, which owns the
+    // replaced mapping.
     let moved = unsafe {
         libc::mremap(
             from as *mut libc::c_void,
@@ -416,7 +414,7 @@ pub(crate) fn munmap(range: Range) {
         usize::try_from(range.start()),
         usize::try_from(range.len().get()),
     ) {
-        // SAFETY: called on addresses that `mmap` above gave and nobody else has.
+        // SAFETY: called only on addresses from `mmap` above that no other code uses.
         unsafe { libc::munmap(start as *mut libc::c_void, len) };
     }
 }
@@ -424,7 +422,7 @@ pub(crate) fn munmap(range: Range) {
 pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
     let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
     let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: it changes nothing of what the pages hold.
+    // SAFETY: does not change the content of the pages.
     match unsafe { libc::mlock(start as *const libc::c_void, len) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -434,16 +432,16 @@ pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
 pub(crate) fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
     let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
     let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: what forgets what memory holds is only asked of parts of a `Space`, whose owner answers
-    // for that; the kernel checks the addresses.
+    // SAFETY: advice that discards content is only given for parts of a `Space`, whose owner is responsible for
+    // that. The kernel checks the addresses.
     match unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }
 }
 
-/// How much more memory this process may lock (getrlimit(2), RLIMIT_MEMLOCK); `None` where nothing
-/// limits it: the limit is infinite, or the process has CAP_IPC_LOCK.
+/// Returns how much memory this process may lock (getrlimit(2), RLIMIT_MEMLOCK).
+/// `None` if the limit is infinite or the process has CAP_IPC_LOCK.
 pub fn may_lock() -> Option<Bytes> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
     let capable = rustix::thread::capabilities(None).is_ok_and(|sets| {
@@ -456,7 +454,7 @@ pub fn may_lock() -> Option<Bytes> {
 /// Opens a page map of this process.
 ///
 /// # Errors
-/// Those of open(2).
+/// The errors of open(2).
 pub fn own_page_map() -> Result<File, SysError> {
     const PATH: &str = "/proc/self/pagemap";
     File::open(PATH).map_err(|e| SysError::new("open", PATH, crate::errno_of(&e)))
@@ -511,8 +509,8 @@ mod tests {
         assert!(space.advise(part, Advice::PopulateWrite).is_err());
     }
 
-    /// A file of more reserved pages than memory holds, and its length; `None` where there is no
-    /// pool.
+    /// Creates a file with more reserved pages than memory holds.
+    /// Returns it with its length, or `None` without a pool.
     fn no_pages(memory: &Memory) -> Option<(MemoryFile, Bytes)> {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let field = |name: &str| {
@@ -541,11 +539,11 @@ mod tests {
         unsafe { space.as_ptr().write_volatile(7) };
         let error = space.map_file(space.range(), &file, 0, Reserve::All);
         assert_eq!(error.unwrap_err().errno, Errno::NOMEM);
-        // SAFETY: it is there still, which is what is tested: without it the test ends here.
+        // SAFETY: still mapped, which is tested here: otherwise the test crashes.
         assert_eq!(unsafe { space.as_ptr().read_volatile() }, 7);
     }
 
-    /// Another thread maps all the time, so that it gets each gap that there is for a moment.
+    /// Another thread keeps mapping, so that it would get any gap that exists for a moment.
     #[test]
     fn nobody_gets_the_place_of_what_cannot_be_replaced() {
         let memory = Memory::new();

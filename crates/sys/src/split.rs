@@ -1,9 +1,9 @@
-//! The kernel's own file for splitting huge pages of any process: `split_huge_pages` of debugfs.
+//! The kernel's file for splitting huge pages of any process: `split_huge_pages` of debugfs.
 #![allow(unsafe_code)]
 //! # Safety
-//! process_vm_readv(2) has no safe wrapper in any library used here. It writes one byte for each
-//! address into a buffer of that many bytes; addresses of the other process are never dereferenced
-//! here.
+//! process_vm_readv(2) has no safe wrapper in any library used here.
+//! It writes one byte for each address into a buffer of that many bytes; addresses of the other
+//! process are never dereferenced here.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::tracefs::Detached;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 const NAME: &str = "split_huge_pages";
-/// What process_vm_readv(2) takes at most (UIO_MAXIOV).
+/// Maximum number of parts of one process_vm_readv(2) (UIO_MAXIOV).
 const MOST_PARTS: usize = 1024;
 
-/// The open file. A write of `PID,START,END` splits every huge page in that range of the process,
-/// shared ones too, in all processes that map them.
+/// The open file. Writing `PID,START,END` splits every huge page in that range of the process.
+/// Shared pages are split too, in all processes that map them.
 #[derive(Debug)]
 pub struct SplitFile {
     file: File,
@@ -32,7 +32,7 @@ impl SplitFile {
         let opened = match path {
             Some(path) => rustix::fs::open(path, flags, Mode::empty())
                 .map_err(|e| SysError::new("open", path.display().to_string(), e)),
-            // The open file keeps the file system, which is mounted nowhere.
+            // The open file keeps the file system, which is not mounted.
             None => rustix::fs::openat(
                 Detached::debugfs()?.descriptor(),
                 NAME,
@@ -46,7 +46,7 @@ impl SplitFile {
         })
     }
 
-    /// Made of an open file; for tests that stand in for the kernel.
+    /// Wraps an open file. For tests that replace the kernel.
     pub fn from_file(file: File) -> SplitFile {
         SplitFile { file }
     }
@@ -62,14 +62,14 @@ impl SplitFile {
     }
 }
 
-/// What is written. The kernel reads `0x` literally. A number alone would mean something else: `1`
-/// splits every huge page of the host.
+/// Returns the line to write. The kernel requires the prefix `0x`. A single number would have
+/// another meaning: `1` splits every huge page of the host.
 fn line(process: &PidFd, range: Range) -> String {
     let (start, end) = (range.start(), range.end());
     format!("{},{start:#x},{end:#x}", process.pid())
 }
 
-/// Reads one byte of every page of `range` in another process.
+/// Maps all pages of `range` in another process by reading one byte of each.
 pub(crate) fn map_in(process: &PidFd, range: Range, page: PageSize) -> Result<Bytes, SysError> {
     let pid = process.pid();
     in_time("process_vm_readv", process, move || {

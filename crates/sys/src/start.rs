@@ -1,14 +1,13 @@
-//! Starting another program: in place of this one, or as its only child with signals handed on.
+//! Starts another program: in place of this one, or as its only child with signals forwarded.
 //!
-//! What is started finds itself as if this program had not been there: the same signals ignored,
-//! the same signals blocked, the same place in the order in which the kernel ends processes for lack of
-//! memory. It must not choose what is started.
+//! The program starts in the state in which this one was started: the same ignored signals, the same blocked signals and the same OOM score
+//! adjustment. This module must not choose the program.
 #![allow(unsafe_code)]
 //! # Safety
-//! What runs between fork and exec makes async-signal-safe calls only (signal-safety(7)): it
-//! allocates nothing and takes no lock. [`return_unused`] discards memory below the stack pointer, which no frame uses:
-//! nothing else is mapped there, for the kernel keeps a gap of more than it discards. [`remember_sigpipe`] runs before Rust's runtime is set up
-//! and touches one atomic. Signal sets are plain values that sigemptyset(3) initialises.
+//! Code between fork and exec makes async-signal-safe calls only (signal-safety(7)): it allocates nothing and takes no lock.
+//! [`return_unused`] discards memory below the stack pointer, which no frame uses. Nothing else is mapped there, because the kernel keeps a
+//! larger gap than it discards. [`remember_sigpipe`] runs before Rust's runtime is set up and touches one atomic. Signal sets are plain
+//! values that sigemptyset(3) initialises.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -24,8 +23,8 @@ use rustix::fs::{AtFlags, StatVfsMountFlags};
 use crate::space::{mask_and_bits, node_mask};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
-/// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it for what it starts.
-/// A service manager that had it ignored would see its service killed by a closed connection.
+/// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it in child programs.
+/// If a service manager had ignored it, a closed connection would kill the service.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
@@ -34,7 +33,7 @@ static BEFORE_MAIN: extern "C" fn() = remember_sigpipe;
 
 extern "C" fn remember_sigpipe() {
     let mut found = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: sigaction(2) with no new action only writes the old one, which there is room for.
+    // SAFETY: sigaction(2) without a new action only writes the old one into `found`.
     let ignored = unsafe {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), found.as_mut_ptr()) == 0
             && found.assume_init().sa_sigaction == libc::SIG_IGN
@@ -42,35 +41,35 @@ extern "C" fn remember_sigpipe() {
     SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
 }
 
-/// The file that says in which order the kernel ends processes for lack of memory (proc_pid_oom_score_adj(5)).
+/// The OOM score adjustment of this process (proc_pid_oom_score_adj(5)).
 const OOM: &CStr = c"/proc/self/oom_score_adj";
 
-/// Value that [`be_ended_first`] found in [`OOM`].
+/// Value of [`OOM`] before [`be_ended_first`] changed it.
 static OOM_FOUND: OnceLock<Vec<u8>> = OnceLock::new();
 
-/// Has the kernel end this process first where memory is short, in the host or in a cgroup: it is a guest there. What is
-/// started by this module is not meant.
+/// Makes this process the OOM killer's first choice, on the host and in a cgroup, because it is only a guest there.
+/// Programs started by this module are not affected.
 pub fn be_ended_first() {
     let path = Path::new(OsStr::from_bytes(OOM.to_bytes()));
     if let Ok(found) = std::fs::read(path)
         && OOM_FOUND.set(found).is_ok()
     {
-        // Every process may; without /proc there is nothing to be done about it.
+        // Every process may raise its own value. Without /proc, the setting is skipped.
         write_oom(b"1000");
     }
 }
 
-/// Returns what this thread has used of its stack and no longer does, and free parts of the heap: reading the command line
-/// takes more of both than most commands do. Threads share the heap from here on: with one of its own each would keep what
-/// it freed. Only for the main thread: the stacks of others end somewhere.
+/// Returns unused stack of this thread and free parts of the heap to the kernel.
+/// Parsing the command line needs more of both than most commands do. From here on, threads share one heap, because separate heaps would
+/// each keep freed memory. For the main thread only, because other threads' stacks have a fixed end.
 pub fn return_unused() {
-    /// Stack that this call and signals may use, and how far below it is looked: the gap below a stack is a megabyte.
+    /// Stack kept for this call and signals, and maximum depth discarded below it. The gap below a stack is a megabyte.
     const KEPT: usize = 16 << 10;
     const MOST: usize = 768 << 10;
     let page = rustix::param::page_size();
     let here = 0u8;
     let end = (&raw const here as usize).saturating_sub(KEPT) / page * page;
-    // SAFETY: see the header; parts that are not mapped are passed over with an error that changes nothing.
+    // SAFETY: see the header; parts that are not mapped are skipped with an error that changes nothing.
     unsafe {
         libc::madvise((end - MOST) as *mut libc::c_void, MOST, libc::MADV_DONTNEED);
         #[cfg(target_env = "gnu")]
@@ -81,7 +80,7 @@ pub fn return_unused() {
     }
 }
 
-/// Makes async-signal-safe calls only.
+/// Writes the OOM score adjustment with async-signal-safe calls only.
 fn write_oom(value: &[u8]) {
     // SAFETY: the path ends in a zero byte, and the bytes live until after the calls.
     unsafe {
@@ -93,14 +92,14 @@ fn write_oom(value: &[u8]) {
     }
 }
 
-/// Becomes the program of `command`, in this very process: its id, its terminal, its parent. Comes
-/// back only with the reason why not (execvp(3)).
+/// Replaces this process by the program of `command`, with the same id, terminal and parent.
+/// Returns only if that fails, with the error (execvp(3)).
 pub fn exec(command: &mut Command) -> std::io::Error {
     give_back(command, None);
     command.exec()
 }
 
-/// State that the program finds: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
+/// Restores the state for the program: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
 fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
     let ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
     let oom = OOM_FOUND.get();
@@ -119,26 +118,25 @@ fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
         }
         Ok(())
     };
-    // SAFETY: the closure allocates nothing, takes no lock and panics never.
+    // SAFETY: the closure allocates nothing, takes no lock and never panics.
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// Where this process, and what it starts, takes memory from (set_mempolicy(2)).
+/// NUMA policy of this process and its child programs (set_mempolicy(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskPolicy {
-    /// From these nodes only.
+    /// Memory from these nodes only.
     Bind(Vec<u32>),
     Prefer(u32),
     Interleave(Vec<u32>),
-    /// From the node of the processor that touches it.
+    /// Memory from the node of the processor that touches it.
     Local,
 }
 
-/// Sets the memory policy of this thread; what it starts inherits it.
+/// Sets the memory policy of this thread. Child programs inherit it.
 ///
 /// # Errors
-/// EINVAL for a node that is not there, has no memory, or that a cpuset forbids; ENOSYS on a
-/// kernel without NUMA.
+/// EINVAL for a node that does not exist, has no memory, or is forbidden by a cpuset. ENOSYS on a kernel without NUMA.
 pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
     // linux/mempolicy.h; libc has MPOL_LOCAL for some targets only.
     const MPOL_LOCAL: i32 = 4;
@@ -159,7 +157,7 @@ pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
     }
 }
 
-/// The real user and group of this process (getuid(2), getgid(2)).
+/// Returns the real user and group of this process (getuid(2), getgid(2)).
 pub fn real_ids() -> (u32, u32) {
     (
         rustix::process::getuid().as_raw(),
@@ -167,31 +165,29 @@ pub fn real_ids() -> (u32, u32) {
     )
 }
 
-/// Whether a file gives capabilities to whoever runs it (capabilities(7)). Where that cannot be
-/// read, it gives none that this user could know of.
+/// Returns true if a file gives capabilities to its users (capabilities(7)). Returns false if the attribute is unreadable for this user.
 pub fn has_file_capabilities(path: &Path) -> bool {
     let mut none: [u8; 0] = [];
     rustix::fs::getxattr(path, "security.capability", &mut none).is_ok_and(|length| length > 0)
 }
 
-/// Whether the file system that holds `path` lets nothing in it be run or mapped as code.
+/// Returns true if the file system of `path` is mounted noexec: no file in it can be executed or mapped as code.
 ///
 /// # Errors
-/// Those of statvfs(3).
+/// The errors of statvfs(3).
 pub fn is_mounted_noexec(path: &Path) -> Result<bool, SysError> {
     let stat = rustix::fs::statvfs(path)
         .map_err(|errno| SysError::new("statvfs", path.display().to_string(), errno))?;
     Ok(stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
-/// Whether this process may run a file, by its effective user (faccessat(2)).
+/// Returns true if the effective user of this process may execute a file (faccessat(2)).
 pub fn may_run(path: &Path) -> bool {
     let access = rustix::fs::Access::EXEC_OK;
     rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
-/// The process at the other end of a socket, as it was when it connected, by the id that it has
-/// here (`SO_PEERCRED`, unix(7)); `None` where it has none here.
+/// Returns the process that connected the other end of a socket (`SO_PEERCRED`, unix(7)). `None` if it has no id in this PID namespace.
 pub fn peer_pid(socket: &std::os::unix::net::UnixStream) -> Option<Pid> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok().map(Pid)
@@ -203,8 +199,7 @@ pub enum Ended {
     Signal(i32),
 }
 
-/// Signals that a launcher hands on to its program. The others are its own affair, or nobody can
-/// catch them.
+/// Signals that a launcher forwards to its program. The others concern only the launcher or cannot be caught.
 const HANDED_ON: [i32; 9] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -217,14 +212,14 @@ const HANDED_ON: [i32; 9] = [
     libc::SIGCONT,
 ];
 
-/// A program that runs as a child of this one.
+/// A program that runs as a child of this process.
 #[derive(Debug)]
 pub struct Started {
     pid: Pid,
     handle: PidFd,
 }
 
-/// The signals to hand on, blocked, and what was blocked before.
+/// Blocks the signals to forward. Returns their set and the previous mask.
 fn hold_signals() -> Result<(libc::sigset_t, libc::sigset_t), SysError> {
     let (mut ours, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigemptyset(3) initialises the set that sigaddset(3) adds to; sigprocmask(2) writes
@@ -242,12 +237,11 @@ fn hold_signals() -> Result<(libc::sigset_t, libc::sigset_t), SysError> {
 }
 
 impl Started {
-    /// Starts `command` as a child, and from then on hands the signals that reach this process on
-    /// to it. A thread does that; start it before any other, so that all inherit the blocked
-    /// signals.
+    /// Starts `command` as a child and forwards the signals of this process to it.
+    /// A thread forwards them: call this before starting other threads, so that all inherit the blocked signals.
     ///
     /// # Errors
-    /// Those of fork(2) and execvp(3), as [`std::io::Error`] has them.
+    /// The errors of fork(2) and execvp(3), as [`std::io::Error`].
     #[expect(
         clippy::disallowed_methods,
         reason = "a program of the user, which is no question"
@@ -258,13 +252,13 @@ impl Started {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // SAFETY: puts back the mask that was found.
+                // SAFETY: restores the previous mask.
                 unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
                 return Err(error);
             }
         };
         let pid = Pid(child.id());
-        // Nobody but this process waits for the child, so its id is its own until then.
+        // Only this process waits for the child, so its id cannot be reused until then.
         let open = || PidFd::open(pid);
         let (handle, other) = match (open(), open()) {
             (Ok(handle), Ok(other)) => (handle, other),
@@ -274,11 +268,11 @@ impl Started {
         Ok(Started { pid, handle })
     }
 
-    /// Lets go of standard input and output, which are the program's: a reader of its output
-    /// must see the end when the program closes it, however long this process lives.
+    /// Closes standard input and output, which belong to the program.
+    /// A reader of its output must see the end when the program closes it, even if this process lives longer.
     ///
     /// # Errors
-    /// Those of opening `/dev/null` and of dup2(2).
+    /// The errors of opening `/dev/null` and of dup2(2).
     pub fn leave_streams(&self) -> std::io::Result<()> {
         let null = std::fs::File::options()
             .read(true)
@@ -293,11 +287,11 @@ impl Started {
         self.pid
     }
 
-    /// Waits for its end (waitpid(2)). Where it is stopped, as by Ctrl-Z, this process stops too,
-    /// so that a shell sees its job stopped; where this one goes on, so does the program.
+    /// Waits until the program ends (waitpid(2)). If the program is stopped, for example by Ctrl-Z, this process stops too, so that a shell
+    /// sees a stopped job. When this process continues, so does the program.
     ///
     /// # Errors
-    /// ECHILD where somebody else waited for it.
+    /// ECHILD if other code waited for it.
     pub fn wait(&self) -> Result<Ended, SysError> {
         let fail = |errno| SysError::new("waitpid", self.pid.to_string(), errno);
         let pid = libc::pid_t::try_from(self.pid.0).map_err(|_| fail(Errno::SRCH))?;
@@ -325,8 +319,8 @@ impl Started {
     }
 }
 
-/// Hands signals on until this process ends. A signal from the terminal is not: the kernel has
-/// given it to the program already, as a member of the same process group.
+/// Forwards signals until this process ends.
+/// Signals from the terminal are not forwarded, because the kernel sends them to the program as well, as a member of the process group.
 fn hand_on(set: libc::sigset_t, to: &PidFd) {
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -335,7 +329,7 @@ fn hand_on(set: libc::sigset_t, to: &PidFd) {
         if signal < 0 {
             continue;
         }
-        // SAFETY: a zeroed siginfo_t is one, and sigwaitinfo(2) has filled it.
+        // SAFETY: a zeroed siginfo_t is valid, and sigwaitinfo(2) has filled it.
         let info = unsafe { info.assume_init() };
         if info.si_code != libc::SI_KERNEL {
             send(to, signal);
@@ -343,7 +337,7 @@ fn hand_on(set: libc::sigset_t, to: &PidFd) {
     }
 }
 
-/// Sends a signal; a program that has ended needs none.
+/// Sends a signal. Errors are ignored, because the program may have ended.
 fn send(to: &PidFd, signal: i32) {
     // SAFETY: pidfd_send_signal(2) takes numbers and no siginfo.
     unsafe {
@@ -357,8 +351,8 @@ fn send(to: &PidFd, signal: i32) {
     };
 }
 
-/// Ends this process by the signal that ended its program, so that whoever waits sees the same. It
-/// writes no core: the program's own is the one that is wanted.
+/// Ends this process by the signal that ended its program, so that its parent sees the same status.
+/// It writes no core dump, because only the program's own is useful.
 #[expect(clippy::disallowed_methods, reason = "the process ends by a signal")]
 pub fn end_by(signal: i32) -> ! {
     // SAFETY: numbers only, and a set that sigemptyset(3) initialises.
@@ -371,7 +365,7 @@ pub fn end_by(signal: i32) -> ! {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::raise(signal);
     }
-    // A signal that does not end a process by default: what a shell would say.
+    // This signal does not end a process by default: exit with a shell's status for it.
     std::process::exit(128 + signal)
 }
 

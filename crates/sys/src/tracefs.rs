@@ -1,4 +1,4 @@
-//! The kernel's list of tracepoints and its debugfs, also where nobody has mounted them.
+//! The kernel's tracefs and debugfs, even if they are not mounted.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::SysError;
 
-/// A file system that is mounted nowhere: only whoever holds this can look into it, and it goes
-/// away with it. Nothing on the host changes.
+/// A file system that is not attached to any mount point.
+/// Only its holder can access it, and it ends with this value. Nothing on the host changes.
 #[derive(Debug)]
 pub struct Detached {
     mount: OwnedFd,
@@ -18,7 +18,7 @@ impl Detached {
     /// Opens the tracefs, read-only (fsopen(2), fsmount(2)).
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown; ENODEV where the kernel has none.
+    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown. ENODEV if the kernel has none.
     pub fn tracefs() -> Result<Detached, SysError> {
         Detached::open("tracefs", MountAttrFlags::MOUNT_ATTR_RDONLY)
     }
@@ -26,7 +26,7 @@ impl Detached {
     /// Opens the debugfs.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown; ENODEV where the kernel has none.
+    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown. ENODEV if the kernel has none.
     pub fn debugfs() -> Result<Detached, SysError> {
         Detached::open("debugfs", MountAttrFlags::empty())
     }
@@ -45,7 +45,7 @@ impl Detached {
         self.mount.as_fd()
     }
 
-    /// The folder under which this process finds it.
+    /// Returns the path at which this process can access it.
     pub fn folder(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.mount.as_raw_fd()))
     }

@@ -1,25 +1,25 @@
-//! What this process, or this thread, has used of the processors.
+//! Processor usage of this process or this thread.
 #![allow(unsafe_code)]
 //! # Safety
 //! getrusage(2) writes into a structure of ours that outlives the call.
 
 use std::time::Duration;
 
-/// Processor time and what came with it, since the start (getrusage(2)).
+/// Processor time and related counters since the start (getrusage(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub user: Duration,
-    /// Time in the kernel on its behalf; that of the kernel's own threads is not in it.
+    /// Time in the kernel on its behalf, without that of kernel threads.
     pub system: Duration,
-    /// How often it gave up the processor to wait.
+    /// Number of voluntary context switches.
     pub waits: u64,
     pub preemptions: u64,
-    /// Page faults that needed no reading.
+    /// Number of page faults that needed no I/O.
     pub minor_faults: u64,
 }
 
 impl Usage {
-    /// What was used since `earlier`.
+    /// Returns the usage since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
@@ -31,7 +31,7 @@ impl Usage {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(self, other: Usage) -> Usage {
         Usage {
@@ -48,12 +48,12 @@ impl Usage {
     }
 }
 
-/// Of all threads of this process, those that have ended too.
+/// Returns the usage of all threads of this process, including those that have ended.
 pub fn process_usage() -> Usage {
     usage(libc::RUSAGE_SELF)
 }
 
-/// Of the programs that this process started and that have ended and were waited for.
+/// Returns the usage of child programs that have ended and were waited for.
 pub fn children_usage() -> Usage {
     usage(libc::RUSAGE_CHILDREN)
 }
@@ -63,7 +63,7 @@ pub fn thread_usage() -> Usage {
 }
 
 fn usage(whose: libc::c_int) -> Usage {
-    // SAFETY: a structure of plain numbers, for which all zeroes are a value.
+    // SAFETY: a structure of integers, for which all zeroes are valid.
     let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is ours and outlives the call.
     if unsafe { libc::getrusage(whose, &raw mut raw) } != 0 {

@@ -1,17 +1,16 @@
-//! Where a path leads, and who could have led it elsewhere. Each part is opened by itself, so what
-//! was looked at is what is used, whatever others rename meanwhile.
+//! Resolves paths and checks who could redirect them.
+//! Each part is opened separately, so that the checked object is the used one, even if others rename meanwhile.
 //!
-//! Two rules. **A link** is followed where it belongs to root or to the caller; one that anybody
-//! else has made is an error, because whoever made it chose where root would read or write. **A
-//! folder or file that others could change** is an error where what stands there is believed
-//! ([`open_trusted`]): it has to belong to root or the caller, and nobody else may write to it; a
-//! folder that all may write to is allowed where its sticky bit keeps others' files from them, as in
-//! /tmp (the rule of `StrictModes` in sshd_config(5)).
+//! There are two rules. **A link** is followed if root or the caller owns it. Any other link is an error, because
+//! its owner chose where root would read or write. **A folder or file that others could change** is an error if its
+//! content is trusted ([`open_trusted`]). Root or the caller must own it, and nobody else may write to it. A
+//! world-writable folder is allowed if its sticky bit protects files of others, as in /tmp (the rule of
+//! `StrictModes` in sshd_config(5)).
 //!
-//! This is for paths that the caller has chosen, to write there or to believe what is read: what counts is who made
-//! a link, and it may lead anywhere. Paths that somebody else has chosen are looked up by [`crate::Inside`],
-//! where it does not matter who made a link, but it never leads out of a folder, and that user's rights decide.
-//! Neither rule holds for the other's paths, so there are two.
+//! These rules are for paths that the caller has chosen, to write there or to trust the content. The owner of a
+//! link decides, and the link may lead anywhere. [`crate::Inside`] resolves paths that others have chosen. There
+//! the owner of a link does not matter, but links never lead out of a folder, and that user's rights apply. Neither
+//! rule suits the other's paths.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -24,31 +23,31 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 
 use crate::{Errno, SysError, effective_uid};
 
-/// So many links are followed on the way, as many as the kernel follows (path_resolution(7)).
+/// Maximum number of links followed, as in the kernel (path_resolution(7)).
 pub(crate) const MOST_LINKS: u32 = 40;
 
-/// Bits that let the group or all others write.
+/// Mode bits for writing by the group or others.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Why a path is not used.
+/// The reason for rejecting a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("{0}")]
     Call(#[from] SysError),
-    /// A link that neither root nor the caller has made.
+    /// A link that neither root nor the caller owns.
     #[error("{} is a link that user {uid} made: it is not followed", path.display())]
     Link { path: PathBuf, uid: u32 },
-    /// Others than root and the caller could change it.
+    /// A file or folder that others than root and the caller can change.
     #[error("{} could be changed by others (owner {uid}, mode {mode:04o})", path.display())]
     Others { path: PathBuf, uid: u32, mode: u32 },
-    /// A pipe, socket or device where there should be a file.
+    /// A pipe, socket or device in place of a file.
     #[error("{} is {what}", path.display())]
     Special { path: PathBuf, what: &'static str },
 }
 
 impl PathError {
-    /// Why, for a text that names the path already: of a failed call the system's words alone.
+    /// Returns the reason, for a text that already names the path. For a failed call, only the error's text.
     pub fn reason(&self) -> String {
         match self {
             PathError::Call(error) => std::io::Error::from(error.errno).to_string(),
@@ -56,8 +55,8 @@ impl PathError {
         }
     }
 
-    /// What root or the caller could close against others by its permissions alone; nothing where
-    /// that would not help.
+    /// Returns the path that root or the caller can secure by changing permissions alone, or `None` if that is not
+    /// sufficient.
     pub fn is_only_loose(&self) -> Option<&Path> {
         match self {
             PathError::Others { path, uid, .. } if is_trusted(*uid) => Some(path),
@@ -65,7 +64,7 @@ impl PathError {
         }
     }
 
-    /// The errno of the call that failed, where one did.
+    /// Returns the errno if the error is a failed call.
     pub const fn errno(&self) -> Option<Errno> {
         match self {
             PathError::Call(error) => Some(error.errno),
@@ -82,13 +81,13 @@ pub(crate) struct Found {
     pub folder: OwnedFd,
     pub name: OsString,
     pub shown: PathBuf,
-    /// Whether the last part is a link that only the kernel can follow, as those in /proc/PID/fd.
+    /// True if the last part is a link that only the kernel can follow, as in /proc/PID/fd.
     pub is_magic: bool,
-    /// What stands there; `None` where nothing does.
+    /// Status of the target, or `None` if it does not exist.
     pub stat: Option<Stat>,
 }
 
-/// Root, the caller, and whoever owns the root folder: in a user namespace that is how root shows.
+/// Returns true for root, the caller, and the owner of the root folder, who is root in a user namespace.
 fn is_trusted(uid: u32) -> bool {
     let of_all = || rustix::fs::stat("/").map(|stat| stat.st_uid);
     uid == 0 || uid == effective_uid() || of_all() == Ok(uid)
@@ -102,8 +101,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Whether nobody but root and the caller can change what is meant by names in a folder, or what a
-/// file holds.
+/// Checks that only root and the caller can change the entries of a folder or the content of a file.
 fn check_others(stat: &Stat, path: &Path) -> Result<(), PathError> {
     let mode = permissions(stat);
     let is_shared = kind(stat) == FileType::Directory && mode & STICKY != 0;
@@ -165,7 +163,7 @@ impl Walk {
         self.enter()
     }
 
-    /// What a link says; nothing of one that only the kernel can follow.
+    /// Returns the target of a link, or `None` for a link that only the kernel can follow.
     fn read_link(&mut self, name: &OsStr, stat: &Stat) -> Result<Option<PathBuf>, PathError> {
         let path = self.shown.join(name);
         self.links += 1;
@@ -175,8 +173,8 @@ impl Walk {
         let text = rustix::fs::readlinkat(&self.folder, name, Vec::new());
         let text = text.map_err(|e| fail("readlink", &path, e))?;
         let text = PathBuf::from(OsString::from_vec(text.into_bytes()));
-        // Of procfs the kernel has made all links; those that are no relative names stand for open
-        // files, which the text only describes.
+        // The kernel makes all links of procfs. Those that are not relative names stand for open files, which the
+        // text only describes.
         let system = rustix::fs::fstatfs(&self.folder).map_err(|e| fail("statfs", &path, e))?;
         if system.f_type == rustix::fs::PROC_SUPER_MAGIC {
             let is_name = !text.is_absolute() && !text.as_os_str().as_bytes().contains(&b':');
@@ -229,7 +227,7 @@ impl Walk {
                 self.go_down(&name, OFlags::NOFOLLOW)?;
             }
         }
-        // The path ends in a folder, as / and .. do.
+        // The path ends in a folder, such as / or .. .
         Err(fail("open", &self.shown, Errno::ISDIR))
     }
 
@@ -244,7 +242,7 @@ impl Walk {
     }
 }
 
-/// Goes along a path by the rule for links; where `is_strict`, by that for folders too.
+/// Resolves a path by the rule for links, and if `is_strict` also by the rule for folders.
 pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
     if path.as_os_str().is_empty() {
         return Err(fail("open", path, Errno::NOENT));
@@ -277,11 +275,10 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
     walk.finish()
 }
 
-/// A file to read that is believed: a regular one that only root and the caller can change, in
-/// folders that only they can change.
+/// Opens a trusted file for reading. Only root and the caller can change the regular file and its folders.
 ///
 /// # Errors
-/// [`PathError`]; never waits for somebody to write into a pipe.
+/// [`PathError`]. Never waits for a writer of a pipe.
 pub fn open_trusted(path: &Path) -> Result<File, PathError> {
     let found = walk(path, true)?;
     let shown = &found.shown;
@@ -303,11 +300,10 @@ pub fn open_trusted(path: &Path) -> Result<File, PathError> {
     Ok(File::from(file))
 }
 
-/// Whether only root and the caller can change what is meant by a path, whether or not something
-/// stands there.
+/// Checks that only root and the caller can change the target of a path, which need not exist.
 ///
 /// # Errors
-/// [`PathError::Link`] and [`PathError::Others`] where others can; those of looking.
+/// [`PathError::Link`] and [`PathError::Others`] if others can. The errors of the lookup.
 pub fn check_trusted(path: &Path) -> Result<(), PathError> {
     let found = walk(path, true)?;
     match &found.stat {
@@ -362,11 +358,11 @@ mod tests {
             assert!(check_trusted(&file).is_err());
             allow(path, back);
         }
-        // As /tmp: others may add files, and take none away.
+        // As in /tmp: others may add files and not remove any.
         allow(&folder, 0o1777);
         open_trusted(&file).unwrap();
         allow(&folder, 0o755);
-        // What is no file; through a link of one's own, from where one is.
+        // Targets other than files, and a link of the caller's own.
         symlink("plan", folder.join("link")).unwrap();
         open_trusted(&folder.join("link")).unwrap();
         assert!(matches!(

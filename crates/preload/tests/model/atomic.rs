@@ -1,4 +1,4 @@
-//! Atomic types at each access to which another thread may take its turn.
+//! Atomic types that let another thread take its turn at each access.
 
 use std::sync::atomic;
 pub use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
-//! The kernel, for the library: the real one, that is watched. Reserved pages are ordinary ones.
+//! The kernel's calls for the library: the real ones with checks. Hugetlb pages are ordinary ones.
 //!
 //! # Safety
 //!
-//! Passes on what the library asks for, after a look whether the program has it.
+//! Passes on the library's calls, after checking if the program uses the memory.
 
 #![allow(unsafe_code)]
 
@@ -12,14 +12,14 @@ use crate::program;
 use crate::real;
 use crate::schedule::turn;
 
-/// The host's memory, as far as the model has it.
+/// Returns the host's memory in the model.
 pub fn memory() -> Option<usize> {
     Some(crate::state::settings().pmd << 18)
 }
 
 /// # Safety
 ///
-/// As of the real one.
+/// As for the real one.
 pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usize) -> isize {
     turn();
     let pool = flags & flag::HUGETLB != 0;
@@ -31,19 +31,19 @@ pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usiz
     if flags & flag::FIXED != 0 {
         program::nobody_has(address, length, "mapped over");
     }
-    // A pool gives whole pages at a multiple of their size.
+    // A pool allocates whole pages at a multiple of their size.
     let more = if pool {
         crate::state::settings().pmd
     } else {
         0
     };
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     let at = unsafe { real::mmap(address, length + more, protection, flags) };
     if more == 0 || failed(at) {
         return at;
     }
     let start = crate::state::up(at as usize, more).unwrap();
-    // SAFETY: what is mapped above, before and behind the whole pages.
+    // SAFETY: mapped above, before and after the whole pages.
     unsafe {
         if start != at as usize {
             real::munmap(at as usize, start - at as usize);
@@ -61,28 +61,28 @@ pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
 
 /// # Safety
 ///
-/// As of the real one.
+/// As for the real one.
 pub unsafe fn munmap(address: usize, length: usize) -> isize {
     turn();
     program::nobody_has(address, length, "unmapped");
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { real::munmap(address, length) }
 }
 
 /// # Safety
 ///
-/// As of the real one.
+/// As for the real one.
 pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: usize) -> isize {
     turn();
     program::nobody_has(old, length, "moved away");
     program::nobody_has(to, new, "moved over");
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { real::mremap(old, length, new, flags, to) }
 }
 
 /// # Safety
 ///
-/// As of the real one.
+/// As for the real one.
 pub unsafe fn mmap_file(
     address: usize,
     length: usize,
@@ -91,16 +91,16 @@ pub unsafe fn mmap_file(
     _file: usize,
     _offset: usize,
 ) -> isize {
-    // SAFETY: by the caller; the modules of the model map no files.
+    // SAFETY: ensured by the caller; the modules of the model map no files.
     unsafe { mmap(address, length, protection, flags) }
 }
 
 /// # Safety
 ///
-/// As of the real one.
+/// As for the real one.
 pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isize {
     turn();
     program::nobody_has(address, length, "given other rights");
-    // SAFETY: by the caller.
+    // SAFETY: ensured by the caller.
     unsafe { real::mprotect(address, length, protection) }
 }

@@ -1,12 +1,13 @@
-//! A model of what the library knows while a program grows: the very code of the windows, of the
-//! judgement, of reserved pages and of the lock, with threads that take turns at each access to
-//! what they share, in an order that a seed draws. What must hold whatever the order is:
+//! A model of the library's state while a program grows.
+//! It runs the real code of the windows, the judgement, the hugetlb pages and the lock. Threads
+//! take turns at each access to shared state, in an order drawn from a seed. In every order:
 //!
-//! - nothing is handed out twice, and nothing that is handed out is unmapped or mapped over;
-//! - the lock is held by one, and who does not get it goes without;
-//! - a child that is forked between any two accesses gets memory, and none of its parent's.
+//! - no memory is handed out twice, and none that is handed out is unmapped or mapped over;
+//! - one thread holds the lock, and a thread without it continues without it;
+//! - a child forked between any two accesses gets memory, and none of its parent's.
 //!
-//! The kernel is the real one. Which pages were used is drawn: the judgement must bear anything.
+//! The kernel is the real one. The used pages are drawn, because the judgement must handle any
+//! result.
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // forks, and memory as mmap hands it out
@@ -32,12 +33,12 @@ mod state;
 #[path = "../../src/window.rs"]
 mod window;
 
-/// What the launcher decided has nothing to do with threads.
+/// The launcher's decisions are independent of threads.
 mod settings {
     pub use hugeleaf_preload::settings::*;
 }
 
-/// Files of the process, which the model has no use for: what is found is drawn.
+/// Files of the process, which the model does not read: results are drawn.
 mod sample {
     use crate::schedule;
 
@@ -96,7 +97,7 @@ mod sample {
     }
 }
 
-/// The heap: nobody has left the pool.
+/// The heap of a process that has not left the pool.
 mod heap {
     pub fn may_use_pools() -> bool {
         true

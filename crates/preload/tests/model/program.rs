@@ -1,4 +1,4 @@
-//! A program of several threads that asks for memory and returns it, and what must hold of it.
+//! A program of several threads that requests and returns memory, and its invariants.
 //!
 //! # Safety
 //!
@@ -13,7 +13,7 @@ use crate::settings::{Rungs, Settings};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
 use crate::{judge, pool, real, window};
 
-/// What the program has: from, length, whose.
+/// Memory of the program: start, length, owner.
 static HAS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
 
 fn has() -> MutexGuard<'static, Vec<(usize, usize, usize)>> {
@@ -26,7 +26,7 @@ fn overlaps(start: usize, length: usize) -> Option<(usize, usize, usize)> {
     has().iter().find(meets).copied()
 }
 
-/// Fails where the program has something of a range.
+/// Fails if the program has memory in a range.
 #[track_caller]
 pub fn nobody_has(start: usize, length: usize, what: &str) {
     if let Some(found) = overlaps(start, length) {
@@ -34,7 +34,7 @@ pub fn nobody_has(start: usize, length: usize, what: &str) {
     }
 }
 
-/// Memory as the library gets it in `private::map`.
+/// Requests memory as the library does in `private::map`.
 fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
         return pool::cut(length);
@@ -51,7 +51,7 @@ fn give_back(start: usize, length: usize) {
     if pool::holds(start, length) {
         pool::unmap(start, length);
     } else {
-        // SAFETY: the program's own memory, which it does not use any more.
+        // SAFETY: the program's own memory, which it no longer uses.
         unsafe { real::munmap(start, length) };
     }
 }
@@ -106,7 +106,7 @@ fn one_step(whose: usize) {
     }
 }
 
-/// A child at this very point, whatever the other threads hold.
+/// Forks a child at this point, regardless of locks that other threads hold.
 fn forked() {
     const SIGCHLD: usize = 17;
     // SAFETY: the child makes system calls, asks for memory as below, and ends.
@@ -126,7 +126,8 @@ fn forked() {
     );
 }
 
-/// In the child, where nobody holds the list: other threads wait outside of it.
+/// Checks in the child that it gets memory.
+/// The list is not locked, because other threads wait outside of it.
 fn gets_its_own() -> bool {
     judge::look(0);
     (1..40_usize).all(|pages| {
@@ -161,7 +162,7 @@ fn settings() -> Settings<'static> {
     }
 }
 
-/// One program: several threads and some steps each, in an order that the seed draws.
+/// Runs one program with several threads of some steps each, in an order drawn from the seed.
 fn run(seed: u64, threads: usize) {
     begin(threads, seed);
     std::thread::scope(|scope| {
@@ -177,28 +178,29 @@ fn run(seed: u64, threads: usize) {
     assert!(LOCK.take().is_some(), "the lock is held by nobody");
 }
 
-/// A number that a longer run says.
+/// Returns a number from the environment, set for longer runs.
 fn said(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Seconds that this process and its children had the processor.
+/// Returns the processor time of this process and its children in seconds.
 fn worked() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, numbers) = stat.rsplit_once(')').unwrap();
     let ticks = numbers.split_whitespace().skip(11).take(4);
-    // A hundred a second to programs, whatever the kernel's own are (proc_pid_stat(5), USER_HZ).
+    // 100 ticks per second for programs, regardless of the kernel's own (proc_pid_stat(5), USER_HZ).
     ticks.map(|n| n.parse::<u64>().unwrap()).sum::<u64>() / 100
 }
 
 #[test]
 fn growth_in_every_order_that_is_drawn() {
-    // SAFETY: one thread reads them here, and has not begun.
+    // SAFETY: no thread has started yet.
     unsafe { state::set(settings()) };
     GROWING.store(true, std::sync::atomic::Ordering::Relaxed);
     judge::watch();
     let first = said("HUGELEAF_SEED", 1);
-    // A longer run says how many programs, or for how long: of the processor, as others want it too.
+    // A longer run sets the number of programs, or a limit of processor time, because other work
+    // shares the processors.
     let seconds = said("HUGELEAF_SECONDS", u64::MAX);
     for seed in first..first + said("HUGELEAF_PROGRAMS", 500) {
         if worked() >= seconds {

@@ -1,4 +1,4 @@
-//! What is put at an address: what the kernel refuses leaves what was there.
+//! Placement at an address: if the kernel refuses it, the old mapping stays.
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // memory as mmap hands it out
@@ -10,7 +10,7 @@ use hugeleaf_preload::state::up;
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
 const MEMORY: usize = flag::READ | flag::WRITE;
 
-/// More than any pool has: the addresses can be set aside, the pages are unavailable.
+/// Requests more than any pool has. The addresses can be reserved, but the pages are unavailable.
 #[test]
 fn what_the_pool_refuses_leaves_what_was_there() {
     let memory = calls::memory().unwrap();
@@ -27,7 +27,7 @@ fn what_the_pool_refuses_leaves_what_was_there() {
         }
         assert!(!lay(at, length, size, flag::PRIVATE));
         assert!(!lay(at, length, size, flag::SHARED));
-        // SAFETY: there still, which is what is tested.
+        // SAFETY: still mapped, which is tested here.
         assert_eq!(unsafe { (at as *mut u8).read_volatile() }, 7);
         // SAFETY: mapped above.
         unsafe { calls::munmap(at, length) };

@@ -1,14 +1,14 @@
-//! Whose turn it is. One thread runs at a time; at each access to what is shared the turn may pass
-//! to another, drawn from a seed.
+//! Scheduling of turns. One thread runs at a time. At each access to shared state, the turn may
+//! pass to another thread, drawn from a seed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 struct Turns {
-    /// Whose turn it is.
+    /// The thread whose turn it is.
     whose: usize,
-    /// Who takes part still.
+    /// Threads that still take part.
     here: Vec<bool>,
     state: u64,
 }
@@ -19,7 +19,7 @@ static TURNS: Mutex<Turns> = Mutex::new(Turns {
     state: 0,
 });
 static PASSED: Condvar = Condvar::new();
-/// In a forked child, which has one thread.
+/// True in a forked child, which has one thread.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -48,7 +48,7 @@ fn turns() -> MutexGuard<'static, Turns> {
     TURNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before the threads start.
+/// Prepares the turns before the threads start.
 pub fn begin(threads: usize, seed: u64) {
     let mut turns = turns();
     turns.here = vec![true; threads];
@@ -62,7 +62,7 @@ fn wait(mut turns: MutexGuard<'static, Turns>, me: usize) {
     }
 }
 
-/// What one of the threads does, in its turns; the turn is passed on at its end however it ends.
+/// Runs the work of one thread in its turns. The turn is passed on at the end, even after a panic.
 pub fn take_part(me: usize, work: impl FnOnce()) {
     struct Leaves(usize);
 
@@ -81,7 +81,7 @@ pub fn take_part(me: usize, work: impl FnOnce()) {
     work();
 }
 
-/// Another may have its turn now.
+/// Lets another thread take its turn.
 pub fn turn() {
     let Some(me) = ME.get().filter(|_| !ALONE.load(SeqCst)) else {
         return;
@@ -93,7 +93,7 @@ pub fn turn() {
     }
 }
 
-/// A number below this one.
+/// Draws a number below this one.
 pub fn drawn(below: usize) -> usize {
     if ALONE.load(SeqCst) {
         return 0;
@@ -101,7 +101,7 @@ pub fn drawn(below: usize) -> usize {
     turns().draw(below)
 }
 
-/// From now on there is one thread, which waits for nobody.
+/// Declares that there is only one thread, which never waits.
 pub fn is_alone() {
     ALONE.store(true, SeqCst);
 }
