@@ -489,8 +489,8 @@ fn over_first(results: &Results) -> String {
     format!("over {first}")
 }
 
-/// Returns a line for each group at the last place that most arms share: `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67
-/// [0.66, 0.68]`.
+/// Returns a line for each group at the last place that most arms share, such as
+/// `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67 [0.66, 0.68]`.
 pub fn headlines(results: &Results) -> Vec<String> {
     let name = &results.experiment.name;
     let line = |group: &Group<'_>| {
