@@ -7,7 +7,7 @@
 //! [`mod@bench`] measures the costs and gains of each page size on its own memory. [`compare`] compares two
 //! results of either. [`embedded`] is the experiment of `hugeleaf try`.
 //!
-//! This crate never draws or prints (that is `hugeleaf-report`). It promotes and demotes only through a
+//! This crate must not draw or print (that is `hugeleaf-report`). It promotes and demotes only through a
 //! [`Subject`], which is responsible for restoring the memory.
 //!
 //! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].

@@ -3,8 +3,7 @@
 //! Every function takes a model and returns a text. Width, colour and time are arguments, so that
 //! tests can compare whole screens.
 //!
-//! This crate is pure: it never reads, writes or measures, and shows only the content of its
-//! models.
+//! This crate is pure: it must not read, write or measure, and shows only the content of its models.
 //!
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 

@@ -5,7 +5,7 @@
 //! reads such files. `hugeleaf-verdict` judges a trace and `hugeleaf-report` draws it, on any
 //! machine.
 //!
-//! This crate never judges and never changes the host: it opens events and reads.
+//! This crate must not judge or change the host: it opens events and reads.
 //!
 //! Main types: [`Trace`], [`Options`], [`CollectError`], [`TraceFileError`].
 
