@@ -1,9 +1,9 @@
-//! `bench`: what pages of each size cost and gain, measured on memory of this very program. Where
-//! a host has no counters, other reports quote these as calibration.
+//! `bench`: costs and gains of each page size, measured on memory of this process. On hosts without counters, other
+//! reports quote these as calibration.
 //!
-//! [`chase`] is the latency of a dependent read by working set; [`described`] any program that a file describes. The lab
-//! (`lab/`) has more experiments; [`Measuring`] is what all of them are made with. Arms are page sizes. Those that are
-//! unavailable are in the result with the reason and what to do; nothing of the host is changed to get them.
+//! [`chase`] is the latency of a dependent read by working set; [`described`] is any program that a file describes. The
+//! lab (`lab/`) has more experiments; all are built on [`Measuring`]. Arms are page sizes. An unavailable arm is in the
+//! result with reason and remedy; the host is never changed to provide it.
 
 pub mod chase;
 pub mod described;
@@ -29,10 +29,10 @@ pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_ru
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
-    /// From this length on (the working set, the region) there is none.
+    /// Smallest unavailable length (of the working set or region).
     pub from: Bytes,
     pub reason: String,
-    /// What to do, with which the largest that was asked for is available.
+    /// Remedy that makes the largest requested length available.
     pub next: String,
 }
 
@@ -41,16 +41,16 @@ pub struct Machine<'a> {
     pub root: &'a Root,
     pub host: &'a Host,
     pub circumstances: &'a Circumstances,
-    /// The most ordinary memory that may be taken.
+    /// Maximum memory that may be taken, hugetlb pools excluded.
     pub most: Bytes,
-    /// The program hugeleaf: servers are started under its `run`, and promoted by it.
+    /// Path of hugeleaf, which starts servers by `run` and promotes them.
     pub program: &'a Path,
     pub stop: &'a Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum BenchEvent {
-    /// Memory of a length is being taken, or processes are being started.
+    /// Memory is being allocated, or processes are being started.
     Taking(String),
     At {
         done: u64,
@@ -80,14 +80,14 @@ pub enum BenchError {
     },
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// A part of an experiment failed; the name of the experiment is put before it.
+    /// A part of an experiment failed; the experiment's name is prepended.
     #[error("{0}")]
     Part(Refusal),
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
     #[error("{0}")]
     Refused(Refusal),
-    /// The host lacks the pages of an arm; the others go on.
+    /// The host lacks the pages of an arm; the others continue.
     #[error("{}", .0.reason)]
     Lacking(Shortage),
     #[error("stopped on request")]
@@ -110,13 +110,13 @@ impl BenchError {
     }
 }
 
-/// Why there is no result: what failed, what to do next, and the exit status.
+/// The reason for a missing result: what failed, what to do next, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Refusal {
     pub what: String,
     pub next: String,
-    /// 1: it was tried; 2: wrong usage; 3: a precondition is missing.
+    /// Exit status. 1: the attempt failed; 2: wrong usage; 3: a precondition is missing.
     pub status: u8,
 }
 
@@ -129,7 +129,7 @@ impl BenchError {
         })
     }
 
-    /// It was tried and the answer is no (exit status 1).
+    /// A failed attempt (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::of(1, what, next)
     }
@@ -139,14 +139,14 @@ impl BenchError {
         BenchError::of(2, what, next)
     }
 
-    /// A precondition is missing (exit status 3).
+    /// A missing precondition (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::of(3, what, next)
     }
 }
 
-/// Whether the reason why memory was unavailable is that there are no such pages: then an arm is
-/// unavailable. Anything else ends the run.
+/// True if memory was unavailable because the host lacks such pages, which makes an arm unavailable. Any other error
+/// ends the run.
 pub fn is_unavailable(error: &MemoryError) -> bool {
     matches!(
         error,

@@ -1,14 +1,14 @@
-//! That two experiments do not move the same memory at once.
+//! Protection against two experiments on the same memory.
 //!
-//! An experiment marks `smaps` of each of its processes (a shared lock, which only those can take
-//! who may look at that process) and then looks into `/proc/locks` who else has marked it. Marks do
-//! not exclude each other, so nobody can be shut out by holding one; whose mark counts is decided
-//! by the kernel's word on who the holder is: root, and the user who asks. What others hold (the
-//! owner of a process that root experiments on) is reported, and stops nobody. A mark ends with its
-//! holder, however that ends; nothing is in a folder that somebody could fill beforehand.
+//! An experiment marks `smaps` of each of its processes with a shared lock, which requires the
+//! right to inspect the process. It then looks in `/proc/locks` for other marks. Marks do not
+//! exclude each other, so holding one locks out nobody. Only marks of root and of the requesting
+//! user count, by the kernel's report on the holder. Other marks (such as those of the owner of a
+//! process that root experiments on) are reported without effect. A mark ends with its holder in
+//! any case, and involves no folder that others could fill beforehand.
 //!
-//! Two that begin at the same moment may see each other, and then both refuse; never do both go
-//! on. Experiments in other containers mark another `/proc`, and are not seen.
+//! Two experiments that begin at the same moment may see each other and both refuse; they never
+//! both continue. Experiments in other containers mark another `/proc` and are invisible.
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Mark, Pid};
@@ -21,7 +21,7 @@ pub struct Claim {
     marks: Vec<(Pid, Mark)>,
 }
 
-/// A line of `/proc/locks` that is about a lock on a whole file (flock).
+/// A line of `/proc/locks` about a lock on a whole file (flock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub holder: Pid,
@@ -29,8 +29,8 @@ pub struct Held {
     pub inode: u64,
 }
 
-/// The flock locks in the text of `/proc/locks` (proc(5)). What waits for a lock (`->`), what is
-/// of another kind, and lines of another shape are left out.
+/// Parses the flock locks in `/proc/locks` (proc(5)). Waiters (`->`), other kinds of locks and
+/// malformed lines are skipped.
 pub fn flocks(text: &str) -> Vec<Held> {
     text.lines().filter_map(flock).collect()
 }
@@ -53,11 +53,11 @@ fn flock(line: &str) -> Option<Held> {
     })
 }
 
-/// Marks these processes. `me` is who asks: the process and its effective user. What should be
-/// known and stops nobody is added to `notes`.
+/// Marks these processes. `me` is the requesting process and its effective user. Marks without
+/// effect are added to `notes`.
 ///
 /// # Errors
-/// [`SubjectError::Failed`] where root or the same user has one of them in an experiment.
+/// [`SubjectError::Failed`] if root or the same user has one of them in an experiment.
 pub fn claim(
     root: &Root,
     pids: &[Pid],
@@ -66,12 +66,12 @@ pub fn claim(
 ) -> Result<Claim, SubjectError> {
     let mut claim = Claim::default();
     for pid in pids {
-        // What cannot be marked cannot be looked at either: that is said where it is read.
+        // A process that cannot be marked cannot be inspected either; the reader reports that.
         if let Ok(mark) = hugeleaf_sys::mark(&root.path(format!("proc/{pid}/smaps"))) {
             claim.marks.push((*pid, mark));
         }
     }
-    // After marking: of two that begin at once, one at least sees the other.
+    // After marking: of two that begin at once, at least one sees the other.
     let locks = root.read("proc/locks");
     let locks = flocks(locks.known().map_or("", String::as_str));
     for (pid, mark) in &claim.marks {
@@ -103,9 +103,8 @@ pub fn claim(
     Ok(claim)
 }
 
-/// The user of a process and its name; `None` where it is gone, and where its real user is another
-/// than its effective one: a user's own process that started a program with the rights of root is
-/// not root.
+/// Returns user and name of a process. `None` if it is gone, or if its real and effective users
+/// differ: a setuid root program started by a user does not count as root.
 fn holder(root: &Root, pid: Pid) -> Option<(u32, String)> {
     let status = root.read(format!("proc/{pid}/status"));
     let status = status.known()?;
@@ -144,7 +143,7 @@ mod tests {
         );
     }
 
-    /// A process whose `/proc` is a folder, and locks as they are asked.
+    /// A process whose `/proc` is a folder, and the given locks.
     fn captured(locks: &str, users: &[(u32, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
         let proc_ = dir.path().join("proc");
@@ -166,7 +165,7 @@ mod tests {
     fn whose_mark_counts() {
         let line = |pid: u32| format!("1: FLOCK  ADVISORY  READ {pid} FILE 0 EOF\n");
         let all = line(100) + &line(20);
-        // Holder 100 is who asks; 20 is somebody else.
+        // Holder 100 is the requester; 20 is another process.
         for (uids, asks, is_busy, is_told) in [
             ("0\t0", 0, true, false),
             ("0\t0", 1000, true, false),
@@ -185,7 +184,7 @@ mod tests {
                 assert!(e.next().contains("kill -INT 20"), "{}", e.next());
             }
         }
-        // One that has died since is nobody; another file's lock is none of ours.
+        // A mark of a dead holder and a lock on another file do not count.
         let (_dir, root) = captured(
             &(line(21) + "2: FLOCK ADVISORY READ 20 00:00:1 0 EOF"),
             &[(20, "0\t0")],

@@ -1,10 +1,9 @@
-//! Two results compared with each other, row by row. Pure: texts of files in, a comparison out.
+//! Comparison of two results, row by row. Pure: texts of files in, a comparison out.
 //!
-//! [`files`] compares rows of two files that have the same name; [`arms`] two arms, of one file by the rounds that both have, of two files
-//! by rank. What makes two results differ otherwise (host, kernel, settings) is listed, and each
-//! row says what of that bears on it.
+//! [`files`] compares rows of the same name in two files. [`arms`] compares two arms, of one file by their common rounds, of two files by
+//! rank. Other differences of the results (host, kernel, settings) are listed, and each row refers to those that affect it.
 //!
-//! This module must not decide what a difference comes from: it lists what differs.
+//! This module lists differences and never decides on their cause.
 
 mod facts;
 mod over;
@@ -27,22 +26,22 @@ use crate::stats::{Better, Effect, Verdict};
 pub struct Compared {
     pub arms: Option<[String; 2]>,
     pub is_within: bool,
-    /// What differs otherwise, and what a reader must know; rows name these by their id.
+    /// Other differences, and remarks for the reader; rows refer to them by ID.
     pub notes: Vec<Note>,
-    /// What must be known of all of it, a sentence each.
+    /// Caveats on the whole comparison, a sentence each.
     pub caveats: Vec<String>,
     pub rows: Vec<ComparedRow>,
-    /// What counted as equal: a ratio within so much of 1.
+    /// Tolerance of equality: the maximum distance of a ratio from 1.
     pub equal: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// From 1.
+    /// Counts from 1.
     pub id: usize,
     pub text: String,
     pub name: Option<String>,
-    /// In A; missing where A does not report it.
+    /// Value in A; `None` if A does not report it.
     pub a: Option<Value>,
     pub b: Option<Value>,
 }
@@ -54,20 +53,20 @@ pub struct ComparedRow {
     pub at: Vec<Place>,
     #[serde(flatten, serialize_with = "what")]
     pub quantity: Quantity,
-    /// In A; missing where A does not have it.
+    /// Row in A; `None` if A does not have it.
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// B over A; missing where they were not compared, and of what is 0 in both.
+    /// B over A; `None` if not compared, or if both are 0.
     pub ratio: Option<f64>,
-    /// B over A with its interval; missing of what was counted once.
+    /// B over A with its interval; `None` for a count taken once.
     pub effect: Option<Effect>,
     pub verdict: Option<Verdict>,
-    /// Why there is no verdict.
+    /// The reason for a missing verdict.
     pub not_compared: Option<NotCompared>,
     pub notes: Vec<usize>,
 }
 
-/// A quantity, as a comparison calls its fields.
+/// Serializes a quantity with the field names of a comparison.
 fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct What<'a> {
@@ -133,13 +132,13 @@ impl CompareError {
     }
 }
 
-/// Rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
+/// Compares rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
 pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Compared, CompareError> {
     let rows = [with_gains(&a.rows), with_gains(&b.rows)];
     Builder::new(a, b, equal)?.compare(&rows)
 }
 
-/// Two arms: `names[0]` of A and `names[1]` of B. Where both are of one file, `b` is `None`.
+/// Compares two arms: `names[0]` of A and `names[1]` of B. For two arms of one file, `b` is `None`.
 pub fn arms(
     a: &Results,
     b: Option<&Results>,
@@ -170,16 +169,16 @@ struct Builder<'a> {
     a: &'a Results,
     b: &'a Results,
     on_all: Vec<usize>,
-    /// The ids of notes by their texts.
+    /// The IDs of notes by their texts.
     noted: HashMap<String, usize>,
     compared: Compared,
 }
 
-/// The note on what was also measured and has no ratio.
+/// The note on secondary quantities without a ratio.
 const NOT_COMPARED: &str =
     "not compared: a sample is not above 0, or there are too few samples for an interval";
 
-/// Bound on the notes about circumstances that differ.
+/// Maximum number of notes on differing circumstances.
 const MOST_DIFFERENCES: usize = 100;
 
 impl<'a> Builder<'a> {
@@ -234,7 +233,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// The id of a note, which is there once.
+    /// Returns the ID of a note, which is added once.
     fn note(&mut self, text: impl Into<String>) -> usize {
         let (text, notes) = (text.into(), &mut self.compared.notes);
         if let Some(id) = self.noted.get(&text) {
@@ -286,7 +285,7 @@ impl<'a> Builder<'a> {
         Ok(self.compared)
     }
 
-    /// Adds a row, unless neither has samples of it.
+    /// Adds a row, unless neither side has samples of it.
     fn pair(&mut self, a: Option<&Row>, b: Option<&Row>) {
         let Some(row) = a.or(b) else {
             return;
@@ -313,7 +312,7 @@ impl<'a> Builder<'a> {
         let is_in_both = sides.iter().all(Option::is_some);
         match &judged {
             Err(reason) if row.quantity.main => notes.push(self.note(reason.to_string())),
-            // Each row has its own reason (`not_compared`): one note for all of what was also measured.
+            // Each row has its own reason (`not_compared`), so one note covers all secondary quantities.
             Err(_) if is_in_both => notes.push(self.note(NOT_COMPARED)),
             _ => {}
         }
@@ -336,7 +335,7 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// Of one file by the rounds that both have; else by rank.
+    /// Compares by common rounds within a file, else by rank.
     fn judged(&self, a: &Row, b: &Row) -> Result<(Over, Verdict), NotCompared> {
         let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
         let is_within = self.compared.is_within;
@@ -346,15 +345,14 @@ impl<'a> Builder<'a> {
         };
         let over = over(a, b, pairing)?;
         let equal = self.compared.equal.ln_1p();
-        // What two times differ by of themselves is no finding.
+        // Natural variation between two runs is not a finding.
         let beyond = if is_within { 0.0 } else { equal };
         let verdict = over.verdict(equal, beyond, a.quantity.better);
         Ok((over, verdict))
     }
 }
 
-/// The rows, and for each main row of an arm that is not the first how much it is over the first, by
-/// the rounds that both have: what is left of two results of different hosts.
+/// Adds to each main row of a later arm its ratio to the first arm, by common rounds. Such gains are comparable even between hosts.
 fn with_gains(rows: &[Row]) -> Vec<Row> {
     let mut firsts: HashMap<String, &Row> = HashMap::new();
     for row in rows {
@@ -366,7 +364,7 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
         let Some(first) = first.filter(|first| first.arm != row.arm) else {
             continue;
         };
-        // Rows that cannot be compared have no gain, and say why themselves.
+        // Incomparable rows have no gain, and give the reason themselves.
         let gains = row.logs_over(first).unwrap_or_default().into_iter();
         let gains: Vec<Sample> = gains.map(|(at, log)| Sample::of(at, log.exp())).collect();
         if !gains.is_empty() {
@@ -384,7 +382,7 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
     all
 }
 
-/// What both say once, what one says with its name.
+/// Joins caveats: common ones once, the others with the name of their side.
 fn caveats(a: &Results, b: &Results) -> Vec<String> {
     let of_b = b.caveats.iter().filter(|c| !a.caveats.contains(c));
     let of_a = a.caveats.iter().map(|c| match b.caveats.contains(c) {

@@ -1,4 +1,4 @@
-//! The experiment of `hugeleaf try`: how fast an embedded database works on base and on large pages.
+//! The experiment of `hugeleaf try`: the speed of an embedded database on base and on huge pages.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use hugeleaf_workload::{ChildError, Client, Oltp};
 use crate::metric::{Kind, Metric, MetricError, Reading};
 use crate::{Event, LiveSubject, ProveError, ResultFile, Settings, circumstances};
 
-/// So many intervals fit into the time, in addition to the moving between them; at least 16 are needed.
+/// Number of intervals that fit into the time, besides promoting and demoting; at least 16 are needed.
 const INTERVALS: u32 = 50;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Target of the result.
 pub const TARGET: &str = "the database of hugeleaf try";
 
-/// Measures the database for at most that long, and leaves it as it was.
+/// Measures the database for at most `time`, and restores its memory.
 pub fn measure(
     workload: &Oltp,
     (root, host): (&Root, &Host),
@@ -52,12 +52,12 @@ pub fn measure(
     )
 }
 
-/// Operations per second of processor time that the database used: whoever else wants the
-/// processors meanwhile does not count, and neither does when the answer is read. With a processor
-/// to itself, that is operations per second.
+/// Creates the metric: operations per second of CPU time that the database used. Other users of the
+/// CPUs do not matter, nor does the time of a reading. With a CPU to itself, it is operations per
+/// second.
 fn operations(client: Arc<Client>) -> Metric {
     const NAME: &str = "sqlite";
-    // Counts up to 2^53 are exact, which is centuries of operations and months of nanoseconds.
+    // Counts up to 2^53 are exact: centuries of operations, months of nanoseconds.
     let read = move |_: Question<'_>| {
         let unreachable = |error: ChildError| MetricError::Unreachable {
             metric: NAME.to_owned(),

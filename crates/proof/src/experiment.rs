@@ -1,14 +1,13 @@
-//! The engine: moves a [`Subject`] between its arms, samples a [`Metric`], and stops in time.
+//! The engine: promotes and demotes a [`Subject`] between its arms, samples a [`Metric`], and stops in time.
 //!
-//! One sample is one interval on one arm. Before it the memory is moved, and for a settling time
-//! and half an interval more nothing is counted: what the pages before left behind (caches, queues)
-//! is to be gone by then. At both ends of it the coverage is read: where khugepaged collapsed base
-//! pages behind our back, or large ones were split, the whole pair is thrown away and made again;
-//! so it is where the metric cannot be read or a counter falls, as often as a rule allows that is
-//! fixed before ([`BadReadings::most`]).
+//! One sample is one interval on one arm. The memory is promoted or demoted before it. Then nothing is
+//! counted for a settling time and half an interval more, until effects of the pages before (caches, queues)
+//! are gone. The coverage is read at both ends. If khugepaged collapsed base pages meanwhile, or huge pages
+//! were split, the whole pair is discarded and repeated. The same holds if the metric is unreadable or a
+//! counter falls, up to a limit fixed in advance ([`BadReadings::most`]).
 //!
-//! Whatever happens (Ctrl-C, a metric that fails, a rule that has seen enough, a panic), the memory
-//! is put back as it was found, unless the caller wants to keep what helped.
+//! The memory is restored in any case (Ctrl-C, a failing metric, a satisfied rule, a panic), unless the
+//! caller wants to keep what helped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,18 +32,18 @@ use crate::stats::{self, LogInterval, Verdict};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
 use crate::weigh::{self, PairLogs, Part, Weighed};
 
-/// How often a gauge is read within an interval; even, so that it has two halves.
+/// Number of gauge readings in an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
-/// Where the base arm's resident memory differs by more than this part, it is said.
+/// Maximum relative difference of the base arm's resident memory without a caveat.
 const RESIDENT_STRAY: f64 = 0.01;
-/// So many pairs in a row may be thrown away before the experiment is given up.
+/// Maximum number of pairs discarded in a row before the experiment is given up.
 const MOST_REJECTED: usize = 5;
-/// The arms must differ in coverage by at least this, or there is nothing to compare.
+/// Minimum difference in coverage between the arms; with less there is nothing to compare.
 pub(crate) const LEAST_SEPARATION: f64 = 0.01;
-/// Coverage may stray by this part of the arms' difference within an interval.
+/// Maximum deviation of coverage within an interval, as a part of the arms' difference.
 const STRAY: f64 = 0.1;
 
-/// How long to look whether memory is mapped again, and how often at most.
+/// Interval of the scans for memory that is mapped again, and their maximum number.
 const MAPPING_LOOK: Duration = Duration::from_millis(250);
 const MOST_MAPPING_LOOKS: u32 = 40;
 
@@ -52,7 +51,7 @@ const MOST_MAPPING_LOOKS: u32 = 40;
 pub enum Keep {
     #[default]
     AsFound,
-    /// Leave it on large pages where the verdict is `faster`.
+    /// Leave the memory on huge pages if the verdict is `faster`.
     IfFaster,
 }
 
@@ -60,27 +59,26 @@ pub enum Keep {
 pub struct Settings {
     /// Length of an interval; a metric may need a longer one.
     pub interval: Duration,
-    /// Time discarded after every change, and half an interval on top; a metric may need a longer
-    /// one.
+    /// Time discarded after every change, in addition to half an interval; a metric may need a longer one.
     pub settle: Duration,
     /// Time for which each arm is held after the pairs, to see effects that need longer than an interval
     /// ([`crate::hold`]); zero: not at all.
     pub hold: Duration,
-    /// No pair is begun after this, once there are [`MIN_PAIRS`].
+    /// No pair begins after this time, once there are [`MIN_PAIRS`].
     pub limit: Duration,
-    /// Time after which it ends as if it were interrupted, however many pairs there are.
+    /// Time after which it ends as if interrupted, with any number of pairs.
     pub at_most: Option<Duration>,
     pub rule: Rule,
     pub equal: f64,
     pub keep: Keep,
     pub seed: u64,
-    /// Measure before and after even where the memory could be moved back.
+    /// True to measure before and after even if the memory could be demoted.
     pub before_after: bool,
-    /// Move the memory there and back before every interval, and measure both arms on the pages
-    /// that were found (A/A): what comes out is the noise of the method.
+    /// True for an A/A: change the pages there and back before every interval, and measure both arms on the
+    /// initial pages. The result is the noise of the method.
     pub same_pages: bool,
-    /// Measure on where memory did not move as asked, and say the effect over all pairs as they
-    /// were assigned as well.
+    /// True to continue measuring if memory was not on the intended pages, and to report the effect over all
+    /// pairs as assigned as well.
     pub intention_to_treat: bool,
 }
 
@@ -109,7 +107,7 @@ pub struct Circumstances {
     pub host: HostFingerprint,
     pub knobs: Vec<Knob>,
     pub command: Vec<String>,
-    /// When it began (RFC 3339, UTC).
+    /// Start time (RFC 3339, UTC).
     pub started: String,
 }
 
@@ -149,7 +147,7 @@ pub enum ProveError {
     NoDifference {
         base: f64,
         large: f64,
-        /// State in which the memory was left, and the reason.
+        /// The final state of the memory, and the reason.
         left: String,
     },
     #[error(
@@ -165,7 +163,7 @@ pub enum ProveError {
         BadReadings::most(*pairs)
     )]
     BadReadings {
-        /// The first of the last ones in a row.
+        /// The first error of the last series.
         error: MetricError,
         count: usize,
         pairs: usize,
@@ -181,7 +179,7 @@ pub enum ProveError {
 }
 
 impl ProveError {
-    /// The same with the state in which the memory was left, where it says that.
+    /// Adds the final state of the memory, if the error reports it.
     fn and_left(mut self, text: String) -> ProveError {
         if let ProveError::NoDifference { left, .. } = &mut self {
             *left = text;
@@ -212,10 +210,10 @@ impl ProveError {
     }
 }
 
-/// Chooses how to measure what was prepared, for an experiment and for its announcement.
+/// Chooses the design for the prepared memory, for an experiment and for its announcement.
 ///
 /// # Errors
-/// [`SubjectError::Failed`]: this memory cannot be measured in the way that was asked for.
+/// [`SubjectError::Failed`]: this memory cannot be measured in the requested way.
 pub fn design(prepared: &Prepared, settings: &Settings) -> Result<Design, ProveError> {
     let refused = |what: String, next: &str| {
         Err(ProveError::Subject(SubjectError::Failed(Failure::new(
@@ -239,11 +237,11 @@ pub fn design(prepared: &Prepared, settings: &Settings) -> Result<Design, ProveE
     }
 }
 
-/// Runs an experiment. `stop` (Ctrl-C) ends it early with what there is; `progress` is called with what
-/// happens. The subject is left as it was found, unless `settings.keep` says otherwise.
+/// Runs an experiment. `stop` (Ctrl-C) ends it early with the data so far; `progress` receives its events.
+/// The subject is restored, unless `settings.keep` is set otherwise.
 ///
 /// # Errors
-/// [`ProveError`]; the subject is put back before it is returned, where it still can be.
+/// [`ProveError`]; the subject is restored first if still possible.
 pub fn run(
     subject: &mut dyn Subject,
     metric: &mut Metric,
@@ -281,7 +279,7 @@ pub fn run(
         page_sizes: PageSizes::default(),
         touched: false,
     };
-    // A bug must not leave somebody's memory where it does not belong.
+    // A panic must not leave the memory changed.
     let done = catch_unwind(AssertUnwindSafe(|| {
         let measured = engine.measure(&prepared, design);
         let judged = match measured {
@@ -320,12 +318,12 @@ struct Sample {
 struct Made {
     pair: Pair,
     logs: PairLogs,
-    /// Whether both of its intervals were on the pages they were meant for.
+    /// True if both of its intervals were on the intended pages.
     as_asked: bool,
 }
 
 impl Made {
-    /// `None` where a value is not above 0, which samples are.
+    /// Creates a pair; `None` if a value is not positive, which does not occur for samples.
     fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<Made> {
         Some(Made {
             pair: Pair {
@@ -350,7 +348,7 @@ struct Judged {
 }
 
 impl Judged {
-    /// Whether both arms are in one bucket, so that nothing may be claimed.
+    /// True if both arms are in one bucket, so that no claim is possible.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
     }
@@ -367,21 +365,21 @@ struct Engine<'a> {
     settings: &'a Settings,
     progress: &'a mut dyn FnMut(Event<'_>),
     stop: &'a AtomicBool,
-    /// The arm the memory is on; `None` before the first move and after a rejection.
+    /// The current arm of the memory; `None` before the first change and after a rejection.
     at: Option<Arm>,
-    /// Whether it was moved, and nothing was measured since.
+    /// True if the pages changed and nothing was measured since.
     is_fresh: bool,
-    /// For an A/A: the pages that both arms are measured on.
+    /// For an A/A: the pages on which both arms are measured.
     same: Option<Arm>,
-    /// Coverage after the last move to each arm, base first.
+    /// Coverage after the last change to each arm, base first.
     expected: [f64; 2],
-    /// By how much the arms differed at first.
+    /// The initial difference in coverage between the arms.
     full: f64,
     taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,
     bad: BadReadings,
-    /// The first of the bad readings since the last good one.
+    /// The first bad reading since the last good one.
     bad_in_a_row: Option<MetricError>,
     /// Both arms held after the pairs, where that was asked for and possible.
     holds: Option<Holds>,
@@ -391,8 +389,7 @@ struct Engine<'a> {
 
 enum Attempt {
     Taken(Box<Sample>),
-    /// Its memory was not on the pages it was meant for; measured all the same where all pairs
-    /// count as assigned.
+    /// The memory was not on the intended pages. The sample is there if all pairs count as assigned.
     Astray(Option<Box<Sample>>),
     Rejected,
     Interrupted,
@@ -415,15 +412,15 @@ impl Engine<'_> {
         self.stop.load(Ordering::Relaxed) || self.settings.at_most.is_some_and(is_over)
     }
 
-    /// Waits; `false` where Ctrl-C came.
+    /// Waits; returns `false` if stopped or out of time.
     fn wait(&self, time: Duration) -> bool {
         let most = self.settings.at_most;
         let left = most.map_or(time, |most| most.saturating_sub(self.elapsed()).min(time));
         self.kernel.wait(left, self.stop) && left == time
     }
 
-    /// Where a move unmapped memory: waits until the processes have nearly all of it mapped again,
-    /// ten seconds at most; `false` where Ctrl-C came.
+    /// Waits at most ten seconds until processes have mapped nearly all memory again that a change unmapped;
+    /// returns `false` if stopped.
     fn wait_for_mapping(&mut self) -> bool {
         let Some(mut mapped) = self.subject.mapped() else {
             return true;
@@ -445,7 +442,7 @@ impl Engine<'_> {
         for note in &prepared.notes {
             (self.progress)(Event::Note(note));
         }
-        // Reads the metric once before anything is touched: most failures show here.
+        // Read the metric before any change, because most failures show here.
         match self.metric.read(self.stop) {
             Err(_) if self.is_stopped() => return Ok(Ending::Interrupted),
             read => read?,
@@ -463,7 +460,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Moves the memory to an arm and lets it settle; `false` where Ctrl-C came.
+    /// Changes the memory to an arm and lets it settle; returns `false` if stopped.
     fn go_to(&mut self, arm: Arm) -> Result<bool, ProveError> {
         if self.at == Some(arm) {
             return Ok(!self.is_stopped());
@@ -472,7 +469,7 @@ impl Engine<'_> {
         self.touched = true;
         self.at = None;
         if let Some(began) = self.same {
-            // Both arms are what was found, after the same two moves.
+            // Both arms are on the initial pages, after the same two changes.
             self.subject.go_to(began.other(), self.stop)?;
             self.subject.go_to(began, self.stop)?;
         } else {
@@ -492,7 +489,7 @@ impl Engine<'_> {
         self.expected[1] - self.expected[0]
     }
 
-    /// Goes to both arms once and makes sure that they differ; `false` where Ctrl-C came.
+    /// Changes to both arms once and checks that they differ; returns `false` if stopped.
     fn calibrate(&mut self, prepared: &Prepared) -> Result<bool, ProveError> {
         let found = self.subject.coverage()?;
         for arm in [prepared.began.other(), prepared.began] {
@@ -630,7 +627,7 @@ impl Engine<'_> {
         self.made.iter().filter(|m| m.as_asked)
     }
 
-    /// The buckets of an arm's samples; fewer than the samples where the metric has none.
+    /// Returns the buckets of an arm's samples, without those that have none.
     fn buckets_of(&self, arm: Arm) -> Vec<[f64; 2]> {
         let samples = self.taken[arm as usize].iter();
         samples.filter_map(|s| s.part.bucket).collect()
@@ -642,7 +639,7 @@ impl Engine<'_> {
             .is_some_and(|first| all.iter().all(|b| b == first))
     }
 
-    /// One pair, made again while it has to be thrown away; `false` where Ctrl-C came.
+    /// Makes one pair, repeated while it is discarded; returns `false` if stopped.
     fn pair(&mut self, first: Arm) -> Result<bool, ProveError> {
         let mut astray = 0;
         'again: loop {
@@ -685,7 +682,7 @@ impl Engine<'_> {
         ProveError::Unsteady { count, reason }
     }
 
-    /// Keeps a pair; the samples of one that went astray count for the pairs as assigned only.
+    /// Stores a pair; one that was not on the intended pages counts for the pairs as assigned only.
     fn keep(&mut self, first: Arm, at: Duration, samples: &[(Arm, Box<Sample>)], as_asked: bool) {
         let part = |arm| {
             let sample = samples.iter().find(|s| s.0 == arm);
@@ -702,7 +699,7 @@ impl Engine<'_> {
         self.made.push(Made { as_asked, ..made });
     }
 
-    /// All base samples, then all large ones; as many of each as were asked for or fit the time.
+    /// Takes all base samples, then all huge-page samples: the requested number, or as many as fit the time.
     fn before_after(&mut self) -> Result<Ending, ProveError> {
         let fixed = self.settings.rule.fixed_pairs;
         let half = self.settings.limit / 2;
@@ -748,8 +745,7 @@ impl Engine<'_> {
         })
     }
 
-    /// The samples of a before/after design side by side, for the reader; the interval does not
-    /// use these pairs.
+    /// Pairs the samples of a before/after design for display; the interval does not use these pairs.
     fn pair_up(&mut self) {
         let (base, large) = (&self.taken[0], &self.taken[1]);
         let made = base.iter().zip(large);
@@ -810,11 +806,11 @@ impl Engine<'_> {
         side_metrics
     }
 
-    /// Reads the metric at both ends of an interval and between; `None` where Ctrl-C came.
+    /// Reads the metric at both ends of an interval and between; `None` if stopped.
     fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
         let steps = match self.metric.kind {
             Kind::Gauge => GAUGE_READINGS,
-            // The middle is for what may be carried over from the pages before.
+            // The middle reading detects carry-over from the pages before.
             Kind::Counter | Kind::Ratio => 2,
             Kind::Quantile => 1,
         };
@@ -849,7 +845,7 @@ impl Engine<'_> {
             1 => None,
             _ => {
                 let halves = [sample(&read[..=middle]), sample(&read[middle..])];
-                // One that fell in between may have risen above its start again.
+                // A counter that fell in between may be above its start again.
                 if let Some(fell) = halves.iter().find_map(|half| match half {
                     Err(e @ MetricError::Fell { .. }) => Some(e.clone()),
                     _ => None,
@@ -869,8 +865,8 @@ impl Engine<'_> {
         }))
     }
 
-    /// A reading that failed, or that makes no sample: its pair is made again, unless there were
-    /// too many or the target has ended.
+    /// Handles a reading that failed or gives no sample. Its pair is repeated, unless there were too many or
+    /// the target has exited.
     fn bad_reading(&mut self, arm: Arm, error: MetricError) -> Result<Attempt, ProveError> {
         if self.is_stopped() {
             return Ok(Attempt::Interrupted);
@@ -893,7 +889,7 @@ impl Engine<'_> {
         Ok(Attempt::Rejected)
     }
 
-    /// The metric, and the middle of the time it took to read it.
+    /// Reads the metric, and returns the middle of the time that the reading took.
     fn read(&mut self) -> Result<(Reading, Duration), MetricError> {
         let from = self.kernel.now();
         let reading = self.metric.read(self.stop)?;
@@ -901,7 +897,7 @@ impl Engine<'_> {
         Ok((reading, from + to.saturating_sub(from) / 2))
     }
 
-    /// Whether the last move left the arms too near each other.
+    /// Returns a message if the arms are too similar after the last change.
     fn did_not_take(&self, arm: Arm) -> Option<String> {
         let [base, large] = self.expected;
         let is_near = self.full > 0.0 && self.separation() < self.full / 2.0;
@@ -923,7 +919,7 @@ impl Engine<'_> {
         })
     }
 
-    /// Whether coverage is not what it was after the move to this arm.
+    /// Returns a message if coverage deviates from that after the change to this arm.
     fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
         let expected = self.expected[arm as usize];
         let known = match self.separation() {
@@ -956,7 +952,7 @@ impl Engine<'_> {
         (self.progress)(Event::Rejected(&rejected));
         self.rejected.push(rejected);
         if cause == Cause::Pages {
-            // Move again, wherever it is now.
+            // Change the pages again, whatever their state.
             self.at = None;
         }
     }
@@ -992,7 +988,8 @@ impl Engine<'_> {
         stats::judge(interval, self.settings.equal, self.metric.better)
     }
 
-    /// Of quantiles the widest of what interpolation, and either end of the buckets, says.
+    /// For quantiles, takes the widest of the intervals from interpolation and from either end of the
+    /// buckets.
     fn judge_before_after(&self) -> Option<LogInterval> {
         type Of = fn(&Part) -> f64;
         let welch = |base: Of, large: Of| {
@@ -1032,7 +1029,7 @@ impl Engine<'_> {
         })
     }
 
-    /// All pairs as they were assigned, where that was asked for.
+    /// Returns the effect over all pairs as assigned, if requested.
     fn as_assigned(&self, design: Design, judged: &Judged) -> Option<AsAssigned> {
         if !self.settings.intention_to_treat || design != Design::RandomPairs {
             return None;
@@ -1054,7 +1051,7 @@ impl Engine<'_> {
         })
     }
 
-    /// Puts the memory where it should be at the end. Ctrl-C does not keep it from that.
+    /// Brings the memory to its final state, even after Ctrl-C.
     fn leave(
         &mut self,
         prepared: &Prepared,
@@ -1072,14 +1069,14 @@ impl Engine<'_> {
             None => self.at == Some(to),
         };
         if self.touched && can_move && !is_there {
-            // Whoever draws may be what panicked.
+            // The progress callback may be what panicked.
             let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(Event::Restoring)));
             if self.stop.load(Ordering::Relaxed) {
                 self.subject.hurry();
             }
             match self.subject.go_to(to, &AtomicBool::new(false)) {
                 Ok(()) => {}
-                // Its memory is gone with it: nothing is left to put back.
+                // The memory is gone with the process, so there is nothing to restore.
                 Err(SubjectError::Ended { .. }) => return Ok(None),
                 Err(e) => return Err(e),
             }
@@ -1088,7 +1085,7 @@ impl Engine<'_> {
         Ok(Some(to))
     }
 
-    /// State of the memory after [`Engine::leave`], by its page tables.
+    /// Describes the state of the memory after [`Engine::leave`], by its page tables.
     fn left_in_words(&self, prepared: &Prepared, left_on: Option<Arm>) -> String {
         let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
         let Some(left) = left_on.and_then(|_| Left::of(before, after)) else {
@@ -1183,7 +1180,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The samples of both arms, then what was also measured.
+    /// Returns the samples of both arms, then the secondary quantities.
     fn rows(&self, design: Design) -> Vec<Row> {
         let row = |arm: Arm, quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
         let main = |arm| row(arm, self.quantity(), self.samples(arm, design));
@@ -1210,7 +1207,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The samples of an arm; of pairs their numbers are the rounds.
+    /// Returns the samples of an arm; the numbers of pairs are the rounds.
     fn samples(&self, arm: Arm, design: Design) -> Vec<rows::Sample> {
         let closed = |edge: f64| edge.is_finite().then_some(edge);
         let sample = |(pair, sample): (usize, &Sample)| rows::Sample {
@@ -1224,8 +1221,8 @@ impl Engine<'_> {
         taken.map(sample).collect()
     }
 
-    /// What else was measured in an arm: resident memory and page tables as means over the ends of intervals,
-    /// processors kept busy, and waits for compaction on this host in all.
+    /// Returns secondary quantities of an arm: resident memory and page tables as means over the ends of
+    /// intervals, busy CPUs, and the total of waits for compaction on this host.
     fn also_measured(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
         let samples = &self.taken[arm as usize];
         let mean = |of: fn(&SideMetrics) -> Option<Bytes>| {
@@ -1353,11 +1350,12 @@ impl Engine<'_> {
         caveats
     }
 
-    /// Where the base arm holds less or more memory, the arms differ in more than page size.
+    /// Returns a caveat if the base arm holds less or more memory, so that the arms differ in more than page
+    /// size.
     fn resident_caveat(&self) -> Option<String> {
         let sizes = &self.page_sizes;
         let base = Held::total(&sizes.base);
-        // Of equals the last is named.
+        // For equal differences the last is named.
         let other = [("on large pages", &sizes.large), ("before", &sizes.before)];
         let (when, other) = (other.into_iter())
             .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
@@ -1407,7 +1405,7 @@ fn no_difference(base: f64, large: f64) -> ProveError {
     }
 }
 
-/// Whether a bucket closes it: of an end that none does nothing can be said.
+/// True if the interval is bounded by a bucket; an unbounded one allows no statement.
 fn is_closed(interval: &LogInterval) -> bool {
     interval.center.is_finite() && interval.high.is_finite()
 }

@@ -1,14 +1,14 @@
-//! Proof: experiments on running programs, and their statistics.
+//! Proof: experiments on running processes, and their statistics.
 //!
-//! An experiment measures a [`Metric`] on a [`Subject`] whose memory is moved between base and
-//! large pages, pair by pair of intervals in random order, until its [`rule`] has seen enough; the
-//! result is a ratio with an interval, a verdict, and what else moved.
+//! An experiment measures a [`Metric`] on a [`Subject`] whose memory is promoted and demoted, in pairs of
+//! intervals in random order, until its [`rule`] is satisfied. The result is a ratio with an interval, a
+//! verdict, and side effects.
 //!
-//! [`mod@bench`] measures what pages of each size cost and gain, on memory of its own;
-//! [`compare`] holds two results of either against each other; [`embedded`] is the experiment of `hugeleaf try`.
+//! [`mod@bench`] measures the costs and gains of each page size on its own memory. [`compare`] compares two
+//! results of either. [`embedded`] is the experiment of `hugeleaf try`.
 //!
-//! This crate must not draw or print (that is `hugeleaf-report`), and moves memory only through a
-//! [`Subject`]: what is left behind is that subject's business, and so is putting it back.
+//! This crate must not draw or print (that is `hugeleaf-report`). It promotes and demotes only through a
+//! [`Subject`], which is responsible for restoring the memory.
 //!
 //! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
 

@@ -1,8 +1,7 @@
-//! The subject that `prove` is about: running processes, moved by `hugeleaf-change`.
+//! The subject of `prove`: running processes, promoted and demoted by `hugeleaf-change`.
 //!
-//! What is moved is chosen once, before anything is touched, and the same ranges go back and
-//! forth: memory that was on large pages before stays there in both arms, and what the server
-//! takes meanwhile stays as it comes.
+//! The memory is chosen once, before any change, and the same ranges are promoted and demoted. Memory that
+//! was on huge pages before stays there in both arms, and memory allocated meanwhile stays as it is.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -33,20 +32,20 @@ pub struct LiveSubject<'a> {
     processes: Vec<Who>,
     pace: Pace,
     ranges: Vec<Memory>,
-    /// Memory that blocks held when they were split last: they become huge again while they hold it.
+    /// Memory that blocks held at their last split; they become huge again while they hold it.
     held: Footprint,
     stalls: Stalls,
-    /// Whether memory that several processes map is moved back and forth.
+    /// True if memory that several processes map is promoted and demoted too.
     splits_shared: bool,
-    /// That no other experiment is at it.
+    /// Excludes other experiments on the same memory.
     claim: Claim,
-    /// What all processes had resident when they were last looked at.
+    /// Resident memory of all processes at the last scan.
     resident: Option<Bytes>,
 }
 
 impl<'a> LiveSubject<'a> {
-    /// The processes `pids`, called `name`. `pace` is what moving them may take of their time: all of
-    /// it is quickest, and nothing is measured meanwhile.
+    /// Creates the subject `name` of the processes `pids`. `pace` bounds the share of time for promoting
+    /// and demoting: all of it is fastest, and nothing is measured meanwhile.
     pub fn new(
         kernel: &'a Kernel,
         root: &'a Root,
@@ -73,7 +72,7 @@ impl<'a> LiveSubject<'a> {
         }
     }
 
-    /// Those that still live and are still the same.
+    /// Returns the processes that are still alive and the same.
     fn alive(&self) -> Vec<Pid> {
         (self.processes.iter())
             .filter(|who| who.is_there(self.root))
@@ -87,7 +86,7 @@ impl<'a> LiveSubject<'a> {
         }
     }
 
-    /// Reads those that live; `Ended` where none does.
+    /// Reads the living processes; fails with `Ended` if there are none.
     fn read(&self, pids: &[Pid], looking: Looking) -> Result<Vec<Process>, SubjectError> {
         let alive = self.alive();
         let mut read = Vec::new();
@@ -111,7 +110,7 @@ impl<'a> LiveSubject<'a> {
         }
     }
 
-    /// What those hold together whose memory is moved, by page size: what they share counts once.
+    /// Returns the memory by page size of all processes in the experiment; shared memory counts once.
     fn table(&mut self) -> Result<Vec<Held>, SubjectError> {
         let moved = self.moved();
         let all: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
@@ -125,21 +124,21 @@ impl<'a> LiveSubject<'a> {
     }
 }
 
-/// The blocks of some processes, sorted by whether they can be moved back.
+/// The blocks of some processes, sorted by whether the change is reversible.
 #[derive(Default)]
 struct Blocks {
-    /// Why what several processes map cannot be split on this host; `None` where it can.
+    /// Reason why memory mapped by several processes cannot be split on this host; `None` if it can.
     no_split: Option<NoSplit>,
     both_ways: Vec<Memory>,
     both_ways_bytes: Bytes,
     one_way: Vec<Memory>,
     one_way_bytes: Bytes,
-    /// Why some go one way only.
+    /// Reasons why some are irreversible.
     is_locked: bool,
     is_shared: bool,
-    /// Whether some go both ways because what several processes map can be split.
+    /// True if some are reversible only by splitting memory that several processes map.
     needs_split: bool,
-    /// Blocks of shared memory that were counted: several processes may have the same.
+    /// Shared blocks counted so far, because several processes may map the same.
     counted: HashSet<(ObjectId, u64)>,
 }
 
@@ -162,7 +161,7 @@ impl Blocks {
     }
 
     fn add(&mut self, who: Who, block: &Block) {
-        // Program text that was collapsed cannot be split from outside, and is little: left out.
+        // Collapsed program text cannot be split from outside, and is small, so it is skipped.
         if block.kind == Kind::File {
             return;
         }
@@ -255,8 +254,8 @@ impl Subject for LiveSubject<'_> {
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let outcome = match arm {
             Arm::Large => {
-                // Splitting gives base pages back that hold only zeroes (kernel-notes.md): such blocks come
-                // back to their size.
+                // Splitting frees zero-filled base pages (kernel-notes.md). Promoting such blocks restores
+                // their size.
                 let options = PromoteOptions {
                     pace,
                     only,
@@ -362,8 +361,8 @@ impl LiveSubject<'_> {
         }
     }
 
-    /// What to experiment on: the larger of what could go up and what could come down; of that,
-    /// what goes both ways, unless most of it goes one way only.
+    /// Chooses the memory of the experiment: the larger of the promotable and the demotable part. Of this
+    /// only reversible blocks, unless most are irreversible.
     fn choose(&mut self, up: Blocks, down: Blocks) -> Result<Prepared, SubjectError> {
         let mut notes = Vec::new();
         let prepared = |began, bytes, one_way, notes| {
@@ -425,7 +424,7 @@ impl LiveSubject<'_> {
     }
 }
 
-/// Refuses memory of which so little can be moved that the arms would be alike.
+/// Refuses an experiment whose memory is too small a part for the arms to differ.
 fn need_enough(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), SubjectError> {
     let bytes = prepared.bytes;
     if bytes.share_of(held).unwrap_or(1.0) >= LEAST_SEPARATION {
@@ -448,8 +447,8 @@ fn joined(mut a: Vec<Memory>, b: Vec<Memory>) -> Vec<Memory> {
     a
 }
 
-/// What a result says of the machine and of the knobs in force. `command` is what was typed; its
-/// passwords are left out.
+/// Returns the machine and the knobs in force for a result. `command` is the command as typed, stored
+/// without passwords.
 pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstances {
     let cpuinfo = root.read("proc/cpuinfo");
     let cpuinfo = cpuinfo.known().map_or("", String::as_str);
@@ -495,7 +494,7 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
     }
 }
 
-/// Whether the processor says that it is a virtual one; only x86 has the line.
+/// True if the CPU reports a hypervisor; `None` without x86's line of flags.
 fn is_virtual(cpuinfo: &str) -> Option<bool> {
     let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let (_, flags) = fields.find(|(name, _)| name.trim() == "flags")?;
@@ -515,7 +514,7 @@ mod tests {
         assert_eq!(is_virtual("Features : fp"), None);
     }
 
-    /// A PostgreSQL whose buffers are on huge pages and cannot be split has a little else.
+    /// A PostgreSQL whose buffers are on huge pages and cannot be split has a little other memory.
     #[test]
     fn a_little_of_much_is_refused_before_it_moves() {
         let prepared = Prepared {

@@ -1,28 +1,28 @@
-//! In which order the arms of a pair are measured: by chance, in balanced blocks. Pure.
+//! The order of the arms in a pair: random, in balanced blocks. Pure.
 //!
-//! A fair coin for every pair is lopsided now and then (12 of 12 with the large arm first was
-//! seen), and whatever rises or falls meanwhile is then in the effect. So the orders are drawn in
-//! blocks of [`BLOCK`] pairs, half of which begin with each arm, shuffled. Wherever an experiment
-//! stops, one order is at most [`BLOCK`] / 2 pairs ahead of the other.
+//! A fair coin for every pair is lopsided now and then (12 of 12 with the huge arm first was seen),
+//! and a drift is then part of the effect. So the orders are drawn in shuffled blocks of [`BLOCK`]
+//! pairs, half of which begin with each arm. Wherever an experiment stops, one order is at most
+//! [`BLOCK`] / 2 pairs ahead of the other.
 
 use fastrand::Rng;
 
 use crate::subject::Arm;
 
-/// Pairs of a block; the rule of stopping looks at its ends ([`crate::rule::Rule::look_every`]).
+/// Pairs of a block; the stopping rule checks at its ends ([`crate::rule::Rule::look_every`]).
 pub const BLOCK: usize = 4;
 
 #[derive(Debug, Clone)]
 pub struct Orders {
     rng: Rng,
-    /// What is left of the block, the next one last.
+    /// The rest of the block, the next one last.
     block: Vec<Arm>,
-    /// How many pairs are still to come, where that is fixed: the last block may be of two.
+    /// Number of remaining pairs if fixed: the last block may be of two.
     to_come: Option<usize>,
 }
 
 impl Orders {
-    /// The same seed gives the same orders.
+    /// Creates orders; the same seed gives the same ones.
     pub fn new(seed: u64, pairs: Option<usize>) -> Orders {
         Orders {
             rng: Rng::with_seed(seed),
@@ -31,7 +31,7 @@ impl Orders {
         }
     }
 
-    /// The arm that is first in the next pair.
+    /// Returns the first arm of the next pair.
     pub fn draw(&mut self) -> Arm {
         if self.block.is_empty() {
             let halves = match self.to_come {

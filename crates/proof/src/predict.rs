@@ -1,4 +1,4 @@
-//! Watches a process for a prediction (`hugeleaf_verdict::predict`), and measures what a read costs here.
+//! Observation of a process for a prediction (`hugeleaf_verdict::predict`), and the cost of a read on this host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,34 +17,34 @@ use crate::bench::{BenchError, Machine};
 use crate::metric::{MetricSpec, Reading, between};
 use crate::rows::{Results, Value};
 
-/// A look that is short enough to miss few second touches; the walk over page tables comes on top.
+/// Duration of a scan short enough to miss few second touches; the page-table walk adds to it.
 const SHORT: Duration = Duration::from_millis(2);
-/// What is touched in this time is what a process works with.
+/// Memory touched in this time is the working set.
 const LONG: Duration = Duration::from_secs(1);
-/// So many short ones, over the time there is.
+/// Number of short scans, spread over the available time.
 const LOOKS: u32 = 9;
 
 #[derive(Debug)]
 pub struct Observed {
-    /// Those that lived until the end; the first of those that were asked for first.
+    /// Processes that lived until the end, in the order of the request.
     pub processes: Vec<Process>,
-    /// All of them together.
+    /// The observations of all of them, joined.
     pub watched: Watched,
-    /// The longest time in which the kernel kept a process from mapping memory, for one look.
+    /// Longest time in one scan during which the kernel kept a process from mapping memory.
     pub longest_walk: Duration,
 }
 
-/// Watches processes side by side.
+/// Watches processes in parallel.
 ///
 /// # Errors
-/// None of them could be watched, with the reason of the first; it was stopped.
+/// No process could be watched, with the reason of the first; or a stop was requested.
 pub fn observe(
     kernel: &Kernel,
     place: (&Root, &Host),
     pids: &[Pid],
     watch: Watch<'_>,
 ) -> Result<Observed, String> {
-    // Counters of the processor are not waited for.
+    // The CPU's counters are never waited for.
     let goes_on = AtomicBool::new(false);
     let mut walks = walk_cycles(pids);
     let began = walks.as_mut().and_then(|metric| metric.read(&goes_on).ok());
@@ -91,7 +91,7 @@ fn observe_one(
     pid: Pid,
     watch: Watch<'_>,
 ) -> Result<One, String> {
-    // Reading its mappings takes as long as a look.
+    // Reading its mappings takes as long as a scan.
     may_walk(kernel, root, pid, watch.held)?;
     let process = read_process(root, kernel, host, pid, Looking::Segments);
     let process = process.map_err(|e| e.to_string())?;
@@ -127,16 +127,16 @@ fn observe_one(
     })
 }
 
-/// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
+/// Opens the share of cycles in page walks, if the CPU counts it; a CPU that counts only walks gives no share.
 fn walk_cycles(pids: &[Pid]) -> Option<crate::Metric> {
     let spec: MetricSpec = "walk-cycles".parse().ok()?;
     let metric = spec.open(pids, &AtomicBool::new(false)).ok()?;
     metric.unit.starts_with("share").then_some(metric)
 }
 
-/// Measures what a dependent random read costs here in so much memory, or in as much of it as may be taken.
+/// Measures the cost of a dependent random read on this host, in `size` or in as much memory as may be taken.
 pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<Reads, BenchError> {
-    /// More makes little difference, and takes long to lay out.
+    /// A larger size makes little difference, and takes long to lay out.
     const MOST: Bytes = Bytes::from_mib(512);
     let Some(huge) = machine.host.pmd_page.get() else {
         return Err(BenchError::Lacking(crate::bench::Shortage {
@@ -145,7 +145,7 @@ pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<Reads, BenchError> {
             next: "hugeleaf status".to_owned(),
         }));
     };
-    // Memory of both kinds is there at the same time.
+    // Memory of both kinds exists at the same time.
     let size = size
         .min(MOST)
         .min(Bytes(machine.most.get() / 3))
@@ -170,8 +170,8 @@ fn large(size: PageSize) -> PageArm {
     }
 }
 
-/// What a read costs by a result of `bench chase`, at the working set nearest to `size`: of all samples the fastest, which
-/// others disturbed least. `None` where the result has no base or no large pages.
+/// Returns the cost of a read in a result of `bench chase`, at the working set nearest to `size`. The fastest sample
+/// counts, as the least disturbed one. `None` if base or huge pages are missing in the result.
 pub fn table(results: &Results, size: Bytes) -> Option<Reads> {
     let mut by_size: BTreeMap<Bytes, (Option<f64>, Option<f64>)> = BTreeMap::new();
     for row in results.rows.iter().filter(|row| row.quantity.name == READ) {
@@ -184,7 +184,7 @@ pub fn table(results: &Results, size: Bytes) -> Option<Reads> {
         let cell = by_size.entry(*at).or_default();
         match arm.kind {
             Some(PageKind::Base) => cell.0 = Some(fastest),
-            // Of several sizes the last, which is the largest.
+            // The last of several sizes is the largest.
             Some(PageKind::Thp) => cell.1 = Some(fastest),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The result of `prove`: a file of rows ([`crate::rows`]), with what the rows say.
+//! The result of `prove`: a file of rows ([`crate::rows`]) with their analysis.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,8 @@ use crate::subject::Arm;
 pub enum Design {
     /// Pairs of intervals, one on each arm, in an order drawn in balanced blocks.
     RandomPairs,
-    /// All intervals on base pages, then all on large ones: the weaker design, for memory that
-    /// cannot be moved back.
+    /// All intervals on base pages, then all on huge pages: the weaker design, for memory that
+    /// cannot be demoted.
     BeforeAfter,
 }
 
@@ -30,7 +30,7 @@ pub enum Ending {
     Narrow,
     Pairs,
     Time,
-    /// Every quantile of both arms is in one bucket: no number of pairs would tell more.
+    /// All quantiles of both arms are in one bucket, so more pairs would show nothing.
     OneBucket,
     Interrupted,
 }
@@ -42,35 +42,34 @@ pub struct ResultFile {
     pub experiment: Experiment,
     /// `base` and `large`, in this order.
     pub arms: Vec<ArmAbout>,
-    /// The samples of the metric, and what was also measured; what could not be read is missing.
+    /// The samples of the metric and the secondary quantities; unreadable ones are missing.
     pub rows: Vec<Row>,
     pub charts: Vec<Chart>,
     pub pairs: Vec<Pair>,
-    /// Large over base; missing where there were too few pairs to say anything.
+    /// Huge over base pages; `None` with too few pairs for an interval.
     pub effect: Option<Effect>,
     pub verdict: Verdict,
-    /// The two one-sided tests behind `same`; missing without an effect.
+    /// The two one-sided tests behind `same`; `None` without an effect.
     pub equivalence: Option<Equivalence>,
-    /// What was found in looking at the pairs themselves; missing without an effect, and of a
-    /// design without pairs.
+    /// Checks of the pairs themselves; `None` without an effect, and for a design without pairs.
     pub pairs_looked_at: Option<PairsLookedAt>,
     /// Both arms held for longer after the pairs; missing where they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<Holds>,
-    /// The effect over all pairs as they were assigned, where that was asked for.
+    /// The effect over all pairs as assigned, if requested.
     pub intention_to_treat: Option<AsAssigned>,
-    /// Of a quantile read from buckets: what they allow one to say.
+    /// For a quantile read from buckets: the conclusions that they allow.
     pub buckets: Option<Buckets>,
     /// The memory by page size at the stages of the experiment.
     pub page_sizes: PageSizes,
-    /// The memory before and after; missing where the target has ended.
+    /// The memory before and after; `None` if the target has exited.
     pub left: Option<Left>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Rejected>,
-    /// How many of these for a bad reading of the metric.
+    /// The number of rejections for bad readings of the metric.
     #[serde(default)]
     pub bad_readings: BadReadings,
-    /// What a reader must know before believing it, a sentence each.
+    /// Caveats, a sentence each.
     pub caveats: Vec<String>,
     pub host: HostFingerprint,
     pub settings: SettingsInForce,
@@ -84,15 +83,15 @@ pub struct Experiment {
     pub better: Better,
     pub target: String,
     pub design: Design,
-    /// When it began (RFC 3339, UTC).
+    /// Start time (RFC 3339, UTC).
     pub started: String,
-    /// How long it took, moving and putting back included.
+    /// Duration, including promoting, demoting and restoring.
     pub duration_seconds: f64,
     pub ending: Ending,
     pub began_on: Arm,
     pub left_on: Option<Arm>,
     pub moved_bytes: Bytes,
-    /// Stalls of the processes by moves; `None` where a program moved its own memory.
+    /// Stalls of the processes by promoting and demoting; `None` if the process did that itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,
 }
@@ -111,34 +110,33 @@ pub struct Pair {
 /// Two one-sided tests of the margin of equality (see [`crate::stats::judge`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Equivalence {
-    /// What counts as equal: the ratio is to be within `1 / (1 + margin)` and `1 + margin`.
+    /// The margin: equal means a ratio between `1 / (1 + margin)` and `1 + margin`.
     pub margin: f64,
-    /// The level of each test: half of what the confidence leaves.
+    /// The level of each test: half of `1 - confidence`.
     pub alpha: f64,
-    /// That the ratio is below the margin is rejected.
+    /// True if a ratio below the margin is rejected.
     pub not_below: bool,
-    /// That it is above is rejected. `same` is said where both are.
+    /// True if a ratio above the margin is rejected. The verdict is `same` if both are.
     pub not_above: bool,
 }
 
-/// What pairs show in addition to their ratio (see [`crate::weigh`]).
+/// Checks of the pairs beyond their ratio (see [`crate::weigh`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairsLookedAt {
-    /// The correlation of each log ratio with the one before.
+    /// The correlation of each log ratio with the previous one.
     pub lag_one_correlation: f64,
-    /// By how much the interval was stretched for it; 1 where it was not.
+    /// The factor that widened the interval for the correlation; 1 without widening.
     pub stretched: f64,
-    /// How much further the second half of an interval is towards its arm than the first, as a
-    /// ratio, where that is more than chance: then the interval holds what the second halves alone
-    /// say as well.
+    /// The distance of an interval's second half from the first towards its arm, as a ratio, if
+    /// significant. The confidence interval then also covers the result of the second halves alone.
     pub carried_over: Option<f64>,
 }
 
-/// The effect over all pairs, also those whose memory did not move as asked.
+/// The effect over all pairs, including those whose memory was not on the intended pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AsAssigned {
     pub pairs: Vec<AssignedPair>,
-    /// How many of them did not move as asked.
+    /// The number of pairs that were not on the intended pages.
     pub astray: usize,
     pub effect: Option<Effect>,
     pub verdict: Verdict,
@@ -148,25 +146,25 @@ pub struct AsAssigned {
 pub struct AssignedPair {
     #[serde(flatten)]
     pub pair: Pair,
-    /// Whether both of its intervals were on the pages that they were meant for.
+    /// True if both of its intervals were on the intended pages.
     pub as_asked: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Buckets {
-    /// The bucket that holds the quantile of both arms: lower and upper edge, `null` where open.
-    /// Then there is no verdict but `unclear`.
+    /// The bucket that holds the quantile of both arms: lower and upper edge, `null` if open. The
+    /// verdict is then always `unclear`.
     pub shared: Option<[Option<f64>; 2]>,
-    /// The ratio if the observations were in their buckets as interpolated; no bound.
+    /// The ratio by interpolation within the buckets; not a bound.
     pub interpolated: Option<f64>,
-    /// What says more: the mean of the same observations, as `--metric` takes it.
+    /// A better metric: the mean of the same observations, in the form of `--metric`.
     pub instead: Option<String>,
 }
 
-/// Resident memory, and what of it is on large pages, before and after.
+/// Resident memory and its part on huge pages, before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// Whether both are as they were, within a two-hundredth of what is resident.
+    /// True if both are unchanged within 0.5 % of the resident memory.
     pub as_found: bool,
     pub resident_before_bytes: Bytes,
     pub resident_after_bytes: Bytes,
@@ -175,14 +173,14 @@ pub struct Left {
 }
 
 impl Left {
-    /// From tables by page size; `None` where one of them is empty.
+    /// Compares tables by page size; `None` if one is empty.
     pub fn of(before: &[Held], after: &[Held]) -> Option<Left> {
         if before.is_empty() || after.is_empty() {
             return None;
         }
         let large = |table: &[Held]| Held::total(table) - Held::on_base(table);
         let (was, is) = (Held::total(before), Held::total(after));
-        // A server that works takes and frees a little all the time.
+        // A busy server allocates and frees a little all the time.
         let near = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= was.get() / 200;
         Some(Left {
             as_found: near(was, is) && near(large(before), large(after)),
@@ -194,7 +192,7 @@ impl Left {
     }
 }
 
-/// Readings of the metric that failed, or of a counter that fell or stood still.
+/// Failed readings of the metric, and counters that fell or stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BadReadings {
     pub base: usize,
@@ -202,8 +200,8 @@ pub struct BadReadings {
 }
 
 impl BadReadings {
-    /// How many may be bad after so many pairs, before the experiment is given up: 2, and one more
-    /// for every ten pairs. Fixed before the first pair, so that nobody chooses which to leave out.
+    /// Returns the number of bad readings allowed after `pairs` pairs: 2, and one more for every
+    /// ten pairs. The limit is fixed in advance, so that nobody can choose which readings to omit.
     pub const fn most(pairs: usize) -> usize {
         2 + pairs / 10
     }
@@ -213,7 +211,7 @@ impl BadReadings {
     }
 }
 
-/// The memory by page size, at four times. What was not reached is empty.
+/// The memory by page size, at four times. Stages that were not reached are empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PageSizes {
     pub before: Vec<Held>,
@@ -234,10 +232,10 @@ pub struct Rejected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// Its memory was not on the pages that it was meant for.
+    /// The memory was not on the intended pages.
     #[default]
     Pages,
-    /// The metric could not be read, or what was read makes no sample.
+    /// The metric was unreadable, or its readings give no sample.
     Reading,
 }
 
@@ -259,20 +257,20 @@ pub struct SettingsInForce {
     pub interval_seconds: f64,
     /// Time discarded after every change: the settling time, and half an interval.
     pub settle_seconds: f64,
-    /// When to stop: half width of the interval as a ratio less 1.
+    /// Stopping threshold: half-width of the interval as a ratio less 1.
     pub until: f64,
     pub for_seconds: f64,
     pub pairs: Option<usize>,
-    /// What counts as equal, as a ratio less 1.
+    /// Margin of equality, as a ratio less 1.
     pub equal: f64,
     pub seed: u64,
-    /// Pairs of a balanced block: half of them begin with each arm.
+    /// Number of pairs in a balanced block, half of which begin with each arm.
     pub block_pairs: Option<usize>,
-    /// Whether both arms were measured on the pages as found (A/A).
+    /// True if both arms were measured on the initial pages (A/A).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub same_pages: bool,
-    /// Knobs of the kernel that bear on large pages, by path below
-    /// `/sys/kernel/mm/transparent_hugepage` or name.
+    /// Kernel knobs that affect huge pages, by path below `/sys/kernel/mm/transparent_hugepage` or
+    /// by name.
     pub knobs: Vec<Knob>,
     pub version: String,
 }
@@ -305,8 +303,8 @@ impl ResultFile {
     }
 }
 
-/// Writes a file whole or not at all ([`hugeleaf_sys::write_whole`]). What is no regular file (a
-/// device, a pipe) is written to as it stands.
+/// Writes a file whole or not at all ([`hugeleaf_sys::write_whole`]). A device or a pipe is written
+/// directly.
 ///
 /// # Errors
 /// [`WriteError`]; nothing is left behind.

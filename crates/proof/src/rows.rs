@@ -1,10 +1,10 @@
-//! A result: rows, and on what, with what and how they came about.
+//! A result: rows with their host, settings and origin.
 //!
-//! A row is a quantity of an arm at a place (a working set, a number of threads), with its samples. A ratio, its
-//! interval, a table by arm and a chart by place follow from rows alone, so whatever measures writes a [`Results`],
-//! and whatever compares or draws reads one and knows no experiment by name.
+//! A row is a quantity of an arm at a place (a working set, a number of threads), with its samples. A ratio, its interval, a table
+//! by arm and a chart by place follow from rows alone. So experiments write [`Results`], and comparisons and charts read them
+//! without knowing an experiment by name.
 //!
-//! A file is somebody else's input: [`Results::read`] refuses what contradicts itself.
+//! A file is untrusted input: [`Results::read`] refuses contradictory contents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,11 +17,11 @@ use crate::spread::Spread;
 use crate::stats::{Better, log_ratio};
 
 pub const SCHEMA: u64 = 2;
-/// Bound on the arms of a result, and on those that were unavailable. Rows and samples are bounded by the length of its file alone.
+/// Maximum number of arms, and of unavailable arms. Only the length of the file bounds rows and samples.
 const MOST_ARMS: usize = 10_000;
-/// Each kind of place is a column.
+/// Maximum number of kinds of places, because each is a column.
 const MOST_PLACES: usize = 64;
-/// The schema before, of which each experiment had a format of its own.
+/// The previous schema, in which each experiment had its own format.
 const OLD_SCHEMA: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -29,13 +29,13 @@ pub struct Results {
     /// [`SCHEMA`].
     pub schema: u64,
     pub experiment: Experiment,
-    /// What was compared; others are compared with the first.
+    /// The arms; the first is the baseline of the others.
     pub arms: Vec<ArmAbout>,
-    /// What was measured, in the order in which it is to be shown.
+    /// The rows, in display order.
     pub rows: Vec<Row>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layouts: Vec<Layout>,
-    /// What the host could not give.
+    /// Arms that the host could not provide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<Unavailable>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,40 +44,40 @@ pub struct Results {
     pub charts: Vec<Chart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// What a reader must know before believing it, a sentence each.
+    /// Caveats, a sentence each.
     #[serde(default)]
     pub caveats: Vec<String>,
     pub host: Map<String, Json>,
     pub settings: Map<String, Json>,
     #[serde(default)]
     pub command: Vec<String>,
-    /// What an experiment says of its rows itself: the verdict and the pairs of `prove`, the summary of a benchmark.
+    /// Analysis by the experiment itself: verdict and pairs of `prove`, the summary of a benchmark.
     #[serde(flatten)]
     pub analysis: Map<String, Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Experiment {
-    /// `chase`; of `prove` the metric's name.
+    /// Name of the experiment, such as `chase`; for `prove` the name of the metric.
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
     pub target: Option<String>,
-    /// When it began (RFC 3339, UTC).
+    /// Start time (RFC 3339, UTC).
     pub started: String,
-    /// How long it took, taking memory included; missing where that is not known.
+    /// Duration, allocation of memory included; `None` if unknown.
     pub duration_seconds: Option<f64>,
-    /// Why it ended: `done`, `interrupted`; `prove` has more.
+    /// Reason for the end: `done`, `interrupted`; `prove` has more.
     pub ending: String,
-    /// What `prove` also says of its experiment.
+    /// Further fields of `prove`.
     #[serde(flatten)]
     pub more: Map<String, Json>,
 }
 
 impl Experiment {
-    /// Whether it was ended before it was done.
+    /// True if the experiment was ended early.
     pub fn is_interrupted(&self) -> bool {
         self.ending == "interrupted"
     }
@@ -85,7 +85,7 @@ impl Experiment {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmAbout {
-    /// As its flag names it: `base`, `thp:2M`.
+    /// Its name as in a flag: `base`, `thp:2M`.
     pub name: String,
     pub page_bytes: Option<PageSize>,
     pub kind: Option<PageKind>,
@@ -107,12 +107,12 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     pub quantity: Quantity,
-    /// How much, in the order it was taken.
+    /// The samples in the order they were taken.
     pub samples: Vec<Sample>,
-    /// Whether its memory was seen not to be, or not seen to be, on the pages of its arm.
+    /// True if its memory was not verified to be on the pages of its arm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doubtful: bool,
-    /// What a reader must know of this row.
+    /// A remark on this row.
     pub note: Option<String>,
 }
 
@@ -132,17 +132,17 @@ impl Row {
         self.samples.iter().map(|sample| sample.value).collect()
     }
 
-    /// Their median; `None` of nothing.
+    /// Returns the median of the samples; `None` without any.
     pub fn spread(&self) -> Option<Spread> {
         Spread::of(&self.values())
     }
 
-    /// Whether the other is of the same quantity at the same place.
+    /// True if the other row has the same quantity and place.
     pub fn is_same_as(&self, other: &Row) -> bool {
         self.at == other.at && self.quantity.name == other.quantity.name
     }
 
-    /// The sentence on it, with whether it was seen to be on its pages.
+    /// Returns the remark on the row, including doubts about its pages.
     pub fn said(&self) -> Option<String> {
         const NOT_SEEN: &str = "not all of it was seen to be on these pages";
         match (self.doubtful, &self.note) {
@@ -156,17 +156,17 @@ impl Row {
         self.at.iter().map(|place| place.name.as_str())
     }
 
-    /// Key of a row of an arm: quantity and place.
+    /// Returns the key of a row within an arm: quantity and place.
     pub fn key(&self) -> String {
         let at = self.at.iter();
         let at = at.map(|place| format!("{}={}\n", place.name, place.value.to_json()));
         format!("{}\n{}", self.quantity.name, at.collect::<String>())
     }
 
-    /// The logarithm of each sample.
+    /// Returns the logarithm of each sample.
     ///
     /// # Errors
-    /// A sample is not above 0: the row has no ratio to another, and leaving such samples out would hide them.
+    /// A sample is not positive: the row has no ratio to another, and omitting such samples would hide them.
     pub fn logs(&self) -> Result<Vec<f64>, NotCompared> {
         let logs = self.samples.iter().map(|s| log_ratio(1.0, s.value));
         let logs: Vec<f64> = logs.flatten().collect();
@@ -180,7 +180,7 @@ impl Row {
         }
     }
 
-    /// The logarithms of this over another, of each round that both have.
+    /// Returns the log ratios of this row to another, for their common rounds.
     ///
     /// # Errors
     /// As for [`Row::logs`].
@@ -195,7 +195,7 @@ impl Row {
     }
 }
 
-/// Why two rows could not be compared. That is never "no difference".
+/// The reason why two rows are not comparable. This never means "no difference".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("{0}")]
 pub struct NotCompared(pub String);
@@ -203,22 +203,22 @@ pub struct NotCompared(pub String);
 /// Pairing of the samples of two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
-    /// Those of one round are a pair.
+    /// Samples of one round form a pair.
     Rounds,
-    /// None belongs to one of the other row.
+    /// Samples are independent of those of the other row.
     Ranks,
 }
 
-/// Where within an experiment something was measured: `working_set_bytes`, `threads`, `mode`.
+/// The place of a measurement within an experiment: `working_set_bytes`, `threads`, `mode`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
-    /// As the file calls it; of bytes it ends so.
+    /// Its name in the file; it ends in `_bytes` for bytes.
     pub name: String,
     pub value: Value,
 }
 
 impl Place {
-    /// A count, or bytes, by its name.
+    /// Creates a count, or bytes, depending on the name.
     pub fn number(name: &str, value: u64) -> Place {
         Place {
             name: name.to_owned(),
@@ -233,7 +233,7 @@ impl Place {
         }
     }
 
-    /// Its name for a reader: `working set`.
+    /// Returns its name for display: `working set`.
     pub fn head(&self) -> String {
         self.name.trim_end_matches("_bytes").replace('_', " ")
     }
@@ -247,7 +247,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Bytes where the name says so, else a count.
+    /// Returns bytes if the name ends in `_bytes`, else a count.
     pub fn named(name: &str, n: u64) -> Value {
         match name.ends_with("_bytes") {
             true => Value::Bytes(Bytes(n)),
@@ -276,7 +276,7 @@ impl Value {
         }
     }
 
-    /// From a field of a file; `None` of what is neither a number nor a word (or several).
+    /// Parses a field of a file; `None` for an object, `null` or a list that is not all text.
     pub fn of_json(field: &str, value: &Json) -> Option<Value> {
         match value {
             Json::Null | Json::Object(_) => None,
@@ -346,13 +346,13 @@ pub(crate) mod places {
 pub struct Quantity {
     /// `NOTPM`, `New-Order p99`, `page tables`.
     pub name: String,
-    /// Its unit: `ns`, `seconds`, `bytes`, nothing for a plain number.
+    /// Its unit: `ns`, `seconds`, `bytes`, empty for a plain number.
     #[serde(default)]
     pub unit: String,
     pub better: Better,
     #[serde(default)]
     pub kind: Kind,
-    /// Whether the experiment was made for it; the others were also measured.
+    /// True for the main quantity of the experiment; others are secondary.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub main: bool,
 }
@@ -382,7 +382,7 @@ impl Quantity {
         }
     }
 
-    /// What is neither good nor bad: how long was measured, how often.
+    /// Creates a quantity that is neither good nor bad, such as a duration or a count.
     pub fn plain(name: &str, unit: &str) -> Quantity {
         Quantity {
             better: Better::Neither,
@@ -390,7 +390,7 @@ impl Quantity {
         }
     }
 
-    /// By its unit alone: times and bytes are better the less, what is a second the more.
+    /// Creates a quantity by its unit: less is better for times and bytes, more for rates.
     pub fn of_unit(name: &str, unit: &str) -> Quantity {
         match unit {
             "seconds" | "ns" | "µs" => Quantity::time(name, unit),
@@ -400,7 +400,7 @@ impl Quantity {
         }
     }
 
-    /// The same, counted once.
+    /// Returns the same quantity, counted once.
     #[must_use]
     pub fn counted(self) -> Quantity {
         Quantity {
@@ -409,7 +409,7 @@ impl Quantity {
         }
     }
 
-    /// The same, as what the experiment is made for.
+    /// Returns the same quantity as the main one.
     #[must_use]
     pub fn main(self) -> Quantity {
         Quantity { main: true, ..self }
@@ -422,10 +422,9 @@ pub enum Kind {
     Speed,
     #[default]
     Amount,
-    /// The same, counted once and not sampled: its ratio is what it is, without an interval.
+    /// Counted once, not sampled: its ratio is exact and has no interval.
     Counted,
-    /// A quantile read from a histogram's buckets: it is known to its bucket only, so the samples
-    /// make no interval.
+    /// A quantile read from a histogram's buckets: only its bucket is known, so the samples give no interval.
     InBuckets,
 }
 
@@ -433,10 +432,10 @@ pub enum Kind {
 pub struct Sample {
     pub round: Option<usize>,
     pub value: f64,
-    /// When, since the beginning.
+    /// Time since the start.
     pub at_seconds: Option<f64>,
     pub coverage: Option<[f64; 2]>,
-    /// Of a quantile: the edges of the bucket that holds it, missing where open.
+    /// For a quantile: the edges of its bucket, `None` if open.
     pub bucket: Option<[Option<f64>; 2]>,
 }
 
@@ -473,9 +472,9 @@ pub struct Layout {
     pub round: Option<usize>,
     pub pages: Vec<Held>,
     pub extents_a_block: Option<f64>,
-    /// Whether all of it was seen to be as its arm says; missing where that is said of the rows.
+    /// True if all memory was verified to be on the arm's pages; `None` if the rows state it.
     pub verified: Option<bool>,
-    /// Why not.
+    /// The reason for failed verification.
     pub note: Option<String>,
 }
 
@@ -494,35 +493,35 @@ impl Layout {
     }
 }
 
-/// What the host could not give.
+/// An arm that the host could not provide.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unavailable {
     pub arm: String,
-    /// Where within the experiment; everywhere where it says nothing.
+    /// The place within the experiment; empty for all places.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
-    /// From this length on there was none.
+    /// Smallest unavailable length.
     pub from_bytes: u64,
     pub reason: String,
-    /// What to do, with which the largest that was asked for is available.
+    /// Remedy that makes the largest requested length available.
     pub next: String,
 }
 
-/// The axis of samples that say when they were taken.
+/// The axis for samples with their time.
 pub const TIME: &str = "at_seconds";
 
-/// What is to be drawn: a quantity by place, a curve an arm; or a bar an arm. Of rows at several words (a mode, a
-/// method) each word has a chart of its own.
+/// A chart: a quantity by place with a curve for each arm, or a bar for each arm. Each named place (a mode, a method) has a chart
+/// of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     pub title: String,
-    /// The place along the axis, or [`TIME`]; bars where it is missing.
+    /// The place along the axis, or [`TIME`]; `None` for bars.
     pub x: Option<String>,
     pub y: String,
-    /// Whether it is drawn over the first arm, as a ratio.
+    /// True if values are ratios to the first arm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over_first: bool,
-    /// What others published, to stand below bars: a name and a value in the unit of the chart each.
+    /// Published values to show below the bars: a name and a value in the chart's unit each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<(String, f64)>,
 }
@@ -538,7 +537,7 @@ impl Chart {
         }
     }
 
-    /// The samples of a quantity by when they were taken, a curve an arm.
+    /// Creates a chart of samples by time, with a curve for each arm.
     pub fn over_time(y: &str, title: &str) -> Chart {
         Chart::by(TIME, y, title)
     }
@@ -558,7 +557,7 @@ impl Chart {
         }
     }
 
-    /// The same with what others published.
+    /// Adds published values.
     #[must_use]
     pub fn published(self, all: &[(&str, f64)]) -> Chart {
         let all = all.iter().map(|(name, value)| ((*name).to_owned(), *value));
@@ -625,8 +624,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Refuses what contradicts itself: two arms or two rows of one name, a row of no arm, a round twice, one quantity in
-    /// two units.
+    /// Refuses contradictions: two arms or two rows of one name, a row without an arm, a repeated round, one quantity in two units.
     fn check(&self) -> Result<(), String> {
         let mut arms = BTreeSet::new();
         for arm in &self.arms {
@@ -666,8 +664,7 @@ impl Results {
         Ok(())
     }
 
-    /// The names of the arms that are compared, in order: those of which there is what the experiment is made for, where
-    /// it is made for something.
+    /// Returns the names of the compared arms in order: those with the main quantity, or all if there is none.
     pub fn arm_names(&self) -> Vec<String> {
         let main = self.rows.iter().filter(|row| row.quantity.main);
         let measured: BTreeSet<&str> = main.map(|row| row.arm.as_str()).collect();
@@ -676,7 +673,7 @@ impl Results {
         arms.map(|arm| arm.name.clone()).collect()
     }
 
-    /// One without any row, of an experiment that ended as it should.
+    /// Creates a result without rows, of an experiment that ended normally.
     pub fn empty(name: &str, started: &str) -> Results {
         Results {
             schema: SCHEMA,
@@ -703,7 +700,7 @@ impl Results {
         }
     }
 
-    /// What a reader must know of a row: why its arm is unavailable, or what was seen of its memory.
+    /// Returns the remark on a row: why its arm is unavailable, or doubts about its memory.
     pub fn said_of(&self, row: &Row) -> Option<String> {
         if !row.samples.is_empty() {
             return row.said();
@@ -721,7 +718,7 @@ impl Results {
         rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)
     }
 
-    /// What the experiment is made for; of a result without any row nothing.
+    /// Returns the main quantity; `None` without rows.
     pub fn main(&self) -> Option<&Quantity> {
         let rows = || self.rows.iter().map(|row| &row.quantity);
         rows()
@@ -729,7 +726,7 @@ impl Results {
             .or_else(|| rows().next())
     }
 
-    /// `chase (ns, lower is better)`.
+    /// Formats the experiment: `chase (ns, lower is better)`.
     pub fn in_words(&self) -> String {
         let name = &self.experiment.name;
         match self.main() {
@@ -744,7 +741,7 @@ impl Results {
     }
 }
 
-/// The text of a result's file: readable, a row a line. What is absent is left out.
+/// Returns the text of a result file, with a row on each line and without absent values.
 pub fn to_json(result: &impl Serialize) -> String {
     let fields = fields(result);
     let order = ["schema", "experiment", "arms", "rows"];
@@ -761,7 +758,7 @@ pub fn to_json(result: &impl Serialize) -> String {
     format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
-/// Lists and objects with an element a line.
+/// Formats lists and objects with one element on each line.
 fn in_lines(value: &Json) -> String {
     let (open, close, lines): (_, _, Vec<String>) = match value {
         Json::Array(all) => ('[', ']', all.iter().map(|v| format!("    {v}")).collect()),
@@ -778,7 +775,7 @@ fn in_lines(value: &Json) -> String {
     }
 }
 
-/// The fields of a struct, as a result keeps them: what is absent is left out.
+/// Returns the fields of a struct for a result, without absent values.
 pub fn fields(of: &impl Serialize) -> Map<String, Json> {
     match serde_json::to_value(of).map(without_nulls) {
         Ok(Json::Object(fields)) => fields,
@@ -786,7 +783,7 @@ pub fn fields(of: &impl Serialize) -> Map<String, Json> {
     }
 }
 
-/// In a list a null stands for something, as an open edge of a bucket.
+/// A null in a list is kept, because it has a meaning, such as an open edge of a bucket.
 fn without_nulls(value: Json) -> Json {
     match value {
         Json::Object(fields) => {

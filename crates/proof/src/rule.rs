@@ -1,36 +1,36 @@
-//! When an experiment has seen enough, and the interval it then reports.
+//! The stopping rule of an experiment, and the interval that it reports.
 //!
-//! Looking at the data to decide when to stop eats into an interval's coverage: one stops when the
-//! interval happens to be narrow, and that is when it is most often wrong. On noise at which the
-//! first looks are just enough, a 95 % interval covers 91 % that way. So where the rule looks, the
-//! interval is made at a confidence that leaves half of the permitted doubt for the looking (0.975
-//! instead of 0.95; the interval is 12 % wider), and it looks only every few pairs. A quarter for
-//! the looking was not enough on one of two recordings (92.6 %). Asking for a narrower interval at
-//! the moment of stopping alone was tried too and does not help. With a number of pairs fixed
-//! beforehand nothing is looked at and nothing is set aside.
+//! Repeated analyses to decide when to stop reduce an interval's coverage: an experiment stops when
+//! the interval happens to be narrow, which is when it is most often wrong. On noise for which the
+//! first analyses just suffice, a 95 % interval then covers 91 %. So with interim analyses, half of
+//! the permitted error is reserved for them: the interval is made at 0.975 instead of 0.95, is 12 %
+//! wider, and is analysed only every few pairs. Reserving a quarter was not enough on one of two
+//! recordings (92.6 %). Requiring a narrower interval only at the moment of stopping was tried too
+//! and does not help. With a fixed number of pairs there is no interim analysis, and nothing is
+//! reserved.
 //!
 //! The lab's simulator measures how well this works.
 
 use crate::orders::BLOCK;
 use crate::stats::{self, LogInterval};
 
-/// The share of the doubt (1 - confidence) that is left for the interval once looking is paid for.
+/// The share of the error (1 - confidence) left for the interval after interim analyses.
 const LEFT_AFTER_LOOKING: f64 = 0.5;
 
-/// The fewest pairs that anything is said about.
+/// Minimum number of pairs for any statement.
 pub const MIN_PAIRS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// The confidence of the interval that is reported, above 0 and below 1: 0.95.
+    /// The confidence of the reported interval, above 0 and below 1: 0.95.
     pub confidence: f64,
-    /// Stop once the interval's half width, a log ratio, is at most this: ln 1.03.
+    /// Maximum half-width of the interval, a log ratio, at which to stop: ln 1.03.
     pub until: f64,
-    /// Look first after so many pairs: 8.
+    /// Number of pairs before the first interim analysis: 8.
     pub min_pairs: usize,
-    /// And then every so many: 4, a balanced block.
+    /// Number of pairs between interim analyses: 4, a balanced block.
     pub look_every: usize,
-    /// Stop at this number of pairs whatever the interval is; then nothing is looked at before.
+    /// Stop at this number of pairs for any interval, without interim analyses.
     pub fixed_pairs: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// Whether so many pairs, whose interval this is, are enough.
+    /// True if this number of pairs, with this interval, is enough.
     pub fn enough(&self, pairs: usize, interval: Option<&LogInterval>) -> bool {
         if let Some(fixed) = self.fixed_pairs {
             return pairs >= fixed;
@@ -55,19 +55,20 @@ impl Rule {
         self.is_look(pairs) && interval.is_some_and(|i| i.half_width() <= self.until)
     }
 
-    /// Whether the data is looked at after so many pairs: at ends of balanced blocks only.
+    /// True if an interim analysis follows this number of pairs: at ends of balanced blocks only.
     pub fn is_look(&self, pairs: usize) -> bool {
         self.fixed_pairs.is_none()
             && pairs >= self.min_pairs
             && (pairs - self.min_pairs).is_multiple_of(self.look_every.max(1))
     }
 
-    /// The interval for these log ratios; `None` where they are too few for one.
+    /// Returns the interval of these log ratios; `None` if there are too few.
     pub fn interval(&self, logs: &[f64]) -> Option<LogInterval> {
         stats::signed_rank_interval(logs, self.inner_confidence())
     }
 
-    /// The confidence at which the interval is made, so that what is reported has `confidence`.
+    /// Returns the confidence of the computed interval, such that the reported one has
+    /// `confidence`.
     fn inner_confidence(&self) -> f64 {
         match self.fixed_pairs {
             Some(_) => self.confidence,

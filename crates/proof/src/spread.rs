@@ -1,4 +1,4 @@
-//! The median of a few samples, and how sure it is. Pure.
+//! The median of a few samples, with its interval. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ pub const CONFIDENCE: f64 = 0.95;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
-    /// Lower end of its interval; missing for fewer than six samples.
+    /// Lower end of its interval; `None` for fewer than six samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -15,7 +15,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of samples in any order; `None` of nothing.
+    /// Returns the spread of samples in any order; `None` without any.
     pub fn of(samples: &[f64]) -> Option<Spread> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -29,13 +29,13 @@ impl Spread {
     }
 }
 
-/// The interval of the median of sorted samples: two of them, chosen so that the binomial
-/// distribution leaves at most what [`CONFIDENCE`] leaves outside, whatever the samples' own distribution is
-/// (Conover, Practical Nonparametric Statistics, 3.2). `None` where there are too few: 6 for 0.95.
+/// Returns the interval of the median of sorted samples: two of them, such that the binomial distribution
+/// leaves at most 1 - [`CONFIDENCE`] outside, for any distribution of the samples (Conover, Practical
+/// Nonparametric Statistics, 3.2). `None` with too few samples: 6 are needed for 0.95.
 fn median_interval(sorted: &[f64]) -> Option<(f64, f64)> {
     let n = sorted.len();
     let count = f64::from(u32::try_from(n).ok()?);
-    // The share of both tails below the k-th sample, each term from the one before; in logarithms,
+    // The share of both tails below the k-th sample, each term derived from the previous one. In logarithms,
     // because 2^-n is 0 for n above a thousand.
     let mut term = -count * std::f64::consts::LN_2;
     let mut outside = 0.0;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ranks of the table that textbooks give for 95 %: the k-th from either end.
+    /// Ranks from textbook tables for 95 %: the k-th from either end.
     #[test]
     fn ranks_are_the_published_ones() {
         for (n, rank) in [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (20, 6), (30, 10)] {

@@ -1,20 +1,17 @@
 //! From pairs of samples to an interval and a verdict.
 //!
-//! A pair is one sample on base pages and one on large pages, taken one after the other, in an
-//! order drawn by chance in balanced blocks ([`crate::orders`]). What is judged is the logarithm
-//! of their ratio. Because the order is drawn, whatever else moved between the two samples (drift,
-//! a neighbour, a compaction) enters each log ratio with a fair sign: around the true effect the
-//! log ratios are symmetric, however the noise is distributed and however it is correlated in
-//! time. That is what Wilcoxon's signed-rank statistic needs. With a coin for each pair its
-//! interval is exact for a number of pairs fixed beforehand; within a block the signs know of each
-//! other, which takes a steady drift out altogether and changes the rest by little: how little is
-//! measured (the lab's simulator). For designs without the draw there is Welch's, which is exact for
-//! normal noise only.
+//! A pair is one sample on base pages and one on huge pages, taken one after the other in an order drawn in balanced blocks
+//! ([`crate::orders`]). The logarithm of their ratio is analysed. Because the order is random, any other change between the
+//! two samples (drift, a neighbour, a compaction) enters each log ratio with a random sign. So the log ratios are symmetric
+//! around the true effect, for any distribution of the noise and any correlation in time. Wilcoxon's signed-rank statistic
+//! requires exactly that. With a fair coin for each pair its interval is exact for a fixed number of pairs. Within a block
+//! the signs depend on each other, which removes a steady drift and otherwise has a small effect, measured by the lab's
+//! simulator. Designs without random order use Welch's interval, which is exact for normal noise only.
 //!
-//! The estimate that goes with it is that of Hodges and Lehmann: the median of the means of all
-//! pairs of log ratios, taken back. It is neither the median nor the mean of the pairs' ratios.
+//! The matching estimate is that of Hodges and Lehmann: the median of the means of all pairs of log ratios, converted back
+//! to a ratio. It is neither the median nor the mean of the pairs' ratios.
 //!
-//! This module must not read a clock or draw a number: it is pure.
+//! This module is pure: it never reads a clock or draws a number.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -26,12 +23,12 @@ pub enum Better {
     Higher,
     /// Times and costs: p99 latency, cycles per instruction.
     Lower,
-    /// What is neither good nor bad: how many there were, how long it was measured.
+    /// Neither good nor bad: a count, a duration of measuring.
     Neither,
 }
 
 impl Better {
-    /// A ratio as if it were one of work a second: half the time is twice as much.
+    /// Converts a ratio to one of throughput: half the time is twice as much.
     pub fn gain(self, ratio: f64) -> f64 {
         match self {
             Better::Lower => 1.0 / ratio,
@@ -45,7 +42,7 @@ impl Better {
 pub enum Verdict {
     Faster,
     Slower,
-    /// Whatever difference there is, it is within what counts as equal.
+    /// The difference, if any, is within the margin of equality.
     Same,
     #[default]
     Unclear,
@@ -79,16 +76,15 @@ pub enum Method {
     SignedRank,
     /// Welch's t on the logs of two runs of samples, widened for their correlation in time.
     Welch,
-    /// The rank sum of Wilcoxon, Mann and Whitney, inverted (Hodges and Lehmann): for two runs of
-    /// samples of which none belongs to one of the other.
+    /// The rank sum of Wilcoxon, Mann and Whitney, inverted (Hodges and Lehmann): for two runs of unpaired samples.
     RankSum,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Estimator {
-    /// Of Hodges and Lehmann: the median of the means of all pairs of log ratios (of one value of
-    /// each run, where none belongs to one of the other: of their differences), taken back.
+    /// The estimate of Hodges and Lehmann: the median of the means of all pairs of log ratios, converted back. For unpaired
+    /// runs, the median of all differences between the runs.
     HodgesLehmann,
     GeometricMeans,
 }
@@ -111,18 +107,18 @@ pub struct LogInterval {
 }
 
 impl LogInterval {
-    /// Half its width: ln 1.03 is "within ±3 %".
+    /// Returns half the width: ln 1.03 is "within ±3 %".
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// Whether `value` is in it, ends included.
+    /// True if `value` is in it, ends included.
     pub fn covers(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
 
-/// The log of `large / base`, or `None` where one of them is not a positive finite number.
+/// Returns the log of `large / base`; `None` if one of them is not positive and finite.
 pub fn log_ratio(base: f64, large: f64) -> Option<f64> {
     let usable = |x: f64| x.is_finite() && x > 0.0;
     (usable(base) && usable(large))
@@ -130,8 +126,8 @@ pub fn log_ratio(base: f64, large: f64) -> Option<f64> {
         .filter(|x| x.is_finite())
 }
 
-/// The two-sided quantile of Student's t: with 10 degrees of freedom and 0.95 it is 2.228.
-/// Infinite where there is no degree of freedom or `confidence` is not within 0 to 1.
+/// Returns the two-sided quantile of Student's t: 2.228 for 10 degrees of freedom and 0.95. Infinite without a degree of
+/// freedom, or if `confidence` is not within 0 to 1.
 pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     if !(confidence > 0.0 && confidence < 1.0) {
         return f64::INFINITY;
@@ -141,9 +137,9 @@ pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     })
 }
 
-/// The signed-rank interval for the centre of symmetry of `x`: its ends are order statistics of
-/// the means of all pairs of values (Walsh averages), the estimate is their median. `None` where
-/// `x` is too short for this confidence (fewer than 6 values for 0.95).
+/// Returns the signed-rank interval for the centre of symmetry of `x`: its ends are order statistics of the means of all
+/// pairs of values (Walsh averages), the estimate is their median. `None` if `x` is too short for this confidence (fewer
+/// than 6 values for 0.95).
 pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
     let rank = signed_rank_critical(x.len(), 1.0 - confidence)?;
     let all = x.len() * (x.len() + 1) / 2;
@@ -167,20 +163,20 @@ pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
     })
 }
 
-/// For more values than this their means are counted, not made: a decade of tests is simulated in the time that one of
-/// its looks took.
+/// For more values than this, means are counted instead of stored. A decade of tests is then simulated in the time of one of
+/// its former analyses.
 const MADE_UP_TO: usize = 60;
 
-/// The ranks, among so many values, of both sides of the median and of the ends that leave `rank` outside.
+/// Returns the ranks among `all` values of both sides of the median, and of the ends that leave `rank` outside.
 fn picks(all: usize, rank: usize) -> [usize; 4] {
     let last = all - 1;
     [last / 2, last.div_ceil(2), rank, last - rank]
 }
 
-/// The n-th smallest, from 0, of the means of all pairs of sorted finite values, each with itself too.
+/// Returns the n-th smallest, from 0, of the means of all pairs of sorted finite values, including each with itself.
 fn nth_mean(x: &[f64], n: usize) -> f64 {
     let at_most = |limit: f64| -> usize {
-        // The larger the first of a pair is, the fewer can be the second.
+        // The larger the first value of a pair, the fewer fit as the second.
         let mut end = x.len();
         let each = x.iter().enumerate().map(|(i, a)| {
             while end > i && f64::midpoint(*a, x[end - 1]) > limit {
@@ -193,10 +189,10 @@ fn nth_mean(x: &[f64], n: usize) -> f64 {
     nth_counted((x[0], x[x.len() - 1]), n, at_most)
 }
 
-/// The largest k for which both tails together, `2 P(W <= k)`, hold at most `alpha`; W is the
-/// signed-rank statistic of `n` values. `None` where not even k = 0 fits.
+/// Returns the largest k for which both tails together, `2 P(W <= k)`, hold at most `alpha`. W is the signed-rank statistic
+/// of `n` values. `None` if not even k = 0 fits.
 fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
-    /// From here on the normal approximation is right to the third digit.
+    /// Above this the normal approximation is right to the third digit.
     const EXACT_UP_TO: usize = 60;
     if n == 0 || !(alpha > 0.0 && alpha < 1.0) {
         return None;
@@ -206,7 +202,7 @@ fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
         let sd = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
         return normal_critical(n * (n + 1.0) / 4.0, sd, alpha);
     }
-    // ways[s]: in how many of the 2^n sign patterns the positive ranks sum to s, as a share.
+    // ways[s]: the share of the 2^n sign patterns whose positive ranks sum to s.
     let most = n * (n + 1) / 2;
     let mut ways = vec![0.0f64; most + 1];
     ways[0] = 1.0;
@@ -219,7 +215,7 @@ fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
     both_tails(&ways, alpha)
 }
 
-/// The same of a statistic that is nearly normal, of whole numbers.
+/// Returns that k for an integer statistic that is nearly normal.
 fn normal_critical(mean: f64, sd: f64, alpha: f64) -> Option<usize> {
     let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
     let k = (mean - z * sd - 0.5).floor();
@@ -227,7 +223,7 @@ fn normal_critical(mean: f64, sd: f64, alpha: f64) -> Option<usize> {
     (k >= 0.0).then_some(k as usize)
 }
 
-/// The largest k for which both tails up to it together hold at most `alpha`.
+/// Returns the largest k for which both tails up to it together hold at most `alpha`.
 fn both_tails(shares: &[f64], alpha: f64) -> Option<usize> {
     let mut tail = 0.0;
     let held = shares.iter().take_while(|share| {
@@ -237,10 +233,10 @@ fn both_tails(shares: &[f64], alpha: f64) -> Option<usize> {
     held.count().checked_sub(1)
 }
 
-/// The rank-sum interval for the difference of two runs of samples, `b - a`: its ends are order
-/// statistics of all differences of one value of each, the estimate is their median. Exact for
-/// values that are independent; a drift between the two runs it cannot see. `None` where there are
-/// too few for this confidence (fewer than 4 each for 0.95), or one that is no number.
+/// Returns the rank-sum interval for the difference of two runs of samples, `b - a`: its ends are order statistics of all
+/// differences between the runs, the estimate is their median. Exact for independent values; a drift between the two runs
+/// goes undetected. `None` with too few values for this confidence (fewer than 4 each for 0.95), or with a value that is not
+/// finite.
 pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInterval> {
     let sorted = |x: &[f64]| {
         let mut x = x.to_vec();
@@ -262,10 +258,10 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
     })
 }
 
-/// The n-th smallest, from 0, of all differences `b - a` of two sorted runs of finite values.
+/// Returns the n-th smallest, from 0, of all differences `b - a` of two sorted runs of finite values.
 fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
     let at_most = |limit: f64| -> usize {
-        // From the smallest of `b` up, ever more of `a` are too small.
+        // The larger `b` is, the more of `a` are too small.
         let mut below = 0;
         let each = b.iter().map(|b| {
             below += a[below..].iter().take_while(|a| b - **a > limit).count();
@@ -276,10 +272,10 @@ fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
     nth_counted((b[0] - a[a.len() - 1], b[b.len() - 1] - a[0]), n, at_most)
 }
 
-/// The n-th smallest, from 0, of values between two, of which `at_most` counts those up to a limit. The values are not made:
-/// two runs of an hour have millions of differences. Halves the line of all numbers until one is left.
+/// Returns the n-th smallest, from 0, of values in a range, where `at_most` counts those up to a limit. Values are not
+/// stored, because two runs of an hour have millions of differences. A bisection over all floating-point numbers finds it.
 fn nth_counted((low, high): (f64, f64), n: usize, at_most: impl Fn(f64) -> usize) -> f64 {
-    // Bits in the order of the numbers that they stand for.
+    // Map the bits to integers in numerical order.
     const SIGN: u64 = 1 << 63;
     let key = |x: f64| match x.to_bits() {
         bits if bits & SIGN == 0 => bits | SIGN,
@@ -300,11 +296,11 @@ fn nth_counted((low, high): (f64, f64), n: usize, at_most: impl Fn(f64) -> usize
     number(low)
 }
 
-/// The largest k for which both tails together, `2 P(U <= k)`, hold at most `alpha`; U is the
-/// statistic of Mann and Whitney for runs of `m` and `n` values. `None` where not even k = 0 fits.
+/// Returns the largest k for which both tails together, `2 P(U <= k)`, hold at most `alpha`. U is the Mann-Whitney statistic
+/// for runs of `m` and `n` values. `None` if not even k = 0 fits.
 fn rank_sum_critical(m: usize, n: usize, alpha: f64) -> Option<usize> {
-    /// For more pairs of values than this the normal approximation is right to the third digit;
-    /// where one run has few values it leaves less outside than it may.
+    /// Above this number of pairs of values the normal approximation is right to the third digit. If one run is short, it is
+    /// conservative.
     const EXACT_UP_TO: usize = 1600;
     if m == 0 || n == 0 || !(alpha > 0.0 && alpha < 1.0) {
         return None;
@@ -319,10 +315,10 @@ fn rank_sum_critical(m: usize, n: usize, alpha: f64) -> Option<usize> {
     both_tails(&rank_sum_shares(m, n), alpha)
 }
 
-/// The distribution of that U: the probability of 0, 1, … `m * n`. Whether the largest value is one
-/// of the one run or of the other, a run shorter by one is left.
+/// Returns the distribution of U: the probabilities of 0, 1, … `m * n`. The recursion removes the largest value, which is in
+/// one run or the other.
 fn rank_sum_shares(m: usize, n: usize) -> Vec<f64> {
-    // row[b]: for as many values of the first run as there were turns, and b of the second.
+    // row[b]: for as many values of the first run as iterations so far, and b of the second.
     let mut row: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
     for a in 1..=m {
         let mut next: Vec<Vec<f64>> = vec![vec![1.0]];
@@ -343,11 +339,9 @@ fn rank_sum_shares(m: usize, n: usize) -> Vec<f64> {
     row.pop().unwrap_or_default()
 }
 
-/// Welch's interval for the difference of the means of logs, `large - base`, of two runs of
-/// samples of which each was taken in one interval. Samples in a row resemble each other, so each
-/// run's variance is widened by (1 + r) / (1 - r), r being its correlation with itself one sample
-/// later where that is positive. What drifts between the two runs it cannot see. `None` where a
-/// run has fewer than three samples.
+/// Returns Welch's interval for the difference of the means of logs, `large - base`, of two runs with one sample per
+/// interval. Consecutive samples are correlated, so each run's variance is widened by (1 + r) / (1 - r), r being its lag-1
+/// autocorrelation if positive. A drift between the two runs goes undetected. `None` if a run has fewer than three samples.
 pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<LogInterval> {
     if base.len() < 3 || large.len() < 3 {
         return None;
@@ -375,16 +369,16 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
     })
 }
 
-/// One arm over another: large over base.
+/// One arm over another: huge over base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
-    /// How sure that interval is: 0.95.
+    /// The confidence of the interval: 0.95.
     pub confidence: f64,
     pub method: Method,
-    /// What the estimate is; missing in files of before it was named.
+    /// The estimator; `None` in files from before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Estimator>,
 }
@@ -402,19 +396,18 @@ impl Effect {
     }
 }
 
-/// What the interval says, when anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
+/// Returns the verdict for an interval, if anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
 ///
-/// `same` is two one-sided tests (TOST, Schuirmann 1987) of the margin: "the ratio is not below
-/// 1 / (1 + margin)" and "it is not above 1 + margin", each at half of what the confidence leaves
-/// (2.5 % at 95 %). Both hold exactly where the whole interval is within the margin; with the
-/// interval of 90 % that is customary each would be at 5 %. A difference that is certain and still
-/// within the margin is `same`.
+/// `same` is two one-sided tests (TOST, Schuirmann 1987) of the margin: "the ratio is not below 1 / (1 + margin)" and "it is
+/// not above 1 + margin", each at half of `1 - confidence` (2.5 % at 95 %). Both hold exactly if the whole interval is
+/// within the margin; with the customary interval of 90 % each would be at 5 %. A significant difference within the margin
+/// is `same`.
 pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
     judge_beyond(interval, equal, 0.0, better)
 }
 
-/// The same, where a difference has to be certain beyond ±`beyond` to be one: of samples that were not taken side by
-/// side, whose times differ too (a region of practical equivalence, Kruschke 2018).
+/// Judges likewise, but a difference must be certain beyond ±`beyond`: for samples that were not taken side by side, and may
+/// differ by time as well (a region of practical equivalence, Kruschke 2018).
 pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Better) -> Verdict {
     let up = match better {
         Better::Higher => Verdict::Faster,
@@ -439,18 +432,18 @@ fn count(x: &[f64]) -> f64 {
     x.len() as f64
 }
 
-/// The arithmetic mean; 0 of nothing.
+/// Returns the arithmetic mean; 0 without values.
 pub fn mean(x: &[f64]) -> f64 {
     x.iter().sum::<f64>() / count(x).max(1.0)
 }
 
-/// The variance of a sample (n - 1 below); 0 for fewer than two.
+/// Returns the sample variance (divided by n - 1); 0 for fewer than two values.
 pub fn variance(x: &[f64]) -> f64 {
     let m = mean(x);
     x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (count(x) - 1.0).max(1.0)
 }
 
-/// The correlation of a series with itself one step later; 0 where it does not vary.
+/// Returns the lag-1 autocorrelation of a series; 0 if it is constant.
 pub fn lag_one(x: &[f64]) -> f64 {
     let m = mean(x);
     let all: f64 = x.iter().map(|v| (v - m) * (v - m)).sum();
@@ -510,8 +503,8 @@ mod tests {
         assert!(b > a && b - a < 30, "{a} {b}");
     }
 
-    /// The depression data of Hollander and Wolfe (1973), which R's wilcox.test shows: estimate
-    /// -0.46; 95 % interval -0.786 to -0.010.
+    /// The depression data of Hollander and Wolfe (1973), as shown by R's wilcox.test: estimate -0.46; 95 % interval -0.786
+    /// to -0.010.
     #[test]
     #[allow(clippy::approx_constant, reason = "a measured 3.14")]
     fn hodges_and_lehmann_on_published_data() {
@@ -556,8 +549,8 @@ mod tests {
         assert!(b > a && b - a < 20, "{a} {b}");
     }
 
-    /// The chorioamnion data of Hollander and Wolfe (1973, 69f), which R's wilcox.test shows:
-    /// estimate 0.305; 95 % interval -0.15 to 0.76.
+    /// The chorioamnion data of Hollander and Wolfe (1973, 69f), as shown by R's wilcox.test: estimate 0.305; 95 % interval
+    /// -0.15 to 0.76.
     #[test]
     fn hodges_and_lehmann_of_two_runs_on_published_data() {
         let at_term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
@@ -643,7 +636,7 @@ mod tests {
             prop_assert!((i.center + s.center).abs() < 1e-9);
         }
 
-        /// The differences that are counted are those that would be made.
+        /// Counting differences gives the same result as storing them.
         #[test]
         fn differences_are_found_without_being_made(
             a in prop::collection::vec(-3.0f64..3.0, 1..12),
@@ -659,7 +652,7 @@ mod tests {
             }
         }
 
-        /// So are means.
+        /// The same holds for means.
         #[test]
         fn means_are_found_without_being_made(x in prop::collection::vec(-3.0f64..3.0, 1..24)) {
             let mut x = x;

@@ -1,4 +1,4 @@
-//! What is experimented on: memory that can be on base pages and on large ones.
+//! The subject of an experiment: memory that can be on base pages or on huge pages.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     Base,
-    /// The same memory on large pages.
+    /// The same memory on huge pages.
     Large,
 }
 
-/// Both, in the order of a result.
+/// Both arms, in the order of a result.
 pub const ARMS: [Arm; 2] = [Arm::Base, Arm::Large];
 
 impl Arm {
@@ -40,13 +40,13 @@ impl Arm {
 pub struct Prepared {
     pub began: Arm,
     pub bytes: Bytes,
-    /// Why it cannot be moved back to base pages; `None` where it can.
+    /// Reason why the memory cannot be demoted; `None` if it can.
     pub one_way: Option<String>,
-    /// What a reader of the result should know, a sentence each.
+    /// Remarks for the reader of the result, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// What else moves when pages change: read at both ends of every interval.
+/// Quantities that may change with the page size, read at both ends of every interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SideMetrics {
     pub resident: Option<Bytes>,
@@ -55,7 +55,7 @@ pub struct SideMetrics {
     pub user_seconds: Option<f64>,
     /// CPU time in the kernel so far, in seconds.
     pub system_seconds: Option<f64>,
-    /// How often a task on this host waited for compaction so far (`compact_stall`).
+    /// Number of waits for compaction on this host so far (`compact_stall`).
     pub compaction_stalls: Option<u64>,
 }
 
@@ -72,8 +72,8 @@ pub enum SubjectError {
 }
 
 impl SubjectError {
-    /// What to do about it. For [`SubjectError::Change`] and [`SubjectError::Process`] the caller
-    /// knows better: they come from other crates with remedies of their own.
+    /// Returns the remedy. For [`SubjectError::Change`] and [`SubjectError::Process`] the caller should
+    /// use the remedies of the crates that they come from.
     pub fn next(&self) -> String {
         match self {
             SubjectError::Change(_) | SubjectError::Process(_) => {
@@ -87,41 +87,43 @@ impl SubjectError {
     }
 }
 
-/// Memory that can be moved between page sizes while somebody uses it.
+/// Memory that can be promoted and demoted while it is in use.
 pub trait Subject {
     fn name(&self) -> String;
 
-    /// Looks, and changes nothing.
+    /// Inspects the memory without any change.
     fn prepare(&mut self) -> Result<Prepared, SubjectError>;
 
-    /// Moves the memory to the arm's pages. May end early once `stop` is set; what came of it is
-    /// asked of [`Subject::coverage`], never believed.
+    /// Promotes or demotes the memory to the arm's pages. May end early once `stop` is set. The caller
+    /// checks the outcome by [`Subject::coverage`].
     fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
 
-    /// From now on moves take as little time as they can: whoever asked to stop waits for the last one.
+    /// Makes further calls of [`Subject::go_to`] as fast as possible, because a stop waits for the last
+    /// one.
     fn hurry(&mut self) {}
 
-    /// The part of its resident memory that is on pages larger than the base page, 0.0 to 1.0.
+    /// Returns the share of resident memory on huge pages, 0.0 to 1.0.
     ///
     /// # Errors
-    /// [`SubjectError`]; [`SubjectError::Ended`] where it is gone.
+    /// [`SubjectError`]; [`SubjectError::Ended`] if it is gone.
     fn coverage(&mut self) -> Result<f64, SubjectError>;
 
     fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError>;
 
-    /// What its processes have resident, as of the last [`Subject::coverage`]; what they share
-    /// counts once. `None` where [`Subject::side_metrics`] says it.
+    /// Returns its processes' resident memory at the last [`Subject::coverage`], with shared memory
+    /// counted once. `None` if [`Subject::side_metrics`] has it.
     fn resident(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// How much its processes have mapped, where a move to base pages unmaps memory that they map
-    /// again as they touch it; `None` where it does not.
+    /// Returns its processes' mapped memory, if demoting unmaps memory until it is touched again.
+    /// `None` if it does not.
     fn mapped(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// Returns the stalls of its processes by moves so far; `None` where it moves its own memory.
+    /// Returns its processes' stalls by promoting and demoting so far; `None` if it changes its own
+    /// memory.
     fn stalls(&self) -> Option<Stalls> {
         None
     }

@@ -1,38 +1,38 @@
-//! From pairs to the interval that is reported. Pure; the engine and the simulator share it.
+//! From pairs to the reported interval. Pure; the engine and the simulator share it.
 //!
-//! The signed-rank interval stands on pairs that are independent of each other and on intervals
-//! that show their own arm alone. Both are looked at, by rules that are fixed before the first
-//! pair, and where one does not hold the interval is made wider, never narrower:
+//! The signed-rank interval assumes independent pairs, and intervals that reflect their own arm
+//! only. Both assumptions are checked, by rules fixed before the first pair. If one fails, the
+//! interval is widened, never narrowed:
 //!
-//! - **Pairs that resemble the one before** (lag-1 correlation `r` beyond what chance allows):
-//!   the interval is stretched by `sqrt((1 + r) / (1 - r))`.
-//! - **Carry-over**: after a move, is the second half of an interval further towards its arm
-//!   than the first half? Then the former pages still show. The second halves alone are taken as
-//!   well, and the interval holds what both say.
+//! - **Correlated pairs** (lag-1 correlation `r` beyond what chance allows): the interval is
+//!   widened by `sqrt((1 + r) / (1 - r))`.
+//! - **Carry-over**: after a change of pages, the second half of an interval is significantly
+//!   further towards its arm than the first half, so the former pages still have an effect. Then
+//!   the interval also covers the result of the second halves alone.
 //!
-//! A quantile read from buckets is known to its bucket only; [`bounded`] says what that allows.
+//! For a quantile read from buckets only its bucket is known; [`bounded`] accounts for that.
 
 use crate::rule::Rule;
 use crate::stats::{self, LogInterval};
 
-/// A lag-1 correlation above this, over the root of the number of pairs, is taken as one: chance
-/// alone exceeds it in one of ten experiments.
+/// Threshold for a lag-1 correlation, times the root of the number of pairs. Chance alone exceeds
+/// it in one of ten experiments.
 const SUSPICIOUS: f64 = 1.28;
-/// No larger correlation is believed: the interval would have no end.
+/// Maximum correlation used, because the interval would grow without bound.
 const MOST_CORRELATION: f64 = 0.9;
-/// The confidence at which a carry-over is taken as one.
+/// The confidence at which a carry-over counts.
 const CARRIED: f64 = 0.95;
 
-/// A pair as it is judged. All are logarithms of ratios, large over base.
+/// A pair as logarithms of ratios, huge over base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PairLogs {
     pub whole: f64,
-    /// Of their second halves; `None` where the metric gives none.
+    /// The log ratio of the second halves; `None` if the metric has none.
     pub late: Option<f64>,
-    /// By how much the second half of an interval that followed a move is further towards its
-    /// arm than the first half; of each of the two intervals.
+    /// For each of the two intervals, if it followed a change of pages: how much further the second
+    /// half is towards its arm than the first half.
     pub carried: [Option<f64>; 2],
-    /// What the buckets of a quantile allow: the least and the largest; may be infinite.
+    /// The smallest and the largest log ratio that a quantile's buckets allow; may be infinite.
     pub bounds: Option<[f64; 2]>,
 }
 
@@ -49,13 +49,13 @@ impl PairLogs {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Part {
     pub value: f64,
-    /// In its first and its second half.
+    /// The values in its first and its second half.
     pub halves: Option<[f64; 2]>,
     pub bucket: Option<[f64; 2]>,
     pub followed_a_move: bool,
 }
 
-/// The logarithms of a pair; `None` where a value is no positive number.
+/// Returns the logarithms of a pair; `None` if a value is not a positive number.
 pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
     let half = |part: &Part, n: usize| part.halves.map(|halves| halves[n]);
     let carried = |part: &Part, sign: f64| {
@@ -83,14 +83,13 @@ pub struct Weighed {
     pub interval: LogInterval,
     /// The lag-1 correlation of the pairs.
     pub correlation: f64,
-    /// By how much the interval was stretched for it; 1 where it was not.
+    /// The factor that widened the interval for the correlation; 1 without widening.
     pub stretched: f64,
-    /// By how much the second halves are further towards their arm, where that is more than
-    /// chance: a log ratio.
+    /// The distance of the second halves towards their arm, a log ratio, if significant.
     pub carried: Option<f64>,
 }
 
-/// The interval of these pairs, in the order they were made; `None` where they are too few.
+/// Returns the interval of the pairs, in the order they were made; `None` with too few.
 pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
@@ -129,17 +128,17 @@ fn widening(logs: &[f64]) -> (f64, f64) {
     (r, stretched)
 }
 
-/// The interval of quantiles that are known to their buckets only. Whatever the observations
-/// inside a bucket were, the interval that their true quantiles would have given is in this one:
-/// both ends of a signed-rank interval rise with every value it is made of. An end may be infinite.
-/// `None` where a pair has no buckets.
+/// Returns the interval of quantiles of which only the buckets are known. It contains the interval
+/// of the true quantiles for any observations within the buckets, because both ends of a
+/// signed-rank interval rise with every value. An end may be infinite. `None` if a pair has no
+/// buckets.
 pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Weighed) -> Option<LogInterval> {
     let bounds: Option<Vec<[f64; 2]>> = pairs.iter().map(|p| p.bounds).collect();
     let bounds = bounds?;
     let end = |n: usize| rule.interval(&bounds.iter().map(|b| b[n]).collect::<Vec<_>>());
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let plain = rule.interval(&whole)?;
-    // What looking at the pairs added comes on top.
+    // Add the widening by the checks of the pairs.
     let low = end(0)?.low - (plain.low - weighed.interval.low).max(0.0);
     let high = end(1)?.high + (weighed.interval.high - plain.high).max(0.0);
     Some(LogInterval {
@@ -150,8 +149,8 @@ pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Weighed) -> Option<Log
     })
 }
 
-/// The bucket that holds the middle sample of both arms, where it is the same one: then nothing
-/// that the buckets tell separates the arms.
+/// Returns the bucket of both arms' middle sample, if it is the same one. The buckets then show no
+/// difference between the arms.
 pub fn shared_bucket(base: &[[f64; 2]], large: &[[f64; 2]]) -> Option<[f64; 2]> {
     let middle = |buckets: &[[f64; 2]]| {
         let mut sorted = buckets.to_vec();
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(weighed.stretched, 1.0, "{weighed:?}");
         let whole: Vec<f64> = quiet.iter().map(|p| p.whole).collect();
         assert_eq!(Some(weighed.interval), rule.interval(&whole));
-        // The same values, sorted: each is like the one before.
+        // The same values, sorted: each is similar to the previous one.
         let mut sorted = whole.clone();
         sorted.sort_by(f64::total_cmp);
         let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::of).collect();
@@ -190,7 +189,7 @@ mod tests {
         assert!(wide.correlation > 0.8 && wide.stretched > 2.0, "{wide:?}");
         assert!(wide.interval.half_width() > 2.0 * weighed.interval.half_width());
         assert!((wide.interval.center - weighed.interval.center).abs() < 1e-12);
-        // Pairs that alternate never narrow it.
+        // Alternating pairs never narrow it.
         let turns: Vec<PairLogs> = (0..40)
             .map(|n| PairLogs::of(f64::from(n % 2) * 0.1))
             .collect();
@@ -202,7 +201,7 @@ mod tests {
         let rule = Rule::default();
         let mut rng = Rng::with_seed(4);
         let mut noise = || 1.0 + 0.01 * (rng.f64() - 0.5);
-        // The first half of every interval still goes as the pages before.
+        // The first half of every interval still reflects the pages before.
         let pairs: Vec<PairLogs> = (0..16)
             .filter_map(|_| {
                 let (base, large) = (100.0 * noise(), 110.0 * noise());
@@ -260,8 +259,8 @@ mod tests {
     }
 
     proptest! {
-        /// Observations anywhere in their buckets: the interval of their true quantiles is in the
-        /// bounded one.
+        /// For any observations within their buckets, the bounded interval contains that of the
+        /// true quantiles.
         #[test]
         fn the_truth_lies_in_the_bounded_interval(
             pairs in prop::collection::vec((0usize..4, 0usize..4, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 8..30))

@@ -1,4 +1,4 @@
-//! What arms have brought on this host, out of results that it has made: what a setting is worth here.
+//! The measured benefit of settings on this host, from its earlier results.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::rows::{Pairing, Results, fields};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worth {
     pub workload: String,
-    /// Over the first arm, so that above 1 is better.
+    /// The gain over the first arm; above 1 is better.
     pub ratio: f64,
-    /// Lower end of its 95 % interval; missing of what was counted once.
+    /// Lower end of its 95 % interval; `None` for a count taken once.
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
 
-/// By arm: `thp:2M`, `hugetlb:2M`.
+/// Benefits by arm: `thp:2M`, `hugetlb:2M`.
 pub type Worths = BTreeMap<String, Vec<Worth>>;
 
-/// Adds what a result says, if it is of this kind of host and its arms are compared with base pages.
+/// Adds a result, if it is from the same kind of host and compares its arms with base pages.
 pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
     const BASE: &str = "base";
     let same = ["kernel", "processor", "memory_bytes"];

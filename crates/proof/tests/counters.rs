@@ -1,6 +1,5 @@
-//! The processor's counters, where this machine has them: also where more is asked for than it has registers,
-//! and where an event opens and counts nothing. It runs in the guest `arm64-counters` as well, whose processor
-//! counts cycles and instructions.
+//! The CPU's counters, if this machine has them, including more groups than registers and events that open but
+//! count nothing. It runs in the guest `arm64-counters` as well, whose CPU counts cycles and instructions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +31,7 @@ fn work(time: Duration) -> u64 {
 
 const CPI: [CounterKind; 2] = [CounterKind::Cycles, CounterKind::Instructions];
 
-/// So many groups of this thread, all wanting registers at once.
+/// Opens groups of this thread that all need registers at once.
 fn crowd(groups: usize) -> Vec<CounterGroup> {
     let own = CountedWork::Thread(own_thread());
     let crowd = (0..groups).map(|_| CounterGroup::open(own, &CPI).unwrap());
@@ -53,8 +52,8 @@ fn above_and_below(counted: &mut Metric) -> (f64, f64) {
     }
 }
 
-/// What one group counts of some work is what another one counts that is there half of the time, and cycles
-/// an instruction are the same.
+/// A group that is on half of the time gives the same counts as a permanent one, and the same cycles per
+/// instruction.
 #[test]
 fn cpi_holds_where_groups_take_turns() {
     let test = "cpi_holds_where_groups_take_turns";
@@ -88,7 +87,7 @@ fn cpi_holds_where_groups_take_turns() {
     if !took_turns {
         return not_run(test, "needs fewer registers than 24 groups want");
     }
-    // Each saw a part of it, and tells of all of it.
+    // Each measured a part, and scales it to the whole.
     for since in &since {
         assert!(since.running_nanos > 0, "{since:?}");
         near(since.values[0] / since.values[1], alone, 0.2);
@@ -96,7 +95,7 @@ fn cpi_holds_where_groups_take_turns() {
     }
 }
 
-/// An event that opens and stays at 0 is not a count of misses: it is passed over, with its name.
+/// An event that opens but stays at 0 does not count misses: it is skipped and named.
 #[test]
 fn misses_are_counted_or_it_is_said_why_not() {
     let test = "misses_are_counted_or_it_is_said_why_not";
@@ -123,7 +122,7 @@ fn misses_are_counted_or_it_is_said_why_not() {
     }
 }
 
-/// What is said of `walk-cycles` is true: an event of it moves when page tables are walked.
+/// A reported event of `walk-cycles` really counts page walks.
 #[test]
 fn walks_are_counted_or_it_is_said_why_not() {
     let test = "walks_are_counted_or_it_is_said_why_not";
@@ -140,7 +139,7 @@ fn walks_are_counted_or_it_is_said_why_not() {
             not_run(&part, &e.to_string());
         }
     }
-    // Software events never walk: the probe tells them from those that do.
+    // Software events never walk page tables: the probe distinguishes them.
     let base = Kernel::new().base_page();
     match counts_misses(CounterKind::Other(1, 9), base) {
         Ok(counts) => assert!(!counts),

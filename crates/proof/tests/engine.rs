@@ -1,4 +1,4 @@
-//! The engine on a subject, a metric and a clock made for it: every way an experiment can end.
+//! The engine with a simulated subject, metric and clock: every way in which an experiment can end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use hugeleaf_proof::{
 use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall, Question};
 use hugeleaf_units::{Bytes, PageKind};
 
-/// A clock that only sleeping moves.
+/// A clock that only sleeping advances.
 #[derive(Debug, Default)]
 struct Clock(Mutex<Duration>);
 
@@ -34,28 +34,29 @@ impl Gate for Clock {
     }
 }
 
-/// Memory that does as it is asked, but for what the fields say.
+/// Memory that changes as requested, except as the fields specify.
 struct Fake {
     arm: Arc<Mutex<Arm>>,
     began: Arm,
     one_way: bool,
-    /// Does not come back from large pages, and does not know it beforehand.
+    /// Cannot be demoted, without announcing it.
     sticks: bool,
-    /// No move takes.
+    /// No change has an effect.
     stays: bool,
-    /// Coverage read so far, and at which readings khugepaged has collapsed half of it.
+    /// Number of coverage readings so far, and the readings at which khugepaged has collapsed half
+    /// of it.
     readings: usize,
     collapsed_at: Vec<usize>,
     always_collapsed: bool,
-    /// By how much coverage differs from one reading to the next.
+    /// Difference of coverage between consecutive readings.
     jitter: f64,
-    /// Ends at this move.
+    /// Ends at this change.
     ends_at_move: Option<usize>,
-    /// A quarter of it is returned when it is split.
+    /// A split returns a quarter of it.
     loses: bool,
     lost: bool,
     moves: Vec<Arm>,
-    /// What is mapped at each look after a move, from the first on; then the last of it.
+    /// Mapped memory at each scan after a change; the last value repeats.
     mapping: Vec<Bytes>,
     looks: usize,
 }
@@ -147,7 +148,7 @@ impl Subject for Fake {
     }
 }
 
-/// A rate that depends on the arm, with noise in the readings' order.
+/// A rate that depends on the arm, with noise in the order of readings.
 struct Rate {
     clock: Kernel,
     arm: Arc<Mutex<Arm>>,
@@ -161,17 +162,17 @@ struct Rate {
     /// Time that the effect of large pages takes to arrive in full after a move, and when that move was.
     warms: Duration,
     moved: Option<Duration>,
-    /// From which reading on it gives what instead.
+    /// The result that replaces all readings from this one on.
     instead: Option<(usize, Result<Reading, MetricError>)>,
     readings: usize,
-    /// At which reading it fails, or its count changes by this instead, once.
+    /// The reading that fails once, or whose count changes by this once.
     bad_once: Option<(usize, Result<Reading, MetricError>)>,
-    /// Of a histogram with edges at 0.01, 0.02, 0.05 and none: the cumulative shares in both arms.
+    /// For a histogram with edges at 0.01, 0.02, 0.05 and none: the cumulative shares in both arms.
     buckets: Option<([f64; 4], [f64; 4])>,
     counts: [f64; 4],
-    /// Sets this flag at a reading: Ctrl-C.
+    /// Sets this flag at a reading, like Ctrl-C.
     interrupts: Option<(usize, Arc<AtomicBool>)>,
-    /// From this reading on its server stands still, and then somebody sets the flag.
+    /// From this reading on the server hangs until the flag is set.
     hangs: Option<(usize, Arc<AtomicBool>)>,
 }
 
@@ -290,8 +291,8 @@ struct Outcome {
     moves: Vec<Arm>,
 }
 
-/// Runs an experiment on `subject` with a rate that large pages multiply by `large`; `change` may
-/// spoil the metric first.
+/// Runs an experiment on `subject` with a rate that huge pages multiply by `large`; `change` may
+/// modify the metric first.
 fn experiment(
     mut subject: Fake,
     (large, noise): (f64, f64),
@@ -443,7 +444,7 @@ fn the_order_is_drawn_and_the_seed_repeats_it() {
     };
     assert_eq!(orders(5), orders(5));
     assert_ne!(orders(5), orders(6));
-    // In balanced blocks: no run is lopsided, wherever it ends.
+    // In balanced blocks no run is lopsided, wherever it ends.
     for seed in 0..20 {
         let orders = orders(seed);
         for end in 0..=orders.len() {
@@ -566,7 +567,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
         (Arm::Large, Some(Arm::Large))
     );
     assert_eq!(got.moves, [Arm::Large]);
-    // The same on request, and then it is moved back.
+    // Before/after on request, and then the memory is demoted.
     let asked = Settings {
         before_after: true,
         ..settings()
@@ -590,7 +591,7 @@ fn the_same_pages_in_both_arms_make_no_difference() {
         assert_eq!(result.verdict, Verdict::Same, "{result:#?}");
         assert!(result.caveats.iter().any(|c| c.starts_with("A/A")));
         assert_eq!(got.left, began);
-        // There and back before every interval: two moves each time.
+        // There and back before every interval: two changes each time.
         assert!(got.moves.chunks(2).all(|two| two == [began.other(), began]));
     }
     let mut subject = Fake::new(Arm::Base);
@@ -620,7 +621,7 @@ fn nothing_is_measured_while_memory_is_mapped_again() {
     let growing = length(vec![1000, 2000, 3000, 3001]);
     let endless = length((1..200).map(|n| n * 1000).collect());
     assert!(nothing < settled && settled < growing && growing < endless);
-    // Bounded: ten seconds a move at most, of which there are 18 or fewer.
+    // Bounded: at most ten seconds per change, of which there are at most 18.
     assert!(endless - nothing <= 18.0 * 10.0 + 1.0, "{endless}");
 }
 
@@ -641,7 +642,7 @@ fn a_failing_metric_leaves_memory_as_it_was() {
         reason: "refused".into(),
         next: "start it".into(),
     };
-    // At the first reading nothing has been touched yet.
+    // At the first reading nothing has been changed yet.
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
         rate.instead = Some((1, Err(unreachable())));
     });
@@ -652,7 +653,7 @@ fn a_failing_metric_leaves_memory_as_it_was() {
             rate.instead = Some((at, Err(unreachable())));
         });
         let e = got.result.unwrap_err();
-        // Two are bad readings, the third ends it.
+        // Two bad readings are allowed, the third ends it.
         let ProveError::BadReadings { error, count, .. } = &e else {
             panic!("{e}");
         };
@@ -719,7 +720,7 @@ fn a_panic_puts_memory_back_and_goes_on() {
                 &mut |event| {
                     events += 1;
                     let on_large = *arm.lock().unwrap() == Arm::Large;
-                    // Whoever watches fails for good once memory is on large pages.
+                    // The progress callback panics permanently once memory is on huge pages.
                     assert!(events < at || !on_large, "stderr is gone: {event:?}");
                 },
                 &AtomicBool::new(false),
@@ -772,7 +773,7 @@ fn what_is_not_as_found_is_said() {
     assert!(!result.caveats.iter().any(|c| c.contains("resident")));
 }
 
-/// 1,000 observations a reading, in the buckets that the arm's own share says.
+/// 1,000 observations per reading, in the buckets given by the arm's shares.
 fn observed(rate: &mut Rate, base: [f64; 4], large: [f64; 4]) {
     rate.kind = Kind::Quantile;
     rate.better = Better::Lower;
@@ -781,7 +782,7 @@ fn observed(rate: &mut Rate, base: [f64; 4], large: [f64; 4]) {
 
 #[test]
 fn a_quantile_is_known_to_its_bucket_only() {
-    // p50 of both arms between 0.02 and 0.05, at other places in it: the truth could be anything.
+    // p50 of both arms is between 0.02 and 0.05, at different places: the true ratio is unknown.
     let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
         observed(rate, [0.0, 0.1, 0.9, 1.0], [0.0, 0.4, 0.95, 1.0]);
     });
@@ -800,7 +801,7 @@ fn a_quantile_is_known_to_its_bucket_only() {
     assert!(result.caveats.iter().any(|c| c.contains("mean(x)")));
     let base = result.samples(Arm::Base).unwrap();
     assert_eq!(base.samples[0].bucket, Some([Some(0.02), Some(0.05)]));
-    // Two buckets that do not touch: the arms differ by the gap between them at least.
+    // Two buckets that do not touch: the arms differ at least by the gap between them.
     let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
         observed(rate, [0.0, 0.1, 0.2, 1.0], [0.9, 0.9, 0.95, 1.0]);
     });
@@ -809,7 +810,7 @@ fn a_quantile_is_known_to_its_bucket_only() {
     let effect = result.effect.unwrap();
     assert!((effect.high - 0.01 / 0.05).abs() < 1e-9, "{effect:?}");
     assert_eq!(effect.low, 0.0);
-    // The last bucket has no end: nothing is said.
+    // The last bucket has no end, so no statement is possible.
     let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
         observed(rate, [0.9, 0.95, 1.0, 1.0], [0.0, 0.0, 0.1, 0.2]);
     });
@@ -906,7 +907,7 @@ fn results_come_back_from_their_file() {
     }
 }
 
-/// A reading that waits for its server, as all questions do, is left where it is.
+/// A stop ends a reading that waits for its server.
 #[test]
 fn a_stop_ends_a_reading_that_hangs() {
     for readings in 0..4 {

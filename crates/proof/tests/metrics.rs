@@ -1,5 +1,5 @@
-//! Metrics read from real servers on Unix sockets, and from pages and commands of the test; where a server is not
-//! installed the test says "not run".
+//! Metrics read from real servers on Unix sockets, and from pages and commands of the test; if a server is not installed
+//! the test prints "not run".
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use hugeleaf_testkit::redis_server::RedisServer;
 use hugeleaf_testkit::server::{ServerError, ServerSettings};
 use hugeleaf_testkit::{eventually, not_run};
 
-/// Nothing that a test asks a server takes longer.
+/// Maximum duration of any request of a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn metric(spec: &str) -> Result<Metric, MetricError> {
@@ -41,7 +41,7 @@ fn count(metric: &mut Metric) -> f64 {
     }
 }
 
-/// Serves one page, whatever is asked, until the test ends.
+/// Serves one page for any request until the test ends.
 fn serve(page: &str) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -114,7 +114,7 @@ fn http_failures() {
     *page.lock().unwrap() = "<html>not found</html>".into();
     let e = refused(&format!("{url}#done_total"));
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
-    // A port that nobody listens on any more.
+    // A port that is no longer listened on.
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -153,7 +153,7 @@ fn servers_that_are_not_there() {
     }
 }
 
-/// A server, or nothing after it was said that it is not installed.
+/// Returns the server, or `None` with a message that it is not installed.
 fn started<S>(test: &str, server: Result<S, ServerError>) -> Option<S> {
     match server {
         Ok(server) => Some(server),
@@ -200,7 +200,7 @@ fn postgres_without_its_own_transactions() {
     assert!(m.least_interval >= Duration::from_secs(5));
     let idle = count(&mut m);
     for _ in 0..3 {
-        // Readings as far apart as those of an interval are.
+        // Readings as far apart as those of an interval.
         hugeleaf_testkit::pause(Duration::from_millis(1200));
         assert_eq!(count(&mut m), idle, "its own transactions count");
     }
@@ -209,7 +209,7 @@ fn postgres_without_its_own_transactions() {
     for _ in 0..200 {
         client.ask("SELECT 1", Question::new(DEADLINE)).unwrap();
     }
-    // What a session did is reported at the latest when it ends.
+    // A session's work is reported at its end at the latest.
     drop(client);
     let counted = eventually(|| {
         let counted = count(&mut m) - idle;
@@ -242,7 +242,7 @@ fn mysql_without_its_own_statements() {
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
     let address = mysql::Address::parse(&url).unwrap();
     let mut client = mysql::Connection::open(&address, Question::new(DEADLINE)).unwrap();
-    // The session that asked in vain says goodbye in its own time, and that counts.
+    // The failed session ends with a delay, and its end counts.
     eventually(|| {
         let twice = [count(&mut m), count(&mut m)];
         hugeleaf_testkit::pause(Duration::from_millis(300));
@@ -253,7 +253,7 @@ fn mysql_without_its_own_statements() {
     });
     let (before, committed) = (count(&mut m), count(&mut commits));
     let later = count(&mut m);
-    // The other metric's two statements are another session's: they count.
+    // The two statements of the other metric's session count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
         client.ask("DO 1", Question::new(DEADLINE)).unwrap();
@@ -269,7 +269,7 @@ fn mysql_without_its_own_statements() {
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
 }
 
-/// A password is checked by each of the server's ways, and never shown.
+/// A password is checked by each of the server's methods, and never shown.
 fn postgres_logins(folder: &Path) {
     let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
     let address = postgres::Address::parse(&of("user=postgres")).unwrap();
@@ -299,7 +299,7 @@ fn postgres_logins(folder: &Path) {
             .ask("SELECT pg_reload_conf()", Question::new(DEADLINE))
             .unwrap();
         let wrong = format!("postgres:{}", of(&format!("user={user} password=nonsense")));
-        // The server reads its rules in its own time.
+        // The server rereads its rules with a delay.
         let refusal = eventually(|| match metric(&wrong) {
             Ok(_) => Err("a wrong password was taken"),
             Err(e) => Ok(e.to_string()),
@@ -316,7 +316,7 @@ fn postgres_logins(folder: &Path) {
     }
 }
 
-/// The same for MariaDB.
+/// Logins of MariaDB: passwords are checked, and never shown.
 fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     client
         .ask(
@@ -329,7 +329,7 @@ fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     let e = refused(&of("me:nonsense")).to_string();
     assert!(e.contains("ERROR 1045 (28000): Access denied"), "{e}");
     assert!(!e.contains("nonsense"), "{e}");
-    // A plugin that trusts the socket: whoever runs this test is not that user.
+    // A plugin that trusts the socket: the user of this test is a different one.
     client
         .ask(
             "CREATE USER other@localhost IDENTIFIED VIA unix_socket",
@@ -340,7 +340,7 @@ fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     assert!(e.contains("Access denied"), "{e}");
 }
 
-/// Reads a metric whose server stands still, until the reading is stopped: the error says so, and not that time ran out.
+/// Reads a metric of a hung server until the reading is stopped: the error is about the stop, not a timeout.
 fn stopped(read: impl FnOnce(&AtomicBool) -> Result<(), MetricError> + Send, asked: impl Fn()) {
     let stop = AtomicBool::new(false);
     let error = std::thread::scope(|scope| {
@@ -392,7 +392,7 @@ fn a_server_that_was_stopped_is_left_at_once() {
     }
 }
 
-/// Each of these answers a byte at a time, for ever: in the middle of a line, of a message, of a page's head and body.
+/// Each server answers a byte at a time, forever: within a line, a message, a page's head or body.
 #[test]
 fn a_server_that_trickles_is_left_at_once() {
     let starts = [

@@ -1,5 +1,5 @@
-//! What `apply` and `undo` say: what stands now where, what fell short and why, what is left for a
-//! person to do, and how to take it back; and, before anything is changed, the difference.
+//! Screens of `apply` and `undo`: the state of each step, shortages with their reasons, remaining
+//! manual work and the undo command. A dry run shows the changes instead.
 
 mod diff;
 mod json;
@@ -17,11 +17,11 @@ use crate::page::{Block, Command, Mark, Note, Page, Table, counted, listed};
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
 
-/// What was asked for, as far as the answer repeats it.
+/// The parts of the request that the answer repeats.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub plan: &'a str,
-    /// What a person still has to do by the plan itself, line by line.
+    /// Manual steps that the plan requires, one a line.
     pub by_hand: &'a [String],
     pub warnings: &'a [String],
 }
@@ -68,7 +68,7 @@ fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
     (format!("{verb}: {} ({parts})", asked.plan), mark)
 }
 
-/// `2 steps made, 1 already so`: what there is none of is left out.
+/// Formats counts such as `2 steps made, 1 already so`, without zero counts.
 fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
     let others = others.into_iter().filter(|(n, _)| *n > 0);
     let others = others.map(|(n, what)| format!("{n} {what}"));
@@ -95,13 +95,13 @@ fn steps(page: &mut Page, steps: &[StepOutcome]) {
     }
 }
 
-/// What is to be said of a step; may be empty.
+/// Returns the note of a step with its ID, or an empty text.
 fn said(step: &StepOutcome) -> String {
     let note = step.note.as_ref();
     note.map_or(String::new(), |note| format!("{}: {note}", step.id))
 }
 
-/// What is left to do: a line with a remark behind it is to be copied, and stays whole.
+/// Returns the remaining manual work. A line with a `#` remark is a command and stays whole.
 fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = Note> {
     lines.map(|line| match line.contains("    # ") {
         true => Note::new("to do", "").run("", line),
@@ -192,7 +192,7 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
     }
     for (n, outcome) in outcomes.iter().enumerate() {
         let (head, mark) = undo_head(outcome, dry_run);
-        // Mostly there is one.
+        // A single outcome becomes the headline, which is the usual case.
         match n {
             0 => (page.lead, page.mark) = (head, mark),
             _ => {

@@ -1,4 +1,4 @@
-//! `hugeleaf balance`: servers under one memory target, as tables and as metrics.
+//! `hugeleaf balance`: servers that share a memory target, as tables and as metrics.
 
 use hugeleaf_guard::balance::{
     BalanceAction, BalanceStatus, ComponentStatus, Pages, ResizeOperation,
@@ -29,7 +29,7 @@ fn lead(all: &[BalanceStatus]) -> String {
     }
 }
 
-/// Sections for each target; nothing where there is none.
+/// Adds the sections of each target; adds nothing for an empty list.
 pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
     for status in all {
         let title = format!("MEMORY TARGET {}", status.name);
@@ -81,7 +81,7 @@ fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
     ]
 }
 
-/// In milliseconds a second: seconds a second of one granule are small.
+/// Formats seconds a second of one granule as milliseconds a second, because the values are small.
 fn worth(seconds: Option<f64>) -> Cell {
     match seconds {
         None => "unknown".into(),

@@ -1,5 +1,5 @@
-//! `hugeleaf bench`: a result of any experiment, from its rows alone. An experiment declares rows and charts; its
-//! screen and its page follow. Nothing here knows an experiment by its name.
+//! `hugeleaf bench`: a result of any experiment, drawn from its rows alone. An experiment declares rows and charts, and
+//! its screen and page follow. No code here depends on the name of an experiment.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use crate::page::{
     Unit, ratio, short,
 };
 
-/// So many rows of what was also measured are shown at first.
+/// Maximum number of secondary rows shown at first.
 const MOST_ROWS: usize = 40;
 
-/// What a result says: in a line each what it was made for, then all of it, then what to know.
+/// Returns the page of a result: headlines, all rows, then notes.
 pub fn page(results: &Results) -> Page {
     let about = &results.experiment;
     let mut lines = headlines(results).into_iter();
@@ -88,7 +88,7 @@ fn meaning(results: &Results) -> String {
     )
 }
 
-/// Rows at the same words, as a mode; of most experiments all rows.
+/// Rows at the same named places, such as a mode. Most experiments have one group.
 struct Group<'a> {
     words: Vec<&'a Place>,
     rows: Vec<&'a Row>,
@@ -179,8 +179,8 @@ impl<'a> Group<'a> {
         Section::new(self.title(&main.name), blocks)
     }
 
-    /// A row each of these quantities at each of their places, a column an arm; `named` says whether a row begins with
-    /// the name of its quantity.
+    /// Builds a table with a row for each quantity and place, and a column for each arm. `named` adds a column with the
+    /// quantity's name.
     fn table(
         &self,
         named: bool,
@@ -216,8 +216,8 @@ impl<'a> Group<'a> {
             .done()
     }
 
-    /// A row a place, a column an arm; `cell` has the row of the first arm, of others than that, too. A column of
-    /// which nothing can be said is left out.
+    /// Builds a table with a row for each place and a column for each arm. `cell` also receives the row of the first arm
+    /// when it draws another arm. Empty columns are omitted.
     fn grid(
         &self,
         results: &'a Results,
@@ -271,7 +271,8 @@ impl<'a> Group<'a> {
             .done()
     }
 
-    /// What else says something by itself: not how often and how long was measured.
+    /// Returns the secondary quantities that are better higher or lower; counts and durations of measurements are
+    /// omitted.
     fn also_measured(&self, results: &'a Results) -> Section {
         let main = results.main().map(|main| main.name.as_str());
         let mut seen = BTreeSet::new();
@@ -294,7 +295,7 @@ impl<'a> Group<'a> {
         Section::new(self.title("also measured"), vec![table.into()])
     }
 
-    /// A declared chart of these rows; `None` where there is nothing to see in it.
+    /// Returns a declared chart of these rows, or `None` if the rows have no data for it.
     fn chart(&self, declared: &Declared, results: &'a Results) -> Option<Chart> {
         let mut quantities = self.rows.iter().map(|row| &row.quantity);
         let quantity = quantities.find(|q| q.name == declared.y)?;
@@ -327,7 +328,7 @@ impl<'a> Group<'a> {
         let (kind, (x, series)) = match &declared.x {
             Some(_) if is_time => (ChartKind::Curves, self.over_time(quantity, &arms)?),
             Some(x) => {
-                // The first arm over itself is the line at 1.
+                // The ratio of the first arm to itself is always 1.
                 let arms = &arms[usize::from(declared.over_first)..];
                 (ChartKind::Curves, self.curves(quantity, x, arms, point)?)
             }
@@ -339,7 +340,7 @@ impl<'a> Group<'a> {
         let over = declared.over_first.then(|| format!("over {first}"));
         let mut y = level(quantity, over.as_deref(), kind);
         if is_time {
-            // What came and went is seen where nothing is stretched.
+            // A linear axis shows changes over time undistorted.
             y.scale = Scale::Linear;
         }
         Some(Chart {
@@ -351,7 +352,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// A curve an arm, by when samples were taken: of several at one time their median. `None` where there is none.
+    /// Returns a curve for each arm by sample time, with the median of simultaneous samples. `None` without data.
     fn over_time(&self, quantity: &Quantity, arms: &[&str]) -> Option<(Axis, Vec<Series>)> {
         let of_arm = |arm: &&str| {
             let mut samples: Vec<(f64, f64)> = Vec::new();
@@ -376,7 +377,7 @@ impl<'a> Group<'a> {
         is_curve.then_some((x, series))
     }
 
-    /// A curve an arm, by place; `None` where there is none.
+    /// Returns a curve for each arm by place. `None` without data.
     fn curves(
         &self,
         quantity: &Quantity,
@@ -415,7 +416,7 @@ impl<'a> Group<'a> {
         Some((x, series))
     }
 
-    /// A bar an arm, with what others have published next to them; `None` where there is none.
+    /// Returns a bar for each arm and the published values for comparison. `None` without data.
     fn bars(
         &self,
         declared: &Declared,
@@ -457,7 +458,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The axis of a quantity; `over` says over what, where it is a ratio.
+/// Returns the axis of a quantity; `over` names the baseline of a ratio.
 fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
     let unit = match quantity.unit.as_str() {
         _ if over.is_some() => Unit::Ratio,
@@ -482,13 +483,14 @@ fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
     }
 }
 
-/// `over base`.
+/// Formats the name of the baseline, such as `over base`.
 fn over_first(results: &Results) -> String {
     let first = results.arms.first().map_or("", |arm| arm.name.as_str());
     format!("over {first}")
 }
 
-/// A line a group, at the last place that most arms have: `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67 [0.66, 0.68]`.
+/// Returns a line for each group at the last place that most arms share, such as
+/// `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67 [0.66, 0.68]`.
 pub fn headlines(results: &Results) -> Vec<String> {
     let name = &results.experiment.name;
     let line = |group: &Group<'_>| {
@@ -527,7 +529,7 @@ pub fn headlines(results: &Results) -> Vec<String> {
     }
 }
 
-/// `8 threads`, `1 process`.
+/// Formats a count with its noun: `8 threads`, `1 process`.
 fn counted(place: &Place) -> String {
     let head = place.head();
     let head = match place.value.to_string() == "1" {
@@ -582,7 +584,7 @@ fn notes(results: &Results) -> Vec<Note> {
     notes
 }
 
-/// `312 ns ±1 %`; `?` where it is to be doubted.
+/// Formats a median with its half-width, such as `312 ns ±1 %`; a `?` marks a doubtful row.
 fn spread(row: &Row) -> Option<String> {
     let spread = row.spread()?;
     let half = spread.low.zip(spread.high).filter(|_| spread.median != 0.0);
@@ -599,7 +601,7 @@ fn spread(row: &Row) -> Option<String> {
     ))
 }
 
-/// A row over that of the first arm: `×2.00 [1.95, 2.04]`, or why there is no ratio.
+/// Returns the ratio of a row to that of the first arm, `×2.00 [1.95, 2.04]`, or the reason why it is missing.
 fn times_first(first: &Row, row: &Row) -> Result<String, NotCompared> {
     let over = over(first, row, Pairing::Rounds)?;
     Ok(match (over.effect, over.ratio) {
@@ -613,11 +615,11 @@ fn times_first(first: &Row, row: &Row) -> Result<String, NotCompared> {
     })
 }
 
-/// A ratio, small ones too: `×0.67`, `×0.0039`.
+/// Formats a ratio; small ones keep two significant digits: `×0.67`, `×0.0039`.
 fn times(value: f64) -> String {
     match value {
         v if v > 0.0 && v < 0.1 => {
-            // Two digits that mean something.
+            // Two significant digits.
             #[allow(clippy::cast_possible_truncation)]
             let decimals = (1.0 - v.log10().floor()).clamp(2.0, 9.0) as usize;
             format!("×{v:.decimals$}")
@@ -626,13 +628,13 @@ fn times(value: f64) -> String {
     }
 }
 
-/// A value in its unit: `312 ns`, `467 MiB/s`.
+/// Formats a value with its unit: `312 ns`, `467 MiB/s`.
 pub(crate) fn value(value: f64, unit: &str) -> String {
     match unit {
         "seconds" => measured(value),
         "µs" => measured(value / 1e6),
         "ns" => measured(value / 1e9),
-        // A growth can be below nothing.
+        // A growth can be negative.
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value).to_string(),
         "" => short(value),
@@ -640,7 +642,7 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
     }
 }
 
-/// Whole bytes; nothing is less than none.
+/// Rounds to whole bytes; negative values become 0.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn bytes(value: f64) -> Bytes {
     Bytes(value.round() as u64)
@@ -655,8 +657,8 @@ mod tests {
 
     const READ: &str = "read";
 
-    /// Two arms at two working sets in six rounds, the second arm half as fast at the larger one; a third that the host
-    /// could not give.
+    /// An example with two arms at two working sets in six rounds. The second arm is half as fast at the larger working
+    /// set. A third arm is unavailable on the host.
     fn example() -> Results {
         let mut results = Results::empty("walk", "2026-01-31T12:00:00Z");
         results.experiment.title = "reads, a time of one".to_owned();
@@ -810,7 +812,7 @@ note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
         needs_nothing(&(whole_page(&results).html() + "currentColor"));
     }
 
-    /// What was measured in earlier months is shown by the program of today.
+    /// Results of earlier months must remain readable by the current program.
     #[test]
     fn every_committed_result_has_a_screen_and_a_page() {
         let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/runs");

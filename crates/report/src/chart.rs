@@ -1,7 +1,7 @@
-//! Draws a [`Chart`]: as SVG for a page or a file, and in letters for a terminal.
+//! Draws a [`Chart`] as SVG for a page or a file, and as text for a terminal.
 //!
-//! The SVG needs no other file and follows the reader's scheme: ink and the colours of the series are one
-//! set in light and one in dark. A series is known by its shape or its name as well as by its colour.
+//! The SVG needs no other file. Ink and series colours have a light and a dark set, chosen by the reader's
+//! colour scheme. Shape or name identifies a series as well as colour.
 
 mod bars;
 mod draw;
@@ -15,8 +15,7 @@ use crate::page::{Chart, ChartKind};
 pub(crate) use draw::STYLE;
 pub use text::text;
 
-/// The chart as SVG: one `<svg>` element, to stand in a page or in a file by itself. `None` where no point of it
-/// can be drawn.
+/// Returns the chart as one `<svg>` element, usable in a page or as a file. `None` if no point can be drawn.
 pub fn svg(chart: &Chart) -> Option<String> {
     let drawn = match chart.kind {
         ChartKind::Bars | ChartKind::Stacks => bars::draw(chart)?,
@@ -25,7 +24,7 @@ pub fn svg(chart: &Chart) -> Option<String> {
     Some(drawn.into_string())
 }
 
-/// The chart in a page; one that cannot be drawn says so instead of spoiling the page.
+/// Returns the chart for a page, or a message if it cannot be drawn.
 pub(crate) fn drawn(chart: &Chart) -> Markup {
     match svg(chart) {
         Some(svg) => PreEscaped(svg),

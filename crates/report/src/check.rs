@@ -1,4 +1,4 @@
-//! `hugeleaf check`: a host's features, row by row, and what they are worth here.
+//! `hugeleaf check`: a host's features row by row, with their measured benefit.
 
 use hugeleaf_host::system::features::Abilities;
 use hugeleaf_proof::worth::{Worth, Worths};
@@ -26,7 +26,7 @@ fn worth(row: &Row, measured: &Worths) -> Option<String> {
     let Some(all) = measured.get(arm).filter(|all| !all.is_empty()) else {
         return Some(NOT_MEASURED.to_owned());
     };
-    // The least and the most say more than a mean.
+    // The lowest and the highest ratio say more than a mean.
     let by = |a: &&Worth, b: &&Worth| a.ratio.total_cmp(&b.ratio);
     let (low, high) = (all.iter().min_by(by)?, all.iter().max_by(by)?);
     Some(match all.len() {
@@ -112,7 +112,7 @@ fn abilities(all: &[FileSystem]) -> Table {
         .done()
 }
 
-/// What a place in a file has to be a multiple of.
+/// Formats an alignment of file offsets.
 fn by(bytes: u32) -> String {
     match bytes {
         0 => "none".to_owned(),

@@ -22,11 +22,11 @@ const FEW: usize = 24;
 pub struct Shown<'a> {
     pub compared: &'a Compared,
     pub a: (&'a Results, &'a str),
-    /// The second; missing where two arms of one are compared.
+    /// The second result; `None` if two arms of one are compared.
     pub b: Option<(&'a Results, &'a str)>,
 }
 
-/// The quantity, its file, and its arm where arms are compared.
+/// The result, its file, and its arm if arms are compared.
 type OneSide<'a> = (&'a Results, &'a str, Option<&'a str>);
 
 impl Shown<'_> {
@@ -98,7 +98,7 @@ impl Shown<'_> {
         }))
     }
 
-    /// `chase (ns, lower is better): thp:2M over base`.
+    /// Returns the heading, such as `chase (ns, lower is better): thp:2M over base`.
     fn headline(&self) -> String {
         let over = match &self.compared.arms {
             Some([a, b]) => format!("{b} over {a}"),
@@ -114,7 +114,7 @@ impl Shown<'_> {
     }
 }
 
-/// Two sets of results, workload by workload: how much better the second is, in percent of throughput.
+/// Compares two sets of results by workload: the gain of the second in percent of throughput.
 pub fn sets(compared: &ComparedSets, which: Which) -> Page {
     let mut distinct: Vec<&str> = (compared.rows.iter())
         .map(|row| row.workload.as_str())
@@ -181,7 +181,7 @@ const fn mark(verdict: Option<Verdict>) -> Mark {
     }
 }
 
-/// Many sets: a row a workload with a column a set, and a chart of each workload.
+/// Compares many sets: a row for each workload, a column for each set, and a chart for each workload.
 pub fn history(history: &History) -> Page {
     let (first, last) = (history.sets.first(), history.sets.last());
     let name = |set: Option<&String>| set.cloned().unwrap_or_default();
@@ -220,7 +220,7 @@ pub fn history(history: &History) -> Page {
     page
 }
 
-/// A chart a workload: a curve an arm and place, with the interval against the first set.
+/// Returns a chart for each workload, with a curve for each arm and place. Intervals are relative to the first set.
 fn of_workloads(history: &History) -> Vec<Chart> {
     let mut names: Vec<&str> = (history.rows.iter())
         .map(|row| row.workload.as_str())
@@ -291,8 +291,8 @@ pub fn sets_json(compared: &ComparedSets) -> String {
     )
 }
 
-/// All rows where they are asked for; else those that are good or bad, of too many the main ones and what changed, and
-/// of still too many the main ones.
+/// Selects rows. Without `all` these are main rows and those that are better higher or lower. If too many, main and
+/// changed rows; if still too many, main rows only.
 fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
     let says = |row: &ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
     let changed = |row: &ComparedRow| {
@@ -336,7 +336,7 @@ fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
         .left("NOTE", |row| ranges(&row.notes))
 }
 
-/// A time or an amount in its unit; the name of any other unit stands in the headline.
+/// Formats times and bytes with their unit; the headline names any other unit.
 fn median(side: Option<&Side>, unit: &str) -> Option<String> {
     let unit = match unit {
         "seconds" | "µs" | "ns" | "bytes" => unit,
@@ -345,7 +345,7 @@ fn median(side: Option<&Side>, unit: &str) -> Option<String> {
     Some(value(side?.spread.median, unit))
 }
 
-/// `1.154 [1.120, 1.190]`.
+/// Formats a ratio with its interval: `1.154 [1.120, 1.190]`.
 fn over(row: &ComparedRow) -> Option<String> {
     match &row.effect {
         Some(e) => Some(format!(
@@ -358,7 +358,7 @@ fn over(row: &ComparedRow) -> Option<String> {
     }
 }
 
-/// A ratio to three digits behind the point, where it is about 1.
+/// Formats a ratio with three decimals near 1.
 pub fn three(ratio: f64) -> String {
     match ratio {
         r if (0.01..10.0).contains(&r) => format!("{r:.3}"),
@@ -367,13 +367,13 @@ pub fn three(ratio: f64) -> String {
     }
 }
 
-/// A ratio as people say it: `+15.4 %`.
+/// Formats a ratio as a change in percent: `+15.4 %`.
 pub fn change(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     match percent.abs() {
         p if p >= 1e6 => format!("{percent:+.2e} %"),
         p if p >= 100.0 => format!("{percent:+.0} %"),
-        // Not `-0.0`.
+        // Avoid `-0.0`.
         p if p < 0.05 => "0.0 %".to_owned(),
         _ => format!("{percent:+.1} %"),
     }
@@ -394,7 +394,7 @@ fn word(row: &ComparedRow) -> &'static str {
     }
 }
 
-/// Ids of notes: `1-3,5`.
+/// Formats note IDs as ranges: `1-3,5`.
 fn ranges(notes: &[usize]) -> String {
     let mut notes = notes.to_vec();
     notes.sort_unstable();

@@ -1,4 +1,5 @@
-//! `bench --list` and `bench FILE --dry-run`: workloads that files describe, and what a host lacks for them.
+//! `bench --list` and `bench FILE --dry-run`: workloads described by files, and the requirements that a host
+//! lacks.
 
 use hugeleaf_proof::bench::described::Described;
 use hugeleaf_units::Failure;

@@ -1,5 +1,4 @@
-//! Draws [`Flames`]. The crate `inferno` lays out the frames; they alone are kept, because all else that it
-//! writes needs a script.
+//! Draws [`Flames`]. The crate `inferno` lays out the frames; its other output needs a script and is dropped.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +10,20 @@ use crate::page::{Flames, Frame};
 use crate::screen::clean;
 use crate::screen::cut;
 
-/// Frames are of two light colours, the kernel's and the rest, so that their words stand off in every scheme.
+/// Frames have two light colours, for the kernel and for the rest, so that text contrasts in every colour scheme.
 const FRAMES: &str = "
 .flame svg text{font:12px monospace;fill:#111}.flame rect{stroke:#fff8;stroke-width:.5}
 ";
 const USER: (u8, u8, u8) = (244, 184, 96);
 const KERNEL: (u8, u8, u8) = (142, 182, 247);
 
-/// Width of the drawing in its own pixels, and of what the frames have.
+/// Width of the drawing in its own pixels, and height of the part above the frames.
 const WIDTH: usize = 1200;
 const HEAD: f64 = 30.0;
-/// Names are somebody else's: longer ones say no more.
+/// Maximum length of a frame's name, which is untrusted.
 const NAME: usize = 160;
 
-/// The graph as one `<svg>` element, to stand in a page or in a file by itself. `None` where there are no samples.
+/// Returns the graph as one `<svg>` element, usable in a page or as a file. `None` without samples.
 pub fn svg(flames: &Flames) -> Option<String> {
     let mut colours = color::PaletteMap::default();
     let lines = folded(flames, &mut colours);
@@ -43,10 +42,10 @@ pub fn svg(flames: &Flames) -> Option<String> {
     Some(drawn.into_string())
 }
 
-/// A line for each stack, from the lowest frame upward, with the number of its samples: `mover;read;pin 60`. Sets
-/// the colour of each frame.
+/// Returns a line for each stack from the lowest frame upward, with its number of samples: `mover;read;pin 60`.
+/// Also sets the colour of each frame.
 fn folded(flames: &Flames, colours: &mut color::PaletteMap) -> Vec<String> {
-    // The frame below all has no name.
+    // The root frame has no name.
     let (r, g, b) = USER;
     colours.insert("", color::Color { r, g, b });
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
@@ -64,8 +63,8 @@ fn folded(flames: &Flames, colours: &mut color::PaletteMap) -> Vec<String> {
     stacks.into_iter().map(line).collect()
 }
 
-/// A name that ends no frame and no line of [`folded`], and is no number of its end: blanks become such that do
-/// not break, until the frames are drawn. `_[k]` and the like at an end are a note of other tools.
+/// Escapes separators of [`folded`] in a name: blanks become no-break spaces until the frames are drawn. A
+/// trailing `]` is protected too, because other tools annotate names with `_[k]` and the like.
 fn safe(name: &str) -> String {
     let name = cut(&clean(name), NAME)
         .replace(';', ",")
@@ -100,7 +99,7 @@ fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
         .0
         .parse::<f64>()
         .ok()?;
-    // From the inner drawing to the end of the outer one.
+    // Keep the inner drawing; drop the outer element's end.
     let frames = &drawn[drawn.find("<svg id=\"frames\"")?..];
     let frames = frames.strip_suffix("</svg>")?;
     Some(Frames {
@@ -183,7 +182,7 @@ mod tests {
                 svg.matches("</svg>").count(),
                 "{name:?}"
             );
-            // No stack was lost, and none was split: process, three functions, and one.
+            // No stack is lost and none is split.
             assert!(svg.contains("all (900 samples, 100%)"), "{name:?}: {svg}");
             assert_eq!(
                 svg.matches("<title>").count(),

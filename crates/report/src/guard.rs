@@ -1,4 +1,4 @@
-//! `hugeleaf guard`: what it says of itself, its log, and one pass; as screens, and as the page that it serves.
+//! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
 use hugeleaf_guard::once::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
@@ -50,7 +50,7 @@ fn lead(status: &Status) -> String {
     format!("{what}; {kept}{would}.")
 }
 
-/// What is wrong with pools, services and plans, and what is given back; nothing where all is as it should be.
+/// Returns findings on pools, services and plans, and pages given back; empty if everything is in order.
 fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
     let findings: Vec<Note> = (status.findings.iter())
         .map(|finding| {
@@ -70,7 +70,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
     vec![findings.into(), given.into()]
 }
 
-/// A program is a line; what is on small pages first, for that is what there is to do.
+/// Builds a row for each process tree; the status lists most base-page memory first.
 fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
     Table::of(all)
         .left("STANDS", |p| stand(p))

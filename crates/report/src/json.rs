@@ -1,9 +1,9 @@
-//! JSON as all commands write it: `"schema": 1` first, bytes as integers in `*_bytes`, times in
-//! `*_seconds`; what a host does not have is missing, and what could not be read is `null` with
-//! the reason next to it in `*_error`.
+//! The JSON conventions of all commands: `"schema": 1` first, bytes as integers in `*_bytes`, times in
+//! `*_seconds`. An absent value is missing, and an unreadable one is `null` with the reason in a sibling
+//! `*_error`.
 //!
-//! Models write themselves: each derives `Serialize`, with the name that a field has in an answer where that is
-//! not its own. [`answer`] makes the text. A `None` is left out like [`hugeleaf_host::Fact::Absent`].
+//! Models derive `Serialize`, with field names for the answer. [`answer`] makes the text. A `None` is left out
+//! like [`hugeleaf_host::Fact::Absent`].
 //!
 //! ```
 //! use hugeleaf_host::Fact;
@@ -24,25 +24,25 @@ use hugeleaf_host::fact::UNREADABLE;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The version of every JSON answer; raised when a field changes its meaning or goes.
+/// The version of every JSON answer; it rises when a field is removed or changes its meaning.
 pub const SCHEMA: u64 = 1;
 
-/// A whole answer as text, indented, the last line ended: `"schema"` and the fields of the model, which
-/// must be a struct.
+/// Returns a whole answer as indented text that ends with a newline: `"schema"` and the fields of the model,
+/// which must be a struct.
 pub fn answer(model: &impl Serialize) -> String {
     let whole = both(json!({ "schema": SCHEMA }), model);
     // `{:#}` is indented JSON; it cannot fail on values made in memory.
     format!("{:#}\n", value(&whole))
 }
 
-/// The fields of one model, and then those of another: what a model writes, and what a view has to say of it.
+/// Joins the fields of two models, such as a model's own and those that a view adds.
 pub fn both(first: impl Serialize, second: impl Serialize) -> Value {
     let mut all = fields(first);
     all.extend(fields(second));
     Value::Object(all)
 }
 
-/// A model's own fields; none of what is no struct, which no model is.
+/// Returns the fields of a model; empty if it is not a struct, which does not occur.
 pub(crate) fn fields(model: impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(model) {
         Ok(Value::Object(fields)) => fields,
@@ -51,13 +51,13 @@ pub(crate) fn fields(model: impl Serialize) -> Map<String, Value> {
 }
 
 pub fn value(model: &impl Serialize) -> Value {
-    // It fails for keys that are no texts, which no model has.
+    // Serializing fails only for keys that are not text, which no model has.
     let mut value = serde_json::to_value(model).unwrap_or_default();
     resolve(&mut value);
     value
 }
 
-/// Leaves out what is absent, and writes `null` with the reason next to it for what could not be read.
+/// Removes absent values, and replaces unreadable ones by `null` with the reason in a sibling.
 fn resolve(value: &mut Value) {
     match value {
         Value::Array(all) => {
@@ -88,7 +88,7 @@ fn resolve(value: &mut Value) {
     }
 }
 
-/// The reason, where the value stands for what could not be read.
+/// Returns the reason if the value is unreadable.
 fn unreadable(value: &mut Value) -> Option<Value> {
     value.get_mut(UNREADABLE).map(Value::take)
 }

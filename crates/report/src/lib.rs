@@ -1,14 +1,13 @@
-//! Views: from models to text, JSON and HTML. Pure: a view never touches the system.
+//! Views: from models to text, JSON and HTML.
 //!
-//! Every function here takes a model and returns a text. Widths, colour and time come in as
-//! arguments, so that what a person sees can be tested to the letter.
+//! Every function takes a model and returns a text. Width, colour and time are arguments, so that
+//! tests can compare whole screens.
 //!
-//! This crate must not read, write or measure anything: it has nothing to say that is not in the
-//! model it was given.
+//! This crate is pure: it must not read, write or measure, and shows only the content of its models.
 //!
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 
-// Not published: a name that says it all needs no comment.
+// The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -1,4 +1,4 @@
-//! `hugeleaf mem`: who holds what on pages of which size.
+//! `hugeleaf mem`: memory of processes by page size.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,24 +18,24 @@ use crate::page::{Block, Cell, Note, Page, Section, Table, TableOf, Value, count
 use crate::roles;
 use crate::screen::cut;
 
-/// What `mem` shows: a model of its own, so that terminal and JSON say the same.
+/// The model of `mem`, shared by terminal and JSON.
 #[derive(Debug, Clone)]
 pub struct Mem<'a> {
     pub host: &'a Host,
-    /// The processes, those that hold most on base pages first.
+    /// Processes, those with most base-page memory first.
     pub processes: &'a [Process],
     pub shared: &'a [SharedObject],
-    /// Whether targets were named: then segments are shown, and totals are of them alone.
+    /// True if targets were named: then segments are shown, and totals cover the targets only.
     pub targeted: bool,
-    /// For each of `processes`, the verdicts on its ranges; empty where nobody asked.
+    /// For each of `processes`, the verdicts on its ranges; empty unless requested.
     pub accounts: &'a [Vec<Account>],
-    /// For each of `processes`, its roles where `hugeleaf run` started it; empty otherwise.
+    /// For each of `processes`, its roles if `hugeleaf run` started it; empty otherwise.
     pub roles: &'a [Vec<RoleState>],
 }
 
 const ROWS: usize = 25;
 
-/// Sorts as a screen shows them: what is held on base pages, most first; then the id.
+/// Sorts processes for display: most base-page memory first, then by PID.
 pub fn rank(processes: &mut [Process]) {
     processes.sort_by_key(|p| {
         (
@@ -49,8 +49,7 @@ fn held(process: &Process) -> Option<&[Held]> {
     process.by_page_size.known().map(Vec::as_slice)
 }
 
-/// The same table with a column for each page size and kind that any of its rows holds, smallest first; base pages
-/// always.
+/// Adds a column for each page size and kind that a row holds, smallest first. Base pages always have a column.
 fn by_size<T>(
     table: TableOf<T>,
     host: &Host,
@@ -71,7 +70,7 @@ fn by_size<T>(
     })
 }
 
-/// `base 4K`, `THP 2M`, `hugetlb 1G`.
+/// Formats a page kind with its size: `base 4K`, `THP 2M`, `hugetlb 1G`.
 fn in_words(held: &Held) -> String {
     match held.kind {
         PageKind::Thp => format!("THP {}", held.size),
@@ -80,7 +79,7 @@ fn in_words(held: &Held) -> String {
 }
 
 impl Mem<'_> {
-    /// Sums over what is shown, a shared page counted once.
+    /// Returns the sums over the shown processes, with each shared page counted once.
     pub fn totals(&self) -> Vec<Held> {
         if self.targeted {
             totals::of_processes(self.processes)
@@ -98,7 +97,7 @@ impl Mem<'_> {
         }
     }
 
-    /// The screen; `all` shows all segments, however small.
+    /// Returns the screen; `all` shows all segments, even small ones.
     pub fn page(&self, all: bool) -> Page {
         let mut page = Page::new("Memory by page size", "");
         if !self.targeted {
@@ -182,7 +181,7 @@ impl Mem<'_> {
     }
 
     fn segments<'a>(&self, p: &'a Process, all: bool) -> TableOf<Row<'a>> {
-        // The name stands last among the left ones: it gives way where the screen is narrow.
+        // The name is the last left-aligned column, which is cut on a narrow screen.
         let table = Table::of(rows_of(self.host, p, all))
             .left("ROLE", |r| r.role.name())
             .left("ADDRESS", |r| r.own(|s| format!("{:x}", s.range.start())))
@@ -191,7 +190,7 @@ impl Mem<'_> {
             .right("RESIDENT", |r| {
                 Cell::some_bytes(r.held.iter().map(|h| h.bytes).sum())
             });
-        // Most processes lock and swap nothing: those columns come where they say something.
+        // Columns without values are omitted: most processes neither lock nor swap.
         by_size(table, self.host, |r| Some(&r.held))
             .right("COVERAGE", |r| Cell::percent(Held::coverage(&r.held)))
             .right("PSS", |r| r.sum(|s| s.pss))
@@ -264,7 +263,7 @@ fn of<T>(all: &[Vec<T>], i: usize) -> &[T] {
     all.get(i).map_or(&[], Vec::as_slice)
 }
 
-/// A process that switched THP off for itself says so by name.
+/// Formats a process's name, with a note if the process disabled THP for itself.
 fn marked_name(p: &Process) -> String {
     match p.thp_disabled.get() {
         Some(true) => format!("{} (THP off)", p.name),
@@ -322,7 +321,7 @@ fn remarks(object: &SharedObject) -> Vec<String> {
     lines.into_iter().filter_map(line).collect()
 }
 
-/// One line of a process's table: a segment, or the small ones of a role.
+/// A row of a process's table: a segment, or the small segments of a role.
 struct Row<'a> {
     role: Role,
     segments: Vec<&'a Segment>,
@@ -344,7 +343,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// What a segment has by itself; nothing where several stand in one line.
+    /// Formats a field of a single segment; empty if the row has several.
     fn own(&self, of: fn(&Segment) -> String) -> String {
         let one = self.segments.first().filter(|_| self.is_one);
         one.map_or_else(String::new, |segment| of(segment))
@@ -362,8 +361,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The segments that could hold a large page, largest first, then one line a role for those that
-/// could not; all of them, one by one, where `all`.
+/// Returns the segments that could hold a huge page, largest first, then a row for each role with the others.
+/// `all` lists every segment.
 fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<Row<'a>> {
     let smallest = host.pmd_page.get().unwrap_or(host.base_page).bytes();
     let size = |s: &Segment| s.resident + s.swapped;
@@ -382,7 +381,7 @@ fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<Row<'a>> {
     large.chain(small).collect()
 }
 
-/// The last part of a file's path says most; `--json` has all of it.
+/// Returns the last component of a file's path; `--json` has the full path.
 fn name(s: &Segment) -> String {
     match s.name.rsplit('/').next() {
         Some("") | None => "-".into(),
@@ -417,8 +416,8 @@ fn run_answer(p: &Process, settings: &RunSettings) -> Json {
     })
 }
 
-/// Stands for the segments of a process until the answer is a text: a process may have any number, and as
-/// values they take four times as much memory. No name holds a zero byte.
+/// A placeholder for a process's segments until the answer is text. The number of segments is unbounded, and as
+/// JSON values they take four times the memory. No name contains a zero byte.
 const SEGMENTS: &str = "\0";
 const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 
@@ -429,7 +428,7 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     for (n, segment) in p.segments.iter().enumerate() {
         *out += if n == 0 { "" } else { "," };
         *out += INDENT;
-        // One a segment: a process may have as many as it likes, and none is looked for among all of them.
+        // Accounts are found by index: searching would be quadratic in the number of segments, which is unbounded.
         let verdicts = accounts.get(n).map_or(&[][..], |a| &a.verdicts);
         let asked = || Some(p.run.known()?.of(role_of(program, segment)?).text());
         let text = format!("{:#}", value(&segment_answer(segment, asked(), verdicts)));
@@ -477,22 +476,22 @@ pub struct GlobalSize {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     pub kind: PageKind,
-    /// What there is of it; `None` for THP, which is made of base pages as needed.
+    /// Size of the pool; `None` for THP, which is made of base pages on demand.
     #[serde(rename = "pool_bytes")]
     pub pool: Option<Bytes>,
     #[serde(rename = "in_use_bytes")]
     pub in_use: Fact<Bytes>,
-    /// Neither reclaimed nor moved to swap: locked memory, and all hugetlb pages.
+    /// Memory that is neither reclaimed nor swapped: locked memory, and all hugetlb pages.
     #[serde(rename = "pinned_bytes")]
     pub pinned: Option<Bytes>,
     #[serde(rename = "free_bytes")]
     pub free: Option<Bytes>,
 }
 
-/// The host by page size, as `svmon -G` showed it.
+/// Returns the host's memory by page size, in the style of `svmon -G`.
 pub fn global(host: &Host) -> Vec<GlobalSize> {
     let m = &host.memory;
-    // What this kernel does not have is nothing; what could not be read is not known.
+    // Absent values of this kernel count as 0; an unreadable value makes the sum unknown.
     let sum = |facts: &[&Fact<Bytes>]| match facts.iter().find_map(|fact| fact.error()) {
         Some(error) => Fact::Unreadable(error.clone()),
         None => Fact::Known(facts.iter().filter_map(|fact| fact.get()).sum::<Bytes>()),

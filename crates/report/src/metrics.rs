@@ -1,12 +1,12 @@
-//! Metrics for Prometheus, from values: OpenMetrics by `prometheus-client`, and the older text format, which
-//! node_exporter's textfile collector and `promtool check metrics` read.
+//! Metrics for Prometheus: OpenMetrics by `prometheus-client`, and the older text format, which node_exporter's
+//! textfile collector and `promtool check metrics` read.
 //!
-//! Names follow Prometheus's conventions: base units (bytes, seconds), `_total` on what only rises, `_info` for what is
-//! text, and states of one thing that add up.
+//! Names follow Prometheus's conventions: base units (bytes, seconds), `_total` for counters, `_info` for text, and
+//! states of one object that add up.
 //!
-//! Labels hold names of processes and units, which are anybody's. [`Family::add`] is the only way in: there characters
-//! that a terminal acts on are written out (`label`), so both formats are valid wherever they are sent, and printing
-//! them changes nothing more.
+//! Labels hold names of processes and units, which are untrusted. [`Family::add`] is the only entry. It escapes
+//! characters that control a terminal (`label`), so both formats are valid at every receiver, and printing escapes
+//! nothing further.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub struct Family {
     samples: Vec<(Labels, Number)>,
 }
 
-/// A value of a sample. Whole numbers are written without a decimal point.
+/// The value of a sample. Whole numbers are written without a decimal point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     Whole(u64),
@@ -56,7 +56,7 @@ impl From<f64> for Number {
 struct Labels(Vec<(&'static str, String)>);
 
 impl Family {
-    /// A counter, without its `_total`.
+    /// Creates a counter; `name` excludes the suffix `_total`.
     pub const fn counter(name: &'static str, help: &'static str) -> Family {
         Family::new(name, help, MetricType::Counter)
     }
@@ -74,7 +74,7 @@ impl Family {
         }
     }
 
-    /// Adds a sample; what is no number is left out.
+    /// Adds a sample; a value that is not a number is omitted.
     pub fn add<const N: usize>(
         &mut self,
         labels: [(&'static str, &str); N],
@@ -99,8 +99,8 @@ impl Family {
     }
 }
 
-/// A label's value without characters that a terminal acts on. Different texts stay different, or two series would be
-/// one: where something is written out as `\u001b`, a backslash is written twice.
+/// Escapes characters that control a terminal. Different texts must stay different, or two series would merge. So
+/// backslashes are doubled where the text contains an escape such as `\u001b`.
 fn label(text: &str) -> String {
     match text.contains("\\u") || clean(text) != text {
         true => clean(&text.replace('\\', "\\\\")),
@@ -147,12 +147,12 @@ pub fn open_metrics(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(All(families)));
     let mut text = String::new();
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = encode(&mut text, &registry);
     text
 }
 
-/// As the older text format: there the type of a counter names its samples, `_total` included.
+/// Formats the older text format, in which a counter's type line has the full sample name with `_total`.
 pub fn text(families: Vec<Family>) -> String {
     let counters: Vec<&'static str> = (families.iter())
         .filter(|family| matches!(family.kind, MetricType::Counter))
@@ -212,8 +212,8 @@ mod tests {
         assert!(!old.contains("EOF"));
     }
 
-    /// The value of the only label of the only sample, by the rules of either format: within quotes a backslash stands
-    /// before itself, a quote or an `n`.
+    /// Returns the value of the only label of the only sample by the rules of both formats: within quotes, a backslash
+    /// escapes itself, a quote or an `n`.
     fn value(text: &str) -> Option<String> {
         let mut samples = text.lines().filter(|line| !line.starts_with('#'));
         let (line, None) = (samples.next()?, samples.next()) else {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a process is called: one sample, the same on a terminal and in a file.
+        /// Any process name gives one sample, identical on a terminal and in a file.
         #[test]
         fn any_name_is_valid_in_both_formats(name in name()) {
             for text in [text(of_one(&name)), open_metrics(of_one(&name))] {

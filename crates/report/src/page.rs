@@ -1,8 +1,8 @@
-//! A screen as data: what a command says, before anybody decides how it looks.
+//! A screen as data, independent of its rendering.
 //!
-//! A command has one function from its model to a [`Page`]. Renderers see nothing but the page: [`Page::text`]
-//! for a terminal, [`Page::painted`] for a screen of cells, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
-//! widths, colours, limits and escaping are each in one place.
+//! A command has one function from its model to a [`Page`]. Renderers receive only the page: [`Page::text`]
+//! draws it for a terminal, [`Page::painted`] for a screen of cells, [`Page::html`] for a browser. A value is a
+//! typed [`Cell`] until a renderer writes it. Widths, colours, limits and escaping are each in one place.
 //!
 //! ```
 //! use hugeleaf_report::page::{Page, Table, View};
@@ -27,45 +27,44 @@ pub use number::{counted, listed};
 pub(crate) use number::{number, ratio, short, thousands};
 pub use text::{Paint, PaintedLine, View, bar_of};
 
-/// All that a command says. Names in it are as the host has them: a renderer writes out what its
-/// reader would act on.
+/// The output of a command. Names are unescaped: a renderer escapes what its reader would interpret.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// What the page is, for the title of a window; a terminal does not show it.
+    /// Title of the window; a terminal does not show it.
     pub title: String,
-    /// The answer in a sentence or two; empty where the blocks say it.
+    /// The answer in a sentence or two; empty if the blocks give it.
     pub lead: String,
     pub mark: Mark,
-    /// The rest, in the order in which it is read. The end of an answer is what stays in sight of a terminal.
+    /// The other content in reading order. The end stays visible on a terminal.
     pub blocks: Vec<Block>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
     Section(Section),
-    /// Running text: one paragraph.
+    /// A paragraph of running text.
     Text(String),
-    /// A label and a value, or a sentence, each.
+    /// Labels with a value or a sentence each.
     Facts(Vec<(String, Cell)>),
     Table(Table),
-    /// Parts of one whole, each with what it means.
+    /// Parts of a whole, each with an explanation.
     Bars(Vec<Bar>),
     Chart(Chart),
-    /// Who called whom; a terminal does not draw it.
+    /// Call stacks; a terminal does not draw them.
     Flames(Flames),
     Notes(Vec<Note>),
-    /// What to type next; never broken into lines.
+    /// Commands to type next, never wrapped.
     Commands(Vec<Command>),
-    /// The lines of a file or of a difference as they are: `+` and `-` at the beginning are painted.
+    /// Lines of a file or of a diff, unchanged; lines with a leading `+` or `-` are painted.
     Lines(Vec<String>),
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Section {
     pub title: String,
-    /// Whether a browser shows no more than the heading until its reader asks for the rest.
+    /// True if a browser shows only the heading until the reader unfolds it.
     pub folded: bool,
-    /// What is below it. A section of no blocks is not shown.
+    /// Content of the section; an empty section is not shown.
     pub blocks: Vec<Block>,
 }
 
@@ -80,9 +79,9 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Limit {
     pub rows: usize,
-    /// What is to be known of the others, as in `that hold 2G on base pages between them`; may be empty.
+    /// A remark on the hidden rows, such as `that hold 2G on base pages between them`; may be empty.
     pub others: String,
-    /// How to see them; `--all` where empty.
+    /// The flag that shows them; `--all` if empty.
     pub all: String,
 }
 
@@ -93,19 +92,17 @@ pub enum Align {
     Right,
 }
 
-/// What becomes of a column where the screen is narrow. Where neither helps, the last left-aligned
-/// column is cut.
+/// Behaviour of a column on a narrow screen. If it does not suffice, the last left-aligned column is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Narrow {
     #[default]
     Stays,
-    /// Its cells are cut before those of the last column, where they are wider: names of functions can be longer
-    /// than any screen.
+    /// Cells are cut before those of the last column if they are wider, because function names can exceed any
+    /// screen.
     Cut,
-    /// It is left out; of several, the one with the largest number goes first.
+    /// The column is dropped; the one with the largest number goes first.
     Goes(u8),
-    /// It goes on in further lines, in its column or, where that would be too narrow, below its row. Of the
-    /// last column only.
+    /// Text wraps within the column or, if that is too narrow, below its row. Applies to the last column only.
     Wraps,
 }
 
@@ -119,30 +116,30 @@ pub struct Column {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Bar {
     pub value: Cell,
-    /// Its part of the whole, 0 to 1; `None` of no whole.
+    /// Share of the whole, 0 to 1; `None` without a whole.
     pub part: Option<f64>,
     pub name: Cell,
-    /// What it means; may be empty.
+    /// Explanation; may be empty.
     pub text: String,
     pub commands: Vec<Command>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Note {
-    /// A word for what it is, as in `warning`; may be empty.
+    /// Kind of the note, such as `warning`; may be empty.
     pub word: Cell,
     pub text: String,
-    /// What it rests on, in lines of their own.
+    /// Evidence, one item a line.
     pub evidence: Vec<String>,
     pub commands: Vec<Command>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Command {
-    /// What it is for, as in `next`; may be empty.
+    /// Purpose of the command, such as `next`; may be empty.
     pub label: String,
     pub line: String,
-    /// What else is to be known before typing it; may be empty.
+    /// Remark to read before typing the command; may be empty.
     pub note: String,
 }
 
@@ -155,20 +152,20 @@ impl Page {
         }
     }
 
-    /// Adds a block at the end; one without content is left out.
+    /// Adds a block at the end, unless it is empty.
     pub fn add(&mut self, block: impl Into<Block>) -> &mut Page {
         push(&mut self.blocks, block.into());
         self
     }
 
-    /// Adds blocks under a heading; nothing where all of them are empty.
+    /// Adds blocks under a heading, unless all of them are empty.
     pub fn section(&mut self, title: impl Into<String>, blocks: Vec<Block>) -> &mut Page {
         self.add(Section::new(title, blocks))
     }
 }
 
 impl Section {
-    /// Those of the blocks that say something, under a heading.
+    /// Creates a section of the blocks that are not empty.
     pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Section {
         let mut section = Section {
             title: title.into(),
@@ -194,7 +191,7 @@ impl Section {
         self
     }
 
-    /// The same with so many rows of each table at first; `all` is how to see the others.
+    /// Limits each table to `rows` rows at first; `all` is the flag that shows the others.
     #[must_use]
     pub fn limited_to(mut self, rows: usize, all: &str) -> Section {
         self.blocks = (self.blocks.into_iter())
@@ -241,7 +238,7 @@ impl Block {
 }
 
 impl Table {
-    /// A table of one row for each of `items`: its columns follow.
+    /// Starts a table with one row for each of `items`; columns follow.
     pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         let items: Vec<T> = items.into_iter().collect();
         let rows = vec![Vec::new(); items.len()];
@@ -270,7 +267,7 @@ impl Table {
     }
 }
 
-/// A table that is made column by column: a column is one line, its name next to what it shows.
+/// A table built column by column, so that a column's name and content are in one line of code.
 #[derive(Debug)]
 pub struct TableOf<T> {
     items: Vec<T>,
@@ -292,7 +289,7 @@ impl<T> TableOf<T> {
         self.column(name, Align::Right, cell)
     }
 
-    /// Adds a column of numbers, unless none of them says more than zero: not every host swaps.
+    /// Adds a column of numbers, unless all are zero: not every host swaps.
     #[must_use]
     pub fn some<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
         let cells: Vec<Cell> = self.items.iter().map(|item| cell(item).into()).collect();
@@ -324,7 +321,7 @@ impl<T> TableOf<T> {
         if yes { more(self) } else { self }
     }
 
-    /// The same with a column, or several, for each of `all`.
+    /// Adds one or more columns for each of `all`.
     #[must_use]
     pub fn each<E>(self, all: impl IntoIterator<Item = E>, more: impl Fn(Self, E) -> Self) -> Self {
         all.into_iter().fold(self, more)
@@ -351,7 +348,7 @@ impl Note {
         }
     }
 
-    /// One for each of these texts, behind the same word.
+    /// Creates a note for each of the texts, all with the same word.
     pub fn each<T: Into<String>>(
         word: &str,
         texts: impl IntoIterator<Item = T>,
@@ -394,7 +391,7 @@ impl Command {
     }
 }
 
-/// A label and what stands behind it.
+/// Pairs a label with its value.
 pub fn fact(label: impl Into<String>, value: impl Into<Cell>) -> (String, Cell) {
     (label.into(), value.into())
 }

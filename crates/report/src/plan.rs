@@ -1,5 +1,5 @@
-//! `hugeleaf plan`: demand, pools, what stays for base pages, settings, and the steps that follow;
-//! the same as JSON.
+//! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
+//! as a screen and as JSON.
 
 use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
 use hugeleaf_units::Pages;
@@ -17,10 +17,10 @@ use crate::page::{
 #[derive(Debug, Clone, Copy)]
 pub struct Planned<'a> {
     pub plan: &'a Plan,
-    /// Its steps, and what stands where they change something.
+    /// The steps, with the current value of each changed setting.
     pub steps: &'a [Looked],
     pub obstacles: &'a [Obstacle],
-    /// Sources of demand that could not be asked, and why.
+    /// Sources of demand that were unreadable, with the reason.
     pub unread: &'a [String],
     pub written: Option<&'a str>,
 }
@@ -128,7 +128,7 @@ fn service(service: &ForService) -> Block {
 }
 
 fn pools(plan: &Plan) -> TableOf<&ForPool> {
-    // Columns that most plans have nothing for.
+    // Columns that are empty for most plans.
     let some = |of: fn(&ForPool) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
     let unknown = || Cell::from("?");
     Table::of(&plan.pools)
@@ -272,7 +272,7 @@ fn step_answer(looked: &Looked) -> Json {
     both(step, json!({ "needs": needs(&looked.step.needs) }))
 }
 
-/// A service with what it comes to, and each demand with the sum in words.
+/// Returns a service with its total, and each demand with its sum in words.
 fn service_answer(service: &ForService) -> Json {
     let got = sum_pages(service.demands.iter().flat_map(|d| d.pages.clone()));
     let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));

@@ -1,4 +1,4 @@
-//! `hugeleaf predict`: what larger pages would bring a process, and by what that is said.
+//! `hugeleaf predict`: the expected benefit of huge pages for a process, and the evidence.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::json::answer;
 use crate::page::{Block, Cell, Command, Page};
 
 pub struct Prediction<'a> {
-    /// As it was typed.
+    /// The target as it was typed.
     pub target: &'a str,
-    /// Those that were watched; not empty.
+    /// The watched processes; not empty.
     pub processes: &'a [Process],
     pub watched: &'a Watched,
-    /// How long one look kept it from mapping memory, at most.
+    /// Longest time that one scan kept a process from mapping memory.
     pub longest_walk: Duration,
     pub reads: Option<&'a Reads>,
     pub predicted: &'a Result<Predicted, Unsaid>,

@@ -1,5 +1,5 @@
-//! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
-//! cost, how to undo it, and how to make it last.
+//! Summaries of `promote` and `demote`: result, skipped memory with reasons, cost, undo command, and the way
+//! to make the change permanent.
 
 use std::collections::BTreeMap;
 
@@ -41,25 +41,25 @@ impl Direction {
     }
 }
 
-/// Flag before a name that several unrelated programs have.
+/// Flag for a name that several unrelated process trees share.
 pub const ALL: &str = "--all ";
 
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     pub direction: Direction,
-    /// The targets as they were typed, joined by spaces; after [`ALL`] where they need it.
+    /// The targets as typed, joined by spaces, after [`ALL`] if needed.
     pub targets: &'a str,
     pub pace: Pace,
     pub commands: &'a Commands,
 }
 
-/// Commands for this host that pages of moves speak of.
+/// Commands for this host that these pages mention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commands {
-    /// Where the program is, for lines that something else will run.
+    /// Path of hugeleaf, for lines that another program runs.
     program: String,
     scheduler: Scheduler,
-    /// The smaller THP size that would serve the ends of mappings, where the host has one.
+    /// The smaller THP size for the ends of mappings, if the host has one.
     ends: Option<Ends>,
     compact: String,
     shmem_at_boot: String,
@@ -179,7 +179,7 @@ fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
     .collect()
 }
 
-/// That the table has shared memory in every process, and the rest of the page has it once.
+/// Explains that the table counts shared memory in every process, and the rest of the page once.
 fn counted_once(outcome: &Outcome) -> Option<String> {
     let asked = sum(outcome, |p| p.asked);
     let columns = match outcome.dry_run {
@@ -194,7 +194,7 @@ fn counted_once(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What was asked and got by role, over all processes; one line.
+/// Returns requested and promoted memory by role, over all processes, in one line.
 fn roles(outcome: &Outcome) -> Option<String> {
     let sums = &outcome.totals.by_role;
     let parts = sums.iter().map(|r| match outcome.dry_run {
@@ -204,7 +204,7 @@ fn roles(outcome: &Outcome) -> Option<String> {
     (!sums.is_empty()).then(|| listed("", parts))
 }
 
-/// What was split in processes that nobody named, because they share it.
+/// Returns the memory that was split in unnamed processes too, because they share it.
 fn split_for_others(outcome: &Outcome) -> Option<String> {
     let done = outcome.processes.iter().flat_map(|p| &p.done_by);
     let by_file = done.filter(|d| d.method == Method::SplitFile);
@@ -218,7 +218,7 @@ fn split_for_others(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What else splitting took away, and what became of it.
+/// Returns other effects of splitting: dropped zero pages and unmapped memory, and their outcome.
 fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<String>); 3] {
     let back = sum(outcome, |p| p.zeros_brought_back);
     let gone = sum(outcome, |p| p.zeros_given_back);
@@ -260,10 +260,10 @@ fn no_zeros(why: NoZeros) -> String {
     }
 }
 
-/// The blocks that are in memory in part, by the reason for which they are left out.
+/// The partly resident blocks, by the reason why they are skipped.
 type AllHoles = BTreeMap<eligible::Reason, Holes>;
 
-/// The reasons, the one of most bytes first.
+/// Returns notes on the reasons, largest first.
 fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note> {
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
@@ -315,7 +315,7 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Str
         Reason::Not(CopyOnWrite) => {
             format!("hugeleaf {verb} {targets}    # once the child has exited")
         }
-        // Memory that could not come back stays, whatever would help a promotion.
+        // For a demotion, nothing that helps a promotion applies.
         Reason::Not(_) if request.direction == Direction::Demote => return None,
         Reason::Not(TooSmall) => {
             let ends = request.commands.ends.as_ref()?;
@@ -329,7 +329,7 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Str
         Reason::Not(reason) if reason.remedy() == PromoteAndGrow => {
             holes.get(&reason)?.growth()?.command(targets)
         }
-        // These depend on more than the reason.
+        // The remedy depends on more than the reason.
         Reason::Not(reason) if reason.remedy() == Change => {
             format!("hugeleaf why {targets}")
         }
@@ -345,7 +345,7 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Str
     })
 }
 
-/// What to type next: to go on, to undo it, and to make it last.
+/// Returns the next commands: to continue, to undo, and to make the change permanent.
 fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
     let (verb, targets) = (request.direction.verb(), request.targets);
     let totals = &outcome.totals;
@@ -394,7 +394,8 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     )
 }
 
-/// `3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3 ms)`: how long a process was held up at most.
+/// Formats how long processes were held up: `3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3
+/// ms)`.
 pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
     let over = pace.longest_stall.map(|most| {
         let most = measured(most.as_secs_f64());
@@ -412,9 +413,8 @@ pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
     )
 }
 
-/// What brings the memory back onto huge pages after a restart of the program. Private memory can
-/// only be promoted again once the program has filled it; shared memory also needs the knob to be
-/// on at the time it is mapped, or it is misaligned.
+/// Returns commands that promote the memory again after a restart of the process. Private memory must be
+/// filled first. Shared memory also needs the knob on while it is mapped, or it is misaligned.
 fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
     let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
         return Vec::new();
@@ -449,7 +449,7 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
                  /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
             )
         }
-        // cron passes over files with a dot in their names.
+        // cron ignores files with a dot in their names.
         Scheduler::Cron => format!(
             "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
              /etc/cron.d/hugeleaf-{}",
@@ -600,7 +600,7 @@ mod tests {
         all.map(of).collect()
     }
 
-    /// As if no memory were shared.
+    /// An outcome in which no memory is shared.
     fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
         Outcome {
@@ -676,7 +676,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         assert!(text.contains("refused even to root"), "{text}");
     }
 
-    /// The next command takes what this one took.
+    /// The next command has the same targets as this one.
     #[test]
     fn several_programs_of_one_name_are_named_with_all() {
         let mut process = one();
@@ -694,7 +694,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         }
     }
 
-    /// A reason is printed by its row in the one table, as in `why`.
+    /// The table of reasons determines the command, as in `why`.
     #[test]
     fn a_command_is_printed_where_something_helps() {
         use eligible::Remedy;
@@ -731,7 +731,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
                 "{lines:?}"
             );
         }
-        // A name that a shell would take apart is not put into a line for one.
+        // A name that a shell would split is not put into a shell command.
         process.unit = None;
         process.name = "a b;c".to_owned();
         let lines = lasting(&outcome(vec![process]), &request(Direction::Promote));

@@ -1,4 +1,4 @@
-//! `hugeleaf prove`: a result as a page, for a terminal and, with the circumstances, for a browser.
+//! `hugeleaf prove`: a result as a page for a terminal and, with its circumstances, for a browser.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::page::{
     counted as counted_of, number, ratio, thousands,
 };
 
-/// The result: the verdict first, then what it rests on.
+/// Returns the page of a result: the verdict, then its evidence.
 pub fn page(result: &ResultFile) -> Page {
     let title = format!("{}: {}", result.experiment.target, result.verdict);
     let mut page = Page::new(title, headline(result));
@@ -30,8 +30,7 @@ pub fn page(result: &ResultFile) -> Page {
     page
 }
 
-/// The same with what a reader on another machine asks for: what was thrown away, the host, the settings and the
-/// command.
+/// Returns the page with details for reproduction on another machine: rejected pairs, host, settings, command.
 pub fn whole_page(result: &ResultFile) -> Page {
     let mut page = page(result);
     let rejected = result.rejected.iter();
@@ -55,10 +54,10 @@ fn notes(result: &ResultFile) -> Vec<Note> {
     notes
 }
 
-/// `faster  ×1.12 [1.07, 1.17]  95 %  24 pairs`.
+/// Formats the headline: `faster  ×1.12 [1.07, 1.17]  95 %  24 pairs`.
 fn headline(result: &ResultFile) -> String {
     let effect = match &result.effect {
-        // Of a quantile read from buckets only the ends are known.
+        // A quantile read from buckets has known bounds only.
         Some(e) if result.buckets.is_some() => format!(
             "between ×{} and ×{}  {} %",
             ratio(e.low),
@@ -75,12 +74,12 @@ fn headline(result: &ResultFile) -> String {
     format!("{}  {effect}  {pairs}", result.verdict)
 }
 
-/// `×1.12 [1.07, 1.17]`.
+/// Formats an effect: `×1.12 [1.07, 1.17]`.
 fn in_brackets(e: &Effect) -> String {
     format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high))
 }
 
-/// What else the pairs say: the effect as assigned, the tests behind `same`.
+/// Returns further results of the pairs: the effect as assigned, and the tests behind `same`.
 fn also_said(result: &ResultFile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
@@ -161,7 +160,7 @@ fn mark(verdict: Verdict) -> Mark {
     }
 }
 
-/// Pair by pair, and the effect as a band over all of them.
+/// Returns the chart of all pairs, with the effect as a band.
 fn ratios(result: &ResultFile) -> Chart {
     let pairs = result.pairs.iter().zip(1u32..);
     let points: Vec<Point> = pairs
@@ -252,7 +251,7 @@ fn also_measured(result: &ResultFile) -> Table {
     .done()
 }
 
-/// The memory by page size: the bytes before, in both arms, and after.
+/// Returns the memory by page size: bytes before, in both arms, and after.
 fn page_sizes(result: &ResultFile) -> Table {
     let stages = [
         ("BEFORE", &result.page_sizes.before),
@@ -322,7 +321,7 @@ fn how(result: &ResultFile) -> String {
     )
 }
 
-/// How the memory was left, and what of it is not as it was found.
+/// Returns the final state of the memory, and its differences from the initial state.
 fn left(result: &ResultFile) -> String {
     let e = &result.experiment;
     let Some(arm) = e.left_on else {
@@ -350,7 +349,7 @@ fn left(result: &ResultFile) -> String {
                 left.large_after_bytes
             )
         ),
-        // Files of before it was looked at say no more than which pages.
+        // Old files have no such check and name the pages only.
         None => format!("left on {} pages", arm.name()),
         Some(_) => format!("left on {} pages, as found", arm.name()),
     }
@@ -372,7 +371,7 @@ fn next(result: &ResultFile) -> Option<Note> {
         return None;
     }
     match result.verdict {
-        // The database of `try` is gone by the time this is read.
+        // The database of `try` has exited when the user reads this.
         Verdict::Faster if target == embedded::TARGET => None,
         Verdict::Faster if result.experiment.left_on != Some(Arm::Large) => {
             Some(Note::new("next", "").run("", format!("hugeleaf promote {target}")))
@@ -407,17 +406,18 @@ fn settled_after(result: &ResultFile, holds: &Holds) -> String {
     )
 }
 
-/// An experiment that would take longer than this is not advised.
+/// Maximum duration of an advised experiment, in seconds.
 const MOST_SECONDS: f64 = 86400.0;
 
-/// Half width of the interval, a log ratio, with which an effect like the one seen is a difference, or none.
+/// Returns the half-width, a log ratio, at which an effect like the measured one is resolved as a difference or
+/// as none.
 fn needed(effect: &Effect, equal: f64) -> f64 {
     let (center, equal) = (effect.ratio.ln().abs(), (1.0 + equal).ln());
-    // The next estimate is another one.
+    // A margin of 20 %, because the next estimate will differ.
     center.max(equal - center) * 0.8
 }
 
-/// The next step after an unclear result, by its pairs, their noise, their effect and the time that they took.
+/// Returns the next step after an unclear result, from its pairs, their noise, effect and duration.
 pub(crate) fn longer(result: &ResultFile) -> String {
     let pairs = result.pairs.len();
     let settings = &result.settings;
@@ -431,9 +431,9 @@ pub(crate) fn longer(result: &ResultFile) -> String {
         return format!("run it to the end: {pairs} of at least {MIN_PAIRS} pairs were made");
     };
     let half = (effect.high / effect.low).ln() / 2.0;
-    // Never wider than what was seen.
+    // Never wider than the measured interval.
     let needed = needed(effect, settings.equal).min(half / 1.1);
-    // The interval narrows with the root of the number of pairs.
+    // The interval narrows with the square root of the number of pairs.
     let times = (half / needed).powi(2);
     let seconds = result.experiment.duration_seconds * times;
     let more = (pairs as f64 * times).ceil();
@@ -451,7 +451,7 @@ pub(crate) fn longer(result: &ResultFile) -> String {
         );
     }
     let minutes = number((seconds / 60.0).ceil().max(1.0));
-    // Rounded down, so that it does not end before.
+    // Round down, so that the run does not end too early.
     let until = number(((needed.exp() - 1.0) * 1000.0).floor().clamp(1.0, 990.0) / 10.0);
     match settings.pairs {
         Some(_) => format!(
@@ -700,7 +700,7 @@ next  hugeleaf promote redis-server
         assert_eq!(next(&result), None);
     }
 
-    /// An unclear result of so many pairs in so many seconds.
+    /// An unclear result with the given pairs, duration and interval.
     fn unclear(pairs: usize, seconds: f64, [low, middle, high]: [f64; 3]) -> ResultFile {
         let mut result = example();
         result.verdict = Verdict::Unclear;
@@ -716,7 +716,7 @@ next  hugeleaf promote redis-server
         let mut result = unclear(20, 200.0, [0.97, 1.04, 1.115]);
         let says = |result: &ResultFile| next(result).unwrap().text.to_string();
         let text = says(&result);
-        // ±7 % narrows to ±3.2 % in 4.9 times the time: whatever was asked for.
+        // ±7 % narrows to ±3.2 % in 4.9 times the time, independent of the requested duration.
         assert!(
             text.contains("--for 17m --until 3.1%: 20 pairs gave ±7.2"),
             "{text}"
@@ -736,7 +736,7 @@ next  hugeleaf promote redis-server
             "{}",
             says(&result)
         );
-        // Twice the noise takes four times the pairs; a smaller effect more of them.
+        // Twice the noise takes four times the pairs; a smaller effect takes more.
         let noisy = says(&unclear(20, 200.0, [0.9, 1.04, 1.2]));
         assert!(noisy.contains("--for 71m"), "{noisy}");
         let none = says(&unclear(20, 9000.0, [0.9, 1.0, 1.1]));
@@ -777,10 +777,10 @@ next  hugeleaf promote redis-server
     fn json_is_the_file() {
         let back = hugeleaf_proof::rows::Results::read(&example().to_json()).unwrap();
         assert_eq!(back.rows, example().rows);
-        // Nothing is lost on the way.
+        // The round trip is lossless.
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&back.to_json()), value(&example().to_json()));
-        // What scripts read is at its names.
+        // Fields that scripts read keep their names.
         let verdict = serde_json::to_value(example().verdict).unwrap();
         assert_eq!(back.analysis["verdict"], verdict);
         assert_eq!(

@@ -1,4 +1,5 @@
-//! The roles of a process under `hugeleaf run`: asked, got, missing, why.
+//! The roles of a process under `hugeleaf run`: requested, granted and missing memory, with
+//! reasons.
 
 use hugeleaf_host::Held;
 use hugeleaf_units::PageKind;
@@ -24,7 +25,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
     ]
 }
 
-/// `2M 1.2G · 4K 13M`, the largest pages first. A pool's pages are named so.
+/// Formats granted memory, largest pages first: `2M 1.2G · 4K 13M`. Pages of a pool are marked.
 fn got(table: &[Held]) -> String {
     if table.is_empty() {
         return "-".to_owned();
@@ -40,7 +41,7 @@ fn got(table: &[Held]) -> String {
     parts.join(" · ")
 }
 
-/// Why something is missing; of what cannot be on such pages, how much there is.
+/// Returns the reason for missing memory, and the amount in ranges too small for such pages.
 fn why(state: &RoleState) -> Option<String> {
     let small =
         (!state.small.is_zero()).then(|| format!("{} in ranges smaller than a page", state.small));

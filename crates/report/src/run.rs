@@ -1,4 +1,4 @@
-//! The report of `hugeleaf run --report`: what a program and those it started got, role by role.
+//! The report of `hugeleaf run --report`: the memory of each process of the process tree, by role.
 
 use hugeleaf_change::start::{Found, Seen};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
@@ -17,7 +17,7 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// What it held at the look, and at most where that is more by a twentieth.
+/// Formats the memory at the scan, and the peak if it is over 5 % larger.
 fn sizes(of: &Seen) -> String {
     let (seen, peak) = (of.resident, of.peak);
     match of.at_exit {
@@ -37,9 +37,9 @@ pub struct RunSettings {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
-    /// The command as it was typed, passwords left out.
+    /// The command as typed, without passwords.
     pub command: Vec<String>,
-    /// When it began (RFC 3339, UTC).
+    /// Start time (RFC 3339, UTC).
     pub started: String,
     #[serde(rename = "duration_seconds")]
     pub seconds: f64,
@@ -70,7 +70,7 @@ impl RunReport {
                 add(&mut page, together, &found.roles);
             }
         }
-        // Of many, those that matter.
+        // Only the largest of many processes are shown.
         const ROWS: usize = 8;
         let least = Bytes(found.peak.get() / 20);
         let most = found.processes.iter().take(ROWS);

@@ -1,13 +1,13 @@
-//! What a terminal is sent. Names of processes, files, units and mappings are anybody's: characters
-//! in them that a terminal would act on, or that change the order or the presence of others, are
-//! written out, as JSON does it: `\u001b`. The renderers of [`crate::page`] do so for each part of a page by [`clean`],
-//! before its width is counted; what is printed without a page passes through [`screen`].
+//! Escaping for terminals. Names of processes, files, units and mappings are untrusted. Characters that control a
+//! terminal, or that change the order or presence of others, are escaped as in JSON: `\u001b`. Renderers of
+//! [`crate::page`] escape each part by [`clean`] before they compute its width. Text printed without a page passes
+//! through [`screen`].
 
 use std::borrow::Cow;
 
 use unicode_width::UnicodeWidthStr;
 
-/// A part of a line with all such characters written out, ends of lines too.
+/// Escapes all such characters in a part of a line, line ends included.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// Whole lines for a terminal: ends of lines and tabs stay.
+/// Escapes whole lines for a terminal; line ends and tabs stay.
 pub fn screen(text: &str) -> Cow<'_, str> {
     let stays = |c: char| matches!(c, '\n' | '\t');
     if !text.contains(|c| acts(c) && !stays(c)) {
@@ -42,8 +42,8 @@ fn push(out: &mut String, c: char) {
     }
 }
 
-/// Whether a terminal, or whoever draws text, does something else with it than show it: control
-/// characters, and those that Unicode calls default ignorable or that change the direction.
+/// True if a terminal or text renderer interprets the character instead of showing it: control characters, and those
+/// that Unicode calls default ignorable or that change the direction.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -54,12 +54,12 @@ fn acts(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Columns that a text takes on a terminal: two of most characters of East Asia.
+/// Returns the width of a text in terminal columns: two for most characters of East Asia.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The text in at most so many columns: the end of a long one is replaced by `…`.
+/// Cuts a text to at most `columns`; `…` replaces the end of a long one.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -98,11 +98,11 @@ mod tests {
             if !text.chars().any(acts) {
                 prop_assert_eq!(&out, &text);
             }
-            // What was written out is not written out again.
+            // Escaping twice changes nothing.
             prop_assert_eq!(screen(&out), out.as_str());
         }
 
-        /// JSON stays JSON of the same values.
+        /// Escaped JSON is JSON of the same values.
         #[test]
         fn json_means_the_same(text in "(?s).*") {
             let json = serde_json::json!({ "name": text }).to_string();

@@ -1,5 +1,5 @@
-//! What `hugeleaf run` says before a program starts: on standard error what is known not to be
-//! had and what LDR_CNTRL means here, and with `--dry-run` all that would be set.
+//! Messages of `hugeleaf run` before a process starts. Standard error gets unavailable requests and
+//! the meaning of LDR_CNTRL; `--dry-run` prints all settings.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::page::{Block, Mark, Note, Page, Table};
 #[derive(Debug, Clone)]
 pub struct Start {
     pub command: Vec<String>,
-    /// Variables and their values, in the order to show them.
+    /// Variables and their values, in display order.
     pub environment: Vec<(String, String)>,
     pub settled: Settled,
-    /// Why nothing can be loaded into the program; `None` where it can.
+    /// Reason why nothing can be loaded into the process; `None` if it can.
     pub obstacle: Option<String>,
 }
 
 impl Start {
-    /// The ways of a role in words: `pool 2M`, `THP 2M`.
+    /// Returns the alternatives of a role in words: `pool 2M`, `THP 2M`.
     fn ways(&self, role: RunRole) -> Vec<String> {
         let in_words = |way: &RunWay| match (way, self.settled.settings.pmd) {
             (RunWay::Hugetlb(size), _) => format!("pool {size}"),
@@ -49,7 +49,7 @@ impl Start {
     }
 }
 
-/// One line on what was asked for by name and is unavailable; `None` where all of it is.
+/// Returns one line on explicit requests that are unavailable; `None` if all are available.
 pub fn missing_line(missing: &[Missing]) -> Option<String> {
     if missing.is_empty() {
         return None;
@@ -64,7 +64,7 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
     Some(format!("hugeleaf: run: {}\n", items.join(" | ")))
 }
 
-/// What each item of LDR_CNTRL is on this host; `beaten` are the flags that were typed with it.
+/// Returns the meaning of each LDR_CNTRL item on this host; `beaten` are overriding flags.
 pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
     let here = |item: &&Mapped| match beaten.iter().find(|(role, _)| *role == item.role) {
         Some((role, want)) => format!("--{role} {want} (the flag)"),

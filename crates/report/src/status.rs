@@ -1,7 +1,7 @@
 //! `hugeleaf status`: a host on one screen, and the same as JSON.
 //!
-//! What a host does not have takes at most a line; what could not be read says `unknown`, and the
-//! findings say why. Findings come last: the end of an answer is what stays in sight.
+//! An absent feature takes at most a line. An unreadable value is shown as `unknown`, and a finding gives
+//! the reason. Findings come last, because the end of the output stays visible.
 
 use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
@@ -14,7 +14,7 @@ use crate::page::{
     Block, Cell, Command, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
 };
 
-/// How many of a kind are shown before `and N more`.
+/// Maximum number of items of each kind, before `and N more`.
 const MOST_CGROUPS: usize = 8;
 const MOST_HOLDERS: usize = 4;
 const MOST_LOG_LINES: usize = 3;
@@ -32,7 +32,7 @@ pub fn status(host: &Host, findings: &[Finding]) -> Page {
     page
 }
 
-/// The same as JSON. A limit that is not set is missing, as all that is absent.
+/// Returns the JSON answer. An unset limit is missing, like all absent values.
 pub fn status_json(host: &Host, findings: &[Finding]) -> String {
     let limit = |l: &MemoryLimit| both(l, json!({ "room_bytes": l.room_at_most() }));
     let more = json!({
@@ -42,7 +42,7 @@ pub fn status_json(host: &Host, findings: &[Finding]) -> String {
     answer(&json!({ "host": both(host, more), "findings": findings }))
 }
 
-/// A fact as a cell: `unknown` where it could not be read, `-` where the host does not have it.
+/// Returns a fact as a cell: `unknown` if unreadable, `-` if absent.
 fn known(fact: impl Into<Cell>) -> Cell {
     let cell = fact.into();
     match cell.value {
@@ -55,7 +55,7 @@ fn words(fact: impl Into<Cell>) -> String {
     known(fact).to_string()
 }
 
-/// A limit: what is as good as no limit is called so.
+/// Formats a limit; an effectively infinite one is named as such.
 fn limit(fact: &Fact<Bytes>) -> String {
     const AS_GOOD_AS_NONE: u64 = i64::MAX.unsigned_abs();
     words(fact.clone().map(|limit| match limit.get() {
@@ -78,7 +78,7 @@ fn head(host: &Host) -> String {
     )
 }
 
-/// Sizes of one row: the smaller THP sizes are mostly set alike.
+/// Sizes in one row: the smaller THP sizes mostly share their settings.
 type Alike<'a> = Vec<&'a PageSizeInfo>;
 
 fn page_sizes(host: &Host) -> Table {
@@ -181,7 +181,7 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
         .done()
 }
 
-/// What memlock leaves of the pools to SysV segments, where that is less than there is.
+/// Notes the part of the pools that memlock allows for SysV segments, if it is less than the pools.
 fn memlock_note(host: &Host) -> String {
     let hugetlb = host
         .page_sizes
@@ -220,7 +220,7 @@ fn settings(host: &Host) -> Vec<(String, Cell)> {
         .collect()
 }
 
-/// Private memory, shared memory and page cache, and how much of each is on PMD-sized pages.
+/// Formats private memory, shared memory and page cache, each with its part on PMD-sized pages.
 fn memory_line(host: &Host) -> String {
     let Memory {
         anon,
@@ -268,7 +268,7 @@ fn page_tables_line(host: &Host) -> String {
     words(tables) + &part + &listed("; most for ", most)
 }
 
-/// Who maps hugetlb pages; empty where nobody does.
+/// Formats the processes that map hugetlb pages; empty without any.
 fn hugetlb_line(host: &Host) -> String {
     let mut holders = by_name(&host.owners);
     holders.retain(|holder| !holder.hugetlb.is_zero());
@@ -322,7 +322,7 @@ fn thp_line(host: &Host) -> String {
     )
 }
 
-/// A knob for all sizes, and those that take their setting from it.
+/// Formats a knob for all sizes, with the sizes that inherit it.
 fn knob(
     name: &str,
     value: &Fact<String>,
@@ -346,8 +346,8 @@ fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
     }
 }
 
-/// Whether the kernel splits mostly empty huge pages when memory is short: those of which more than
-/// `max_ptes_none` base pages hold zeroes. With its default there are none.
+/// Formats shrink_underused: under memory pressure the kernel splits huge pages with more than
+/// `max_ptes_none` zero-filled base pages. With the default of that limit there are none.
 fn shrink_underused(host: &Host, thp: &Thp) -> String {
     let all_but_one = host.pmd_page.get().map(|p| p.holds(host.base_page) - 1);
     let none = thp.khugepaged.max_ptes_none.get().map(Pages::get);
@@ -361,8 +361,8 @@ fn shrink_underused(host: &Host, thp: &Thp) -> String {
     }
 }
 
-/// It runs where a size that it makes is on for private memory, or the PMD's for shared memory
-/// (mm/khugepaged.c, hugepage_enabled), or may be as far as is known.
+/// True if khugepaged runs, as far as known: a size that it makes is on for private memory, or the PMD's
+/// for shared memory (mm/khugepaged.c, hugepage_enabled).
 fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
     let pmd = host.pmd_page.get();
@@ -424,7 +424,8 @@ fn cgroups(host: &Host) -> Table {
         .limited(MOST_CGROUPS, "", ALL)
 }
 
-/// Those that leave least first: a huge page is charged before the base pages that it replaces are freed.
+/// Sorts by remaining room, least first: a huge page is charged before the base pages that it replaces
+/// are freed.
 fn memory_limits(host: &Host) -> Section {
     let mut limits: Vec<&MemoryLimit> = host.memory_limits.iter().collect();
     limits.sort_by_key(|l| (l.room_at_most(), l.path.as_str()));

@@ -1,7 +1,7 @@
 //! `hugeleaf trace`: a trace as a page, and two traces side by side.
 //!
-//! The same tables (`parts`) stand on a terminal and in a browser. Nothing here looks at the host: a trace is shown
-//! alike on any machine.
+//! Terminal and browser show the same tables (`parts`). No code here reads the host, so a trace looks the same on
+//! any machine.
 
 mod charts;
 mod diff;
@@ -31,7 +31,7 @@ pub use json::{callers_json, json};
 pub use lock::{callers_page, lock_page};
 pub use parts::{PARTS, Part};
 
-/// Rows of each part that one screen takes. Pins have none where nothing is pinned.
+/// Rows of each part on one screen. Pins have none if nothing is pinned.
 const SCREEN: [(&str, usize); 4] = [
     ("processes", 4),
     ("target-functions", 7),
@@ -44,13 +44,13 @@ const ROWS: usize = 30;
 pub struct Shown<'a> {
     pub trace: &'a Trace,
     pub findings: &'a [TraceFinding],
-    /// The file it came from, as typed; commands name it.
+    /// The trace's file as typed; commands name it.
     pub file: &'a str,
 }
 
 impl Shown<'_> {
-    /// One screen: what was traced, where time went, page sizes, and findings last, because the end of an answer is
-    /// what stays in sight.
+    /// Returns one screen: target, time, page sizes and findings. Findings come last, because the end of the output
+    /// stays visible.
     pub fn screen(&self) -> Page {
         let trace = self.trace;
         let mut page = self.head();
@@ -62,7 +62,7 @@ impl Shown<'_> {
                 page.add(table.limited_to(rows, &all));
             }
         }
-        // The target's alone, where there is one: the host's is a section of its own.
+        // Only the target's table, if there is a target: the host's is a section of its own.
         for part in memory::pages(trace).into_iter().take(1) {
             page.add(part);
         }
@@ -88,13 +88,13 @@ impl Shown<'_> {
         page
     }
 
-    /// All of it for a browser: findings first, then what is drawn, then tables.
+    /// Returns the whole trace for a browser: findings, then charts, then tables.
     pub fn whole(&self) -> Page {
         let trace = self.trace;
         let mut page = self.head();
         page.add(self.found("Findings"));
         page.section("", vec![self.unavailable().into()]);
-        // Without a target its functions are everybody's.
+        // Without a target, the table of its functions equals that of all functions.
         let twice = |part: &&Part| part.name == "functions" && trace.target.is_none();
         let wanted = PARTS.iter().filter(|part| !twice(part));
         let mut all: Vec<Section> = wanted.flat_map(|part| (part.tables)(trace)).collect();
@@ -120,7 +120,7 @@ impl Shown<'_> {
         page
     }
 
-    /// Sources that this trace does not have, and what else is to be known.
+    /// Returns notes on missing sources and other remarks.
     fn unavailable(&self) -> Vec<Note> {
         let missing = self.trace.sources.iter().filter_map(|source| {
             let name = &source.name;
@@ -164,7 +164,7 @@ impl Shown<'_> {
         self.findings.iter().map(note).collect()
     }
 
-    /// A finding's command, with this trace's file in it.
+    /// Returns a finding's command with the file of this trace.
     fn command(&self, finding: &TraceFinding) -> String {
         let words = finding.command.split(' ').map(|word| match word {
             "FILE" => shell_word(self.file),
@@ -179,7 +179,7 @@ fn command(words: &[String]) -> Block {
     Vec::from_iter(known).into()
 }
 
-/// Said where nothing was found: what was not measured cannot have been found.
+/// Returns the text shown without findings, which names what was not measured.
 fn no_findings(trace: &Trace) -> String {
     let missing = all_not_measured(trace);
     let names: Vec<&str> = missing.iter().map(|(what, _)| what.name()).collect();

@@ -19,23 +19,23 @@ use crate::why::Why;
 #[derive(Debug, Clone, Copy)]
 pub struct Try<'a> {
     pub host: &'a Host,
-    /// What is to be said about it, the worst first.
+    /// Findings about the host, the worst first.
     pub findings: &'a [Finding],
     pub rows: u64,
     pub cache: Bytes,
-    /// The database's process as it began, on base pages.
+    /// The database's process at its start, on base pages.
     pub process: &'a Process,
     pub accounts: &'a [Account],
     pub result: &'a ResultFile,
     pub html: &'a str,
-    /// How long all of it took, in seconds.
+    /// Total duration in seconds.
     pub seconds: f64,
 }
 
-/// How many caveats a screen has room for; the page has all of them.
+/// Maximum number of caveats on the screen; the page has all of them.
 const MOST_CAVEATS: usize = 2;
 
-/// The screen: at most 40 lines.
+/// Returns the screen, at most 40 lines.
 pub fn page(it: &Try<'_>) -> Page {
     let lead = format!(
         "What larger pages do for a database on this host: a SQLite database of {} rows, wholly in a page \
@@ -64,7 +64,7 @@ pub fn page(it: &Try<'_>) -> Page {
     page
 }
 
-/// The answers of all four commands, each as that command gives it; `seed` is that of the rows.
+/// Returns the answers of all four commands in their own formats; `seed` is the seed of the rows.
 pub fn json(it: &Try<'_>, seed: u64) -> String {
     let mem = Mem {
         host: it.host,
@@ -78,7 +78,7 @@ pub fn json(it: &Try<'_>, seed: u64) -> String {
         judged: &[(it.process, it.accounts)],
         unread: &[],
     };
-    // Whole answers, as they are: what is null in them stays.
+    // The answers are embedded unchanged, with their nulls.
     let whole = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
     let answer = json!({
         "schema": SCHEMA,
@@ -113,7 +113,7 @@ fn status(it: &Try<'_>) -> Note {
         [worst, ..] => format!("{} findings, the worst: {}", it.findings.len(), worst.text),
     };
     let note = Note::new("status", format!("{}; {findings}", sizes.join(", ")));
-    // The database is gone when this is read: a command that names it would find nobody.
+    // The database has exited when the user reads this, so a command with its PID would fail.
     let pid = it.process.pid.to_string();
     match it.findings.first() {
         Some(worst) if !worst.command.contains(&pid) => note.run("next", &worst.command),
@@ -197,7 +197,7 @@ fn verdict(result: &ResultFile) -> Note {
         ),
         Verdict::Unclear => (Mark::Warn, "the samples scatter too much to say"),
     };
-    // The same as on the page.
+    // The page says the same.
     let longer = (result.verdict == Verdict::Unclear).then(|| longer(result));
     let meaning = match longer {
         Some(longer) => format!("{meaning}; {longer}"),

@@ -1,6 +1,6 @@
 //! `hugeleaf verify`: as a screen, as JSON, and in the text format of Prometheus.
 //!
-//! Where all is as it should be the screen is one line, so that cron mails nothing worth reading.
+//! If everything is in order, the screen is one line, so that cron mails stay short.
 
 mod prometheus;
 
@@ -52,7 +52,7 @@ fn services(report: &Report) -> TableOf<&Row> {
         .left("SINCE", |row| since(row))
 }
 
-/// `4200 of 2M`, or several of these.
+/// Formats page counts, such as `4200 of 2M`.
 fn pages(all: &[PagesOf]) -> String {
     let one = |pages: &PagesOf| format!("{} of {}", pages.pages, pages.page);
     match all {

@@ -1,4 +1,4 @@
-//! `hugeleaf why`: what keeps memory from larger pages, summed up and range by range.
+//! `hugeleaf why`: the reasons that keep memory on base pages, in sum and range by range.
 
 use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
@@ -9,19 +9,19 @@ use serde_json::{Value as Json, json};
 use crate::json::{answer, both};
 use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table, listed};
 
-/// What `why` shows: a model of its own, so that terminal and JSON say the same.
+/// The model of `why`, shared by terminal and JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct Why<'a> {
-    /// The processes with their accounts, in the order to show them.
+    /// Processes with their accounts, in display order.
     pub judged: &'a [(&'a Process, &'a [Account])],
-    /// Processes that the target means and that could not be read, with the reason.
+    /// Processes of the target that were unreadable, with the reason.
     pub unread: &'a [(Pid, ProcessError)],
 }
 
-/// Lines of the summary and rows of ranges that a screen takes.
+/// Maximum number of summary lines and of range rows on a screen.
 const LINES: usize = 6;
 const ROWS: usize = 20;
-/// Rows for each of several processes, and how many processes.
+/// Maximum number of rows for each of several processes, and of processes.
 const ROWS_OF_EACH: usize = 6;
 const PROCESSES: usize = 8;
 
@@ -30,7 +30,7 @@ impl Why<'_> {
         summarise(self.judged)
     }
 
-    /// The screen. `all` shows every verdict; otherwise long lists are cut and alike ranges grouped.
+    /// Returns the screen. `all` shows every verdict; otherwise lists are cut and equal ranges grouped.
     pub fn page(&self, all: bool) -> Page {
         let summary = self.summary();
         let mut page = Page::new("Why memory is not on larger pages", self.heading());
@@ -69,7 +69,7 @@ impl Why<'_> {
         let several = self.judged.len() > 1;
         let most = if several { ROWS_OF_EACH } else { ROWS };
         for ((process, accounts), counts) in self.judged.iter().zip(counted(self.judged)) {
-            // What another process shows already is left out.
+            // Memory that another process shows already is omitted.
             let shown: Vec<&Account> = match all {
                 true => accounts.iter().collect(),
                 false => counts.iter().collect(),
@@ -126,7 +126,7 @@ fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
     })
 }
 
-/// The ranges of one process under its name, where that is not plain.
+/// Builds the table of a process's ranges, with a heading if there are several processes.
 fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes)) -> Section {
     let table = Table::of(rows)
         .left("RANGE", |row| row.range)
@@ -150,8 +150,8 @@ fn name_of(process: &Process) -> String {
     }
 }
 
-/// `4.2G resident: 0.3G on large pages, 3.9G could be promoted now, …; 1G more in swap`; parts of
-/// nothing are left out.
+/// Formats the totals without zero parts, such as `4.2G resident: 0.3G on large pages, 3.9G could be
+/// promoted now, …; 1G more in swap`.
 fn totals(summary: &Summary) -> String {
     let rest = summary.small + summary.by_remedy(Remedy::Nothing);
     let parts = [
@@ -179,8 +179,8 @@ fn totals(summary: &Summary) -> String {
 }
 
 fn reasons(page: &mut Page, summary: &Summary, all: bool) {
-    // What is under a percent is no reason to read on, unless there is nothing else. Of memory in swap
-    // nothing need be resident.
+    // Reasons below one percent are hidden unless there is no other. Swapped memory is compared
+    // separately, because it is not resident.
     let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
     let shown = |at: usize, line: &Line| {
         let is_swap = line.id == Reason::Swapped && much(summary.swapped);
@@ -203,7 +203,7 @@ fn reasons(page: &mut Page, summary: &Summary, all: bool) {
 
 fn reason(line: &Line, resident: Bytes) -> Bar {
     let mut next = Command::new("next", &line.command);
-    // The comment of a choice says so itself.
+    // The command's own comment says so already.
     if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
         next.note = format!("a setting for the whole host: it could move {bytes} here");
     }
@@ -224,7 +224,7 @@ fn mark(remedy: Remedy) -> Mark {
     }
 }
 
-/// A row of the table: one verdict, or several alike.
+/// A row of the table: one verdict, or several equal ones.
 struct Row<'a> {
     range: Range,
     extents: usize,
@@ -246,12 +246,12 @@ impl Row<'_> {
     }
 }
 
-/// The verdicts as rows, in order of address. Grouped, a segment has one row an id, and neighbours
-/// that say the same of the same kind of memory share one.
+/// Returns the verdicts as rows in address order. Unless `all` is set, adjacent verdicts of a segment
+/// with the same reason and kind of memory share a row.
 fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
     for account in accounts {
-        // Rows of this segment, and the row before it.
+        // The rows of this segment, and the row before it.
         let from = rows.len().saturating_sub(1);
         for v in &account.verdicts {
             let alike =
@@ -272,8 +272,8 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
     rows
 }
 
-/// Drops rows of less than a percent about which nothing is to be done; gives how many, with their
-/// bytes. A program maps dozens of libraries, none of which is why somebody asks.
+/// Drops rows below one percent that need no action, and returns their number and bytes. A process
+/// maps dozens of libraries that do not matter to the user.
 fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
     drop_rows(rows, |_, row| {
         let is_small = row.bytes.share_of(resident).is_none_or(|s| s < 0.01);
@@ -281,7 +281,7 @@ fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
     })
 }
 
-/// Keeps the `most` rows with most bytes, in their order; gives how many went, with their bytes.
+/// Keeps the `most` largest rows in their order, and returns the number and bytes of the others.
 fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(rows[*at].bytes));
@@ -289,7 +289,7 @@ fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
     drop_rows(rows, |at, _| !order.contains(&at))
 }
 
-/// Drops the rows that go, each of which is known by its place too; gives how many, with their bytes.
+/// Drops rows for which `goes` is true, by index or content, and returns their number and bytes.
 fn drop_rows(rows: &mut Vec<Row<'_>>, goes: impl Fn(usize, &Row<'_>) -> bool) -> (usize, Bytes) {
     let (mut at, mut gone) = (0, (0, Bytes::ZERO));
     rows.retain(|row| {

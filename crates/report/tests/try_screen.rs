@@ -1,7 +1,6 @@
-//! The screen of `try`, of this very host and this very process: it stays one screen whatever is
-//! on it.
+//! The screen of `try` for this host and process stays one screen, whatever the values.
 
-// A panic is how a test fails, also in its helpers.
+// Panics are test failures, also in helpers.
 #![allow(clippy::unwrap_used)]
 
 use hugeleaf_host::{Looking, Root, read_host, read_process};
@@ -27,7 +26,7 @@ const EFFECT: Effect = Effect {
     estimator: None,
 };
 
-/// The samples of an arm, and what was also measured.
+/// The samples of an arm, and secondary quantities.
 fn rows(arm: Arm, samples: &[f64]) -> Vec<Row> {
     let row = |quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
     let main = Quantity::rate("sqlite", "operations/CPU s").main();
@@ -171,7 +170,7 @@ fn it_says_what_was_measured() {
         "hugeleaf promote PID",
         "hugeleaf-try.html",
     ] {
-        // A phrase may be broken where a line ends.
+        // A phrase may be broken at the end of a line.
         let flat: Vec<&str> = screen.split_whitespace().collect();
         let found = screen.contains(words) || flat.join(" ").contains(words);
         assert!(found, "{words} in\n{screen}");

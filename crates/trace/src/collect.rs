@@ -1,8 +1,9 @@
-//! Collecting: everything together, for a while, at a small price. It opens events and reads
-//! files; it changes nothing.
+//! Collection of all data for a limited time at a low cost. It opens events and reads files, and
+//! changes nothing.
 //!
 //! Samples, records and locks come from rings that the kernel fills and [`queue`](self) empties
-//! twenty times a second; intervals from `/proc`, once a second; names of functions at the end.
+//! twenty times a second. Intervals come from `/proc`, once a second. Function names are resolved
+//! at the end.
 
 mod counters;
 mod events;
@@ -50,13 +51,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Options {
     pub time: Duration,
-    /// CPU samples a second and CPU.
+    /// CPU samples per second and CPU.
     pub rate: u64,
-    /// Room of a CPU's ring of lock events.
+    /// Size of each CPU's ring of lock events.
     pub buffer: Bytes,
     pub intervals_only: bool,
     pub no_locks: bool,
-    /// Count every call that locks memory, not those of a part of each second.
+    /// True to count every call that locks memory, instead of those in a part of each second.
     pub every_call: bool,
     pub target: Option<TracedTarget>,
     pub command: Vec<String>,
@@ -79,7 +80,7 @@ pub enum Progress {
     Names,
 }
 
-/// Collects until the time is over, `stop` is set, or the last process of the target has ended.
+/// Collects until the time is over, `stop` is set, or the last process of the target has exited.
 pub fn collect(
     root: &Root,
     kernel: &Kernel,
@@ -148,7 +149,7 @@ fn open(
     tracefs: &Tracefs,
     guards: &Guards,
 ) -> Result<Opened, CollectError> {
-    /// No ring is larger than its CPU's part of this: it is memory that cannot be paged out.
+    /// Total size of all rings, divided among the CPUs: the memory cannot be paged out.
     const MOST: Bytes = Bytes::from_mib(512);
     let part = Bytes(MOST.get() / cpus.len().max(1) as u64);
     allow_many_descriptors();
@@ -171,9 +172,9 @@ fn online(root: &Root) -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-/// A list of numbers and ranges, as in `0-3,6`.
+/// Parses a list of numbers and ranges, such as `0-3,6`.
 fn parse_list(text: &str) -> Vec<u32> {
-    /// No list of a machine is longer; a damaged one could be.
+    /// Maximum length of a list; a damaged one could be longer.
     const MOST: usize = 8192; // not a page size
     text.trim()
         .split(',')
@@ -202,11 +203,11 @@ fn read_guards(root: &Root) -> Guards {
     }
 }
 
-/// The wall clock against the one that never steps: both at the start and at the end.
+/// Compares the wall clock with the monotonic clock, each read at the start and at the end.
 fn clock_note(wall: (Duration, Duration), nanos: u64) -> Option<String> {
     let (start, end) = (wall.0.as_secs_f64(), wall.1.as_secs_f64());
     let step = end - start - Duration::from_nanos(nanos).as_secs_f64();
-    // A clock that is steered runs off by less than a thousandth; reading both takes a moment.
+    // A slewed clock drifts by less than a thousandth, and reading both clocks takes a moment.
     let tolerated = 0.1 + Duration::from_nanos(nanos).as_secs_f64() * 0.001;
     (step.abs() > tolerated).then(|| {
         let way = if step > 0.0 { "forward" } else { "back" };
@@ -278,7 +279,7 @@ impl Session {
         }
     }
 
-    /// Switches on, then looks around: what begins meanwhile is in a record.
+    /// Enables the events, then scans processes: a process that starts meanwhile has a record.
     fn begin(&mut self, opened: &mut Option<Opened>, cpus: &[u32], every_call: bool) {
         if let Some(opened) = opened {
             self.counters = Counters::open(&self.processor, cpus, &self.guards);
@@ -337,7 +338,7 @@ impl Session {
                 () => None,
             };
             if at >= next || ending.is_some() {
-                // A remainder that is too short to say anything belongs to the one before.
+                // A remainder too short to be meaningful is joined to the interval before.
                 if at - begun > 0.2 || self.found.is_empty() {
                     self.interval(begun, at, follow, kernel);
                     begun = at;
@@ -351,7 +352,7 @@ impl Session {
         }
     }
 
-    /// Shorter where a ring fills fast, and not beyond the end of the interval.
+    /// Returns a shorter pause if a ring fills fast, and never one beyond the end of the interval.
     fn pause(&self, opened: Option<&Opened>, next: f64) -> Duration {
         let fullest = opened
             .into_iter()
@@ -372,7 +373,7 @@ impl Session {
         if follow {
             let processes = &mut self.queue.processes;
             interval.target = self.work.look(processes);
-            // Files stay open: every fifth look is enough to see those that count.
+            // Files stay open, so every fifth scan finds those that matter.
             if self.found.len().is_multiple_of(5) {
                 self.work.look_at_files(processes);
             }
@@ -380,7 +381,7 @@ impl Session {
         self.found.push(interval);
     }
 
-    /// Switches off and reads the rest; gives the length and both readings of the wall clock.
+    /// Disables the events and reads the rest. Returns the duration and both wall-clock readings.
     fn end(&mut self, opened: &mut Option<Opened>) -> (u64, (Duration, Duration)) {
         self.windows.close(&mut self.queue.processes);
         let nanos = monotonic_nanos().saturating_sub(self.start);
@@ -389,7 +390,7 @@ impl Session {
             self.fault_turns.switch(false, &mut opened, &self.guards);
             let faults = opened.sources[events::FAULTS].state.clone();
             self.queue.sources[events::FAULTS].state = faults;
-            // What cannot be switched off ends when it is dropped.
+            // An event that cannot be disabled ends when it is dropped.
             let _ = opened.switch(false);
             self.queue.drain(&mut opened, u64::MAX);
         }
@@ -397,7 +398,7 @@ impl Session {
     }
 }
 
-/// Faults are watched for a fifth of the time: watching makes each one a twentieth slower.
+/// Faults are watched for a fifth of the time, because watching makes each 5 % slower.
 #[derive(Debug, Default)]
 struct FaultTurns {
     cpus: Vec<u32>,
@@ -406,7 +407,7 @@ struct FaultTurns {
 }
 
 impl FaultTurns {
-    /// The part of each second in which they are.
+    /// The watched part of each second.
     const PART: f64 = 0.2;
 
     fn turn(&mut self, at: f64, opened: &mut Opened, guards: &Guards) {

@@ -1,6 +1,5 @@
-//! The trace file: one plain line that says what it is, then the model as CBOR, compressed with
-//! gzip. It is written whole or not at all; what it must not do is take a damaged file for a
-//! smaller trace.
+//! The trace file: a plain line that identifies it, then the model as CBOR, compressed with gzip.
+//! It is written whole or not at all. A damaged file must never be read as a smaller trace.
 
 use std::cmp::Ordering;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -15,13 +14,13 @@ use crate::model::{SCHEMA, Trace};
 
 mod bounds;
 
-/// What every trace file begins with; the number is [`SCHEMA`].
+/// The beginning of every trace file; [`SCHEMA`] follows.
 const MAGIC: &str = "hugeleaf trace ";
 
-/// How hard gzip tries: a file of a busy half minute takes a fraction of a second.
+/// gzip level: a file of a busy half minute takes a fraction of a second.
 const LEVEL: Compression = Compression::new(6);
 
-/// No trace is larger than this when unpacked; a file that says so is damaged or hostile.
+/// Maximum unpacked size of a trace; a larger one is damaged or hostile.
 const LARGEST: u64 = 1 << 30; // not a page size
 
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +37,10 @@ pub enum TraceProblem {
     Io(#[from] std::io::Error),
     #[error("not a trace (it does not begin with '{}')", MAGIC.trim_end())]
     Foreign,
-    /// From a later program, of this schema.
+    /// Written by a later program, with this schema.
     #[error("a trace of schema {0}, and this program reads up to {SCHEMA}")]
     Newer(u32),
-    /// From an earlier program, whose files were packed in another way.
+    /// Written by an earlier program, with another packing.
     #[error("a trace of schema {0}, and this program reads {SCHEMA}")]
     Older(u32),
     #[error("the trace is cut off: {0}")]
@@ -95,7 +94,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes sure that a trace can be written there before time is spent on it. What is there stays.
+/// Checks that a trace can be written to `path` before time is spent on it. An existing file stays.
 pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
     begin(path).map(drop)
 }
@@ -112,9 +111,9 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
     TraceProblem::Io(error).of(path)
 }
 
-/// Writes a trace: to a file next to it first, which takes its place when all is on disk. So there
-/// is never half a file, and an earlier one stays until then. Gives the size of the
-/// file; 0 of a device.
+/// Writes a trace to a temporary file, which replaces `path` once all is on disk. So an earlier
+/// file stays until then, and no partial file ever appears. Returns the size of the file; 0 for a
+/// device.
 pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
     let mut draft = begin(path)?;
     write_to(&mut draft, trace).map_err(|error| TraceProblem::Io(error).of(path))?;
@@ -139,7 +138,7 @@ pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
     read_from(BufReader::new(file), path)
 }
 
-/// Reads a trace from any reader; `path` is what errors name.
+/// Reads a trace from any reader; `path` is the name in errors.
 pub fn read_from(input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
     unpack(input).map_err(|problem| problem.of(path))
 }
@@ -160,7 +159,7 @@ fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
             let reason = format!("{count} bytes of the trace could be unpacked");
             return Err(TraceProblem::Truncated(reason));
         }
-        // The reader's own failures have an errno, those of the packed form have none.
+        // Errors of the reader have an errno, those of the packed format have none.
         Err(e) if e.raw_os_error().is_some() => return Err(e.into()),
         Err(e) => return Err(TraceProblem::Damaged(e.to_string())),
     }
@@ -191,7 +190,7 @@ fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
             Err(error) => return Err(error.into()),
         }
     }
-    // A file that was cut off within the first line still shows whose it is.
+    // A file cut off within the first line is still recognizable.
     match line.len() > MAGIC.len() / 2 && MAGIC.as_bytes().starts_with(&line) {
         true => Err(TraceProblem::Truncated(
             "its first line is not complete".to_owned(),
@@ -200,8 +199,8 @@ fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
     }
 }
 
-/// Every reference in a trace leads somewhere, and no sum of its counts wraps: whoever draws it may
-/// follow and add them without looking.
+/// Checks that every reference in a trace is valid and that no sum of counts wraps. Drawing code
+/// may then follow and add them unchecked.
 fn check(trace: &Trace) -> Result<(), String> {
     let (processes, symbols, stacks) = (
         trace.processes.len(),

@@ -1,14 +1,15 @@
-//! Traces: where time goes on a host, collected from perf events, tracepoints and `/proc`.
+//! Traces: CPU time, faults, locks and I/O of a host, collected from perf events, tracepoints and
+//! `/proc`.
 //!
-//! [`model::Trace`] is everything that was collected, as the file holds it; [`mod@file`] writes and
-//! reads such files. A trace is judged by `hugeleaf-verdict` and drawn by `hugeleaf-report`, on any
+//! [`model::Trace`] holds everything collected, as stored in the file; [`mod@file`] writes and
+//! reads such files. `hugeleaf-verdict` judges a trace and `hugeleaf-report` draws it, on any
 //! machine.
 //!
-//! This crate must not judge, and must not change anything on the host: it opens events and reads.
+//! This crate must not judge or change the host: it opens events and reads.
 //!
 //! Main types: [`Trace`], [`Options`], [`CollectError`], [`TraceFileError`].
 
-// Not published: a name that says it all needs no comment.
+// The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod collect;

@@ -1,12 +1,12 @@
-//! The model: what a trace file holds. Plain data, no I/O, no page size of any machine.
+//! The model of a trace file. Plain data without I/O, independent of any machine's page size.
 //!
-//! What is counted here was counted on the host that is named in [`Trace::host`]; whoever draws or
-//! judges it needs nothing of that host. A field that a host does not have is `None` or missing,
-//! never zero; why it is missing stands in [`Trace::sources`]. Bytes are in `*_bytes`, lengths of
-//! time in `*_seconds` or `*_nanos`; times of events count from the start of the trace.
+//! Counts are from the host named in [`Trace::host`]; drawing and judging need nothing else of that
+//! host. A field that the host lacks is `None` or missing, never zero; [`Trace::sources`] gives the
+//! reason. Bytes are in `*_bytes`, durations in `*_seconds` or `*_nanos`. Times of events count from
+//! the start of the trace.
 //!
-//! [`Process`], [`Symbol`] and [`Stack`] are referred to by their place in [`Trace::processes`],
-//! [`Trace::symbols`] and [`Trace::stacks`], because ids of processes are used again.
+//! [`Process`], [`Symbol`] and [`Stack`] are referred to by their index in [`Trace::processes`],
+//! [`Trace::symbols`] and [`Trace::stacks`], because PIDs are reused.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,39 +20,39 @@ pub struct Trace {
     pub tool_version: String,
     pub host: TracedHost,
     pub command: Vec<String>,
-    /// What was pointed at; `None` for the whole host. Whatever it is, the whole host is collected.
+    /// The target; `None` for the whole host. In either case the whole host is collected.
     pub target: Option<TracedTarget>,
     /// Wall clock at the start, in seconds since 1970 (UTC).
     pub started_unix: u64,
-    /// How long it took, by a clock that does not step.
+    /// Duration by a monotonic clock.
     pub seconds: f64,
     pub asked_seconds: f64,
     pub ending: Ending,
-    /// The wall clock stepped meanwhile: by how much, in words. Lengths are not affected.
+    /// A note on a step of the wall clock during the trace, with its size. Durations are unaffected.
     pub clock_note: Option<String>,
-    /// Things that a reader should know and no number says, as whole sentences.
+    /// Remarks that no number expresses, as whole sentences.
     pub notes: Vec<String>,
     pub sources: Vec<Source>,
-    /// Processes that were seen. Those that were there at the start come first.
+    /// Processes seen. Those that existed at the start come first.
     pub processes: Vec<Process>,
     pub intervals: Vec<Interval>,
     pub symbols: Vec<Symbol>,
     pub stacks: Vec<Stack>,
-    /// CPU samples per second and CPU, as asked for; 0 where there are none.
+    /// CPU samples per second and CPU, as requested; 0 without samples.
     pub samples_a_second: f64,
-    /// The event that samples are taken by: `cpu-clock` or `cycles`.
+    /// The sampling event: `cpu-clock` or `cycles`.
     pub sampled_by: String,
     pub samples: Vec<Sample>,
-    /// Page faults, grouped: `count` is how many faults the samples stand for.
+    /// Page faults, grouped: `count` is the number of faults that the samples represent.
     pub faults: Vec<Sample>,
-    /// Locks that were waited for, by time waited, longest first.
+    /// Contended locks by total waiting time, longest first.
     pub locks: Vec<Lock>,
-    /// Locks that are left out of [`Trace::locks`] to keep the file small, summed up.
+    /// The sum of the locks omitted from [`Trace::locks`] to keep the file small.
     pub other_locks: LockTotals,
     pub other_locks_count: u64,
-    /// What the memory management did, with who made it do so.
+    /// Events of the memory management, with the processes that caused them.
     pub memory_events: Vec<MemoryEvent>,
-    /// Counters of the kernel for the memory management: THP, compaction, reclaim.
+    /// The kernel's counters of the memory management: THP, compaction, reclaim.
     pub memory_counters: Vec<MemoryCounter>,
     pub pins: Vec<Pin>,
     pub counters: Vec<Counter>,
@@ -66,19 +66,19 @@ pub struct Trace {
 pub struct TracedHost {
     pub name: String,
     pub kernel: String,
-    /// Architecture as uname(2) names it.
+    /// Architecture as named by uname(2).
     pub arch: String,
     pub cpu_model: Option<String>,
     pub cpus: u32,
     pub memory_bytes: Option<u64>,
     pub base_page_bytes: u64,
-    /// What one entry of a page middle directory maps: a full THP. `None` without THP.
+    /// Size mapped by one PMD entry: a full THP. `None` without THP.
     pub pmd_page_bytes: Option<u64>,
     pub page_sizes: Vec<PageSizeKind>,
     pub nodes: Vec<u32>,
     pub thp_enabled: Option<String>,
     pub thp_shmem_enabled: Option<String>,
-    /// Whether it runs under a hypervisor, where that can be determined.
+    /// True if the host runs under a hypervisor; `None` if unknown.
     pub virtual_machine: Option<bool>,
 }
 
@@ -88,7 +88,7 @@ pub struct PageSizeKind {
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
-    /// Whether a program could get one by the settings in force.
+    /// True if the current settings let a process use this size.
     pub enabled: bool,
     pub how: String,
 }
@@ -97,8 +97,8 @@ pub struct PageSizeKind {
 #[serde(default)]
 pub struct TracedTarget {
     pub text: String,
-    /// The processes that it meant at the start. Children that they make meanwhile belong to it
-    /// too: see [`Process::in_target`].
+    /// The PIDs of the target at the start. Later children belong to it too, see
+    /// [`Process::in_target`].
     pub pids: Vec<u32>,
 }
 
@@ -118,10 +118,10 @@ pub struct Source {
     pub name: String,
     pub state: SourceState,
     pub events: u64,
-    /// Events that the kernel dropped because nobody read them in time.
+    /// Events that the kernel dropped because the ring was full.
     pub lost: u64,
-    /// The part of the time in which it was on, where that is less than all: its counts are of
-    /// that part, scaled up.
+    /// The share of the time in which the source was on, if it was not always on. Its counts are
+    /// scaled up from that share.
     pub share_of_time: Option<f64>,
 }
 
@@ -133,11 +133,11 @@ pub enum SourceState {
     NotHere {
         reason: String,
     },
-    /// The host has it and would not give it.
+    /// The host has the source, but refused access.
     Refused {
-        /// Why, with the call or the file.
+        /// The reason, with the call or the file.
         reason: String,
-        /// What to do: the setting or the capability, as a command where there is one.
+        /// The remedy: a setting or a capability, as a command if possible.
         remedy: String,
     },
     Off,
@@ -175,26 +175,26 @@ pub struct Process {
     pub parent: u32,
     /// Name of the command at the end.
     pub name: String,
-    /// Names that it had before an execve(2), oldest first.
+    /// Names before an execve(2), oldest first.
     pub earlier_names: Vec<String>,
-    /// Arguments, joined by spaces; empty for a thread of the kernel and where it was gone too soon.
+    /// Arguments, joined by spaces; empty for a kernel thread and for a process that ended too soon.
     pub command_line: String,
     pub kernel_thread: bool,
-    /// Whether it belongs to the target, or descends from one that does. True of all without a
-    /// target.
+    /// True if the process belongs to the target, or descends from a member. Without a target it is
+    /// true for all but kernel threads.
     pub in_target: bool,
-    /// When it was made; `None` if before the start.
+    /// Start time; `None` if before the start of the trace.
     pub started_seconds: Option<f64>,
-    /// When it ended; `None` if it was still there.
+    /// End time; `None` if the process outlived the trace.
     pub ended_seconds: Option<f64>,
-    /// CPU time in user mode meanwhile (`stat`); `None` where it could not be read.
+    /// CPU time in user mode during the trace (`stat`); `None` if unreadable.
     pub user_seconds: Option<f64>,
     pub system_seconds: Option<f64>,
     pub faults_minor: Option<u64>,
     pub faults_major: Option<u64>,
-    /// Descriptors open with O_DIRECT, as last seen; looked at for the target only.
+    /// Descriptors open with O_DIRECT at the last scan; for the target only.
     pub direct_files: Option<u64>,
-    /// Its threads, those that appear in samples, locks, pins or I/O.
+    /// The threads that appear in samples, locks, pins or I/O.
     pub threads: Vec<Thread>,
 }
 
@@ -203,7 +203,7 @@ pub struct Process {
 pub struct Thread {
     pub tid: u32,
     pub name: String,
-    /// I/O meanwhile; read for the target's threads. `None` where it could not be read.
+    /// I/O during the trace, for the target's threads. `None` if unreadable.
     pub io: Option<ThreadIo>,
 }
 
@@ -211,17 +211,17 @@ pub struct Thread {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadIo {
-    /// Calls that read (`syscr`).
+    /// Read calls (`syscr`).
     pub read_calls: u64,
-    /// Calls that write (`syscw`).
+    /// Write calls (`syscw`).
     pub write_calls: u64,
-    /// Bytes that they read, the page cache included (`rchar`).
+    /// Bytes read by calls, from the page cache too (`rchar`).
     pub read_bytes: u64,
-    /// Bytes that they wrote (`wchar`).
+    /// Bytes written by calls (`wchar`).
     pub write_bytes: u64,
-    /// Bytes fetched from a device (`read_bytes`): all of direct I/O, and what was not cached.
+    /// Bytes read from a device (`read_bytes`): all direct I/O, and uncached data.
     pub device_read_bytes: u64,
-    /// Bytes sent to a device (`write_bytes`).
+    /// Bytes written to a device (`write_bytes`).
     pub device_write_bytes: u64,
 }
 
@@ -230,29 +230,29 @@ pub struct ThreadIo {
 pub struct Interval {
     pub at_seconds: f64,
     pub seconds: f64,
-    /// CPU time in user mode, of all CPUs together, nice included.
+    /// CPU time in user mode, summed over all CPUs, nice included.
     pub user_seconds: f64,
-    /// In the kernel, interrupts included.
+    /// CPU time in the kernel, interrupts included.
     pub system_seconds: f64,
     pub idle_seconds: f64,
     pub wait_seconds: f64,
     pub steal_seconds: f64,
-    /// Threads that ran or could run, at the end (`procs_running`).
+    /// Threads that are running or runnable, at the end (`procs_running`).
     pub runnable: u64,
-    /// Threads that waited for I/O, at the end (`procs_blocked`).
+    /// Threads that are waiting for I/O, at the end (`procs_blocked`).
     pub blocked: u64,
     /// Minor and major faults (`pgfault`).
     pub faults: u64,
     /// Major faults (`pgmajfault`).
     pub faults_major: u64,
-    /// Faults by the size of page that they brought in. Faults on hugetlb pages are counted nowhere
-    /// by the kernel and stand under the base page.
+    /// Faults by the size of the faulted page. The kernel does not count faults on hugetlb pages, so
+    /// they are under the base page.
     pub faults_by_size: Vec<SizeCount>,
     pub context_switches: u64,
     pub forks: u64,
-    /// From devices (`pgpgin`).
+    /// Bytes read from devices (`pgpgin`).
     pub page_in_bytes: u64,
-    /// To devices (`pgpgout`).
+    /// Bytes written to devices (`pgpgout`).
     pub page_out_bytes: u64,
     pub swap_in_bytes: u64,
     pub swap_out_bytes: u64,
@@ -271,20 +271,19 @@ pub struct TargetInterval {
     pub system_seconds: f64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Its memory by page size and kind, at the end, from the totals of its processes (a shared
-    /// page counts once a process). Empty where it was not read.
+    /// Memory by page size and kind at the end, from the totals of the processes (a shared page
+    /// counts once a process). Empty if it was not read.
     pub by_size: Vec<Held>,
     pub page_tables_bytes: u64,
-    /// What it holds locked (`VmLck`), at the end.
+    /// Locked memory (`VmLck`), at the end.
     pub locked_bytes: u64,
-    /// What it holds pinned (`VmPin`: buffers that are registered with io_uring, and devices'), at
-    /// the end.
+    /// Pinned memory (`VmPin`: buffers registered with io_uring, and those of devices), at the end.
     pub pinned_bytes: u64,
     pub read_bytes: u64,
     pub write_bytes: u64,
 }
 
-/// The share of the interval in which work stood still for want of something (PSI), 0 to 1.
+/// The share of the interval in which work stalled for lack of a resource (PSI), 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pressure {
@@ -314,20 +313,20 @@ pub struct Held {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Symbol {
-    /// Its name, demangled. Without symbols: `[module+0x1234]`.
+    /// The function's demangled name. Without symbols: `[module+0x1234]`.
     pub name: String,
-    /// The program or library, as a path; `[kernel]` or `[module]` of a kernel module.
+    /// The path of the program or library; `[kernel]` or `[module]` for a kernel module.
     pub module: String,
     pub kernel: bool,
-    /// The file had no symbols for this address.
+    /// True if the file has no symbol for this address.
     pub unnamed: bool,
 }
 
-/// A call stack: the innermost function first, frames of the kernel before those of the program.
+/// A call stack: innermost function first, kernel frames before user frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stack {
-    /// Places in [`Trace::symbols`].
+    /// Indices in [`Trace::symbols`].
     pub frames: Vec<u32>,
 }
 
@@ -343,20 +342,20 @@ pub enum Mode {
     Other,
 }
 
-/// Samples that agree in all but time.
+/// Samples that differ in time only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// Place in [`Trace::processes`].
+    /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
-    /// Place in [`Trace::stacks`].
+    /// Index in [`Trace::stacks`].
     pub stack: u32,
     pub mode: Mode,
     pub count: u64,
 }
 
-/// What kind of lock, by the flags of the tracepoint.
+/// The kind of lock, by the flags of the tracepoint.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -373,7 +372,7 @@ pub enum LockKind {
     RtMutex,
     PerCpuRwSemRead,
     PerCpuRwSemWrite,
-    /// Flags that are none of these (also what sleeps and says no more).
+    /// Unknown flags, including locks that sleep without further detail.
     #[default]
     Other,
 }
@@ -395,12 +394,12 @@ impl LockKind {
     }
 }
 
-/// How often and how long something was waited for. Exact, but for callers where not every wait's
-/// stack was taken ([`Lock::callers_estimated`]).
+/// Number and duration of waits. Exact, except for callers if some stacks were not sampled
+/// ([`Lock::callers_estimated`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockTotals {
-    /// How often somebody had to wait and the wait ended meanwhile.
+    /// Number of waits that ended during the trace.
     pub contentions: u64,
     pub waited_nanos: u64,
     pub longest_nanos: u64,
@@ -430,19 +429,19 @@ impl LockTotals {
 #[serde(default)]
 pub struct Lock {
     pub address: u64,
-    /// What sort; where it was taken in several ways, the one that was waited for longest.
+    /// The kind of lock; of several kinds, the one with the longest waits.
     pub kind: LockKind,
-    /// Its name, where it is a static one.
+    /// The name of a static lock.
     pub name: Option<String>,
-    /// Place in [`Trace::symbols`]: the function that waited longest in taking it, the first frame
+    /// Index in [`Trace::symbols`]: the function with the longest total wait, the first frame
     /// outside the lock's own code.
     pub taken_by: Option<u32>,
     pub totals: LockTotals,
     /// Waits that ended without the lock (a signal, a timeout). They count in `totals`.
     pub failed: u64,
     pub by_caller: Vec<LockCaller>,
-    /// The stacks of some waits stand for those of all: `by_caller` says how the totals, which are
-    /// exact, are shared out, and its longest waits are of those that were looked at.
+    /// True if stacks were sampled for some waits only. `by_caller` then divides the exact totals by
+    /// the sampled stacks, and its longest waits are those of samples.
     pub callers_estimated: bool,
     pub by_thread: Vec<LockThread>,
     pub events: Vec<LockEvent>,
@@ -453,9 +452,9 @@ pub struct Lock {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockCaller {
-    /// Place in [`Trace::stacks`]: the whole way there, lock code included.
+    /// Index in [`Trace::stacks`]: the whole stack, lock code included.
     pub stack: u32,
-    /// Place in [`Trace::symbols`]: the first frame outside the lock's own code.
+    /// Index in [`Trace::symbols`]: the first frame outside the lock's own code.
     pub function: Option<u32>,
     pub kind: LockKind,
     pub totals: LockTotals,
@@ -464,33 +463,33 @@ pub struct LockCaller {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockThread {
-    /// Place in [`Trace::processes`].
+    /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
     pub totals: LockTotals,
 }
 
-/// One thing that happened to a lock. The kernel tells nothing of a lock that is free when it is
-/// taken, and nothing of a release: the end of a wait is the proof of one.
+/// An event of a lock. The kernel reports neither uncontended acquisitions nor releases; the end of
+/// a wait implies a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockEvent {
     pub at_nanos: u64,
-    /// Place in [`Trace::processes`].
+    /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
     pub cpu: u32,
     pub what: LockAction,
-    /// For the end of a wait: how long it was.
+    /// Duration of a wait, at its end.
     pub waited_nanos: u64,
-    /// Place in [`Trace::symbols`] of the function that takes it, where the stack was taken.
+    /// Index in [`Trace::symbols`] of the acquiring function, if the stack was sampled.
     pub function: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockAction {
-    /// The thread found it taken and waits.
+    /// The thread found the lock taken and waits.
     #[default]
     Waits,
     Got,
@@ -502,26 +501,26 @@ pub enum LockAction {
 pub struct MemoryEvent {
     /// `collapse`, `compaction stall`, `direct reclaim`, `tlb flush`, …
     pub name: String,
-    /// What more the kernel said: a result (`succeeded`), a reason (`remote shootdown`).
+    /// Further detail from the kernel: a result (`succeeded`), a reason (`remote shootdown`).
     pub detail: String,
-    /// Place in [`Trace::processes`]; `None` where it is not distinguished by process.
+    /// Index in [`Trace::processes`]; `None` if processes are not distinguished.
     pub process: Option<u32>,
     pub tid: Option<u32>,
-    /// Place in [`Trace::stacks`], where one was taken.
+    /// Index in [`Trace::stacks`], if the stack was sampled.
     pub stack: Option<u32>,
     pub count: u64,
-    /// Base pages that it spoke of, where it does.
+    /// Number of base pages, if the event reports it.
     pub pages: Option<u64>,
-    /// Time that it took, where it has an end.
+    /// Duration, if the event has an end.
     pub nanos: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryCounter {
-    /// As the kernel names it (`thp_fault_alloc`); for a single size `64K anon_fault_alloc`.
+    /// The kernel's name (`thp_fault_alloc`); for a single size `64K anon_fault_alloc`.
     pub name: String,
-    /// The page size that it speaks of, where it is of one.
+    /// The page size, if the counter is for a single size.
     pub page_bytes: Option<u64>,
     pub by_interval: Vec<u64>,
     pub total: u64,
@@ -530,32 +529,32 @@ pub struct MemoryCounter {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pin {
-    /// Place in [`Trace::processes`].
+    /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
     /// `mlock`, `munlock`, `io_uring register buffers`, `direct read`, …
     pub call: String,
     pub calls: u64,
-    /// Of how many bytes; `None` where the call does not report it (mlockall).
+    /// Number of bytes; `None` if the call does not report it (mlockall).
     pub bytes: Option<u64>,
-    /// How many failed; `None` where the result was not seen.
+    /// Number of failed calls; `None` if results were not observed.
     pub failed: Option<u64>,
-    /// Counted in a part of the time and scaled up; the part is in [`Source::share_of_time`].
+    /// True if counted for part of the time and scaled up; [`Source::share_of_time`] is that part.
     pub estimated: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counter {
-    /// Its generic name, the same on all hosts: `cycles`, `instructions`, `dtlb_load_misses`,
+    /// The generic name, identical on all hosts: `cycles`, `instructions`, `dtlb_load_misses`,
     /// `itlb_misses`, `page_walk_cycles`, …
     pub name: String,
-    /// What this CPU calls it, as in `DTLB_LOAD_MISSES.WALK_ACTIVE`.
+    /// The name on this CPU, such as `DTLB_LOAD_MISSES.WALK_ACTIVE`.
     pub event: String,
     pub state: SourceState,
-    /// The count, scaled up where it shared a register.
+    /// The count, scaled up if the event shared a register.
     pub value: Option<u64>,
-    /// The part of the time in which it was counted.
+    /// The share of the time in which the event was counted.
     pub running_share: Option<f64>,
 }
 
@@ -563,14 +562,14 @@ pub struct Counter {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryState {
-    /// When; may be before the start.
+    /// Time of the reading; may be before the start.
     pub at_seconds: f64,
-    /// The host's memory by page size and kind; a shared page once.
+    /// The host's memory by page size and kind; a shared page counts once.
     pub by_page_size: Vec<Held>,
     pub page_tables_bytes: Option<u64>,
     pub pools: Vec<PoolState>,
     pub processes: Vec<ProcessMemory>,
-    /// Processes that could not be read: id and why.
+    /// PIDs of unreadable processes, with the reason.
     pub unread: Vec<(u32, String)>,
 }
 
@@ -580,7 +579,7 @@ pub struct PoolState {
     pub page_bytes: u64,
     pub total: u64,
     pub free: u64,
-    /// Promised and not yet touched.
+    /// Pages reserved and not yet touched.
     pub reserved: u64,
 }
 
@@ -590,14 +589,14 @@ pub struct ProcessMemory {
     pub pid: u32,
     pub name: String,
     pub in_target: bool,
-    /// Resident, hugetlb pages included.
+    /// Resident memory, hugetlb pages included.
     pub resident_bytes: u64,
     pub locked_bytes: u64,
     pub pinned_bytes: u64,
     pub page_tables_bytes: u64,
-    /// By page size and kind; `None` where it was hidden.
+    /// Memory by page size and kind; `None` if it was inaccessible.
     pub by_page_size: Option<Vec<Held>>,
-    /// Its segments; of the target's processes only.
+    /// Segments, for the target's processes only.
     pub segments: Vec<SegmentMemory>,
 }
 
@@ -612,7 +611,7 @@ pub struct SegmentMemory {
     pub name: String,
     pub resident_bytes: u64,
     pub locked_bytes: u64,
-    /// What the program asked for in words: `advised huge`, `hugetlb 2M`; empty for nothing.
+    /// The process's request: `advised huge`, `hugetlb 2M`; empty without one.
     pub asked: String,
     pub by_page_size: Vec<Held>,
 }
@@ -620,7 +619,7 @@ pub struct SegmentMemory {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Throughput {
-    /// What: `MB/s`, `transactions/s`.
+    /// The unit: `MB/s`, `transactions/s`.
     pub unit: String,
     pub source: String,
     pub value: f64,

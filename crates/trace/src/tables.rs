@@ -1,9 +1,9 @@
-//! Tables of a trace: sums and orders, and nothing else.
+//! Tables of a trace: sums and orders only.
 //!
-//! Pure functions of a [`Trace`]. They do not judge (that is `hugeleaf-verdict`) and do not
-//! format (that is `hugeleaf-report`).
+//! Pure functions of a [`Trace`]. Judging belongs to `hugeleaf-verdict`, formatting to
+//! `hugeleaf-report`.
 //!
-//! Shares of CPU samples are of those that found a CPU busy: an idle host would hide everything else.
+//! Shares of CPU samples are relative to busy samples: an idle host would hide everything else.
 
 use crate::Trace;
 
@@ -20,7 +20,7 @@ pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// The names of the target's processes that were meant at the start, each once; empty without a target.
+/// Returns the distinct names of the target's initial processes; empty without a target.
 pub fn target_names(trace: &Trace) -> Vec<&str> {
     let Some(target) = &trace.target else {
         return Vec::new();
@@ -34,7 +34,7 @@ pub fn target_names(trace: &Trace) -> Vec<&str> {
     names
 }
 
-/// What the target is called in a sentence: as it was typed, with the name where that was a number.
+/// Returns the target's name for a sentence: as typed, with the process name if that was a PID.
 pub fn target_name(trace: &Trace) -> Option<String> {
     let text = &trace.target.as_ref()?.text;
     let is_number = text.trim_start_matches("tree:").parse::<u32>().is_ok();
@@ -47,6 +47,6 @@ pub fn target_name(trace: &Trace) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Host,
-    /// The processes of the target; everybody where there is none.
+    /// The processes of the target; all without a target.
     Target,
 }

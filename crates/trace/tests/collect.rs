@@ -1,7 +1,7 @@
-//! Traces of this very host, while something known happens on it. Needs root (or CAP_PERFMON); a
-//! test that cannot be run here says so.
+//! Traces of this host under a known load. They need root (or CAP_PERFMON); a test that cannot run prints
+//! the reason.
 
-// A panic is how a test fails, also in its helpers.
+// Panics are test failures, also in helpers.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -47,12 +47,12 @@ fn base_page() -> PageSize {
     read_host(&Root::live(), &Kernel::new()).unwrap().base_page
 }
 
-/// A trace, or `None` where this host or user gives no events; then the test says so.
+/// Returns a trace, or `None` with a message if this host or user provides no events.
 fn trace(name: &str, options: &Options) -> Option<Trace> {
     trace_while(name, options, &AtomicBool::new(false), || {})
 }
 
-/// The same until `stop` is set; calls `begun` once it is under way.
+/// Traces until `stop` is set; calls `begun` once it is under way.
 fn trace_while(
     name: &str,
     options: &Options,
@@ -86,7 +86,7 @@ fn state<'a>(trace: &'a Trace, source: &str) -> &'a SourceState {
         .state
 }
 
-/// Whether a source was used; says why not otherwise.
+/// Returns true if a source was used, and prints the reason otherwise.
 fn used(test: &str, trace: &Trace, source: &str) -> bool {
     let state = state(trace, source);
     if *state != SourceState::Used {
@@ -100,7 +100,7 @@ fn process(trace: &Trace, pid: u32) -> (u32, &Process) {
     (u32::try_from(place).unwrap(), &trace.processes[place])
 }
 
-/// A child that is ended with the test.
+/// A child process that ends with the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -110,7 +110,7 @@ impl Drop for Ended {
     }
 }
 
-/// A shell whose script may wait for a line (`read go`), on its standard input.
+/// Starts a shell whose script may wait for a line (`read go`) on its standard input.
 fn shell(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
@@ -123,7 +123,7 @@ fn shell(script: &str) -> Ended {
     )
 }
 
-/// Threads that do something until dropped.
+/// Threads that work until dropped.
 struct Busy(Arc<AtomicBool>, Vec<JoinHandle<()>>);
 
 impl Busy {
@@ -168,12 +168,12 @@ fn a_busy_child_is_in_the_profile() {
         .filter(|s| s.process == place && s.mode == Mode::User)
         .map(|s| s.count)
         .sum();
-    // It shares the host with other tests: far less than its fair share of one CPU is enough.
+    // The host is shared with other tests, so far less than a fair share of one CPU suffices.
     assert!(in_user_mode > 30, "{in_user_mode}");
     let sample = trace.samples.iter().find(|s| s.process == place).unwrap();
     let leaf = trace.stacks[sample.stack as usize].frames[0];
     assert!(!trace.symbols[leaf as usize].name.is_empty());
-    // Intervals cover the trace, and the target is in them.
+    // Intervals cover the whole trace and include the target.
     let covered: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
     assert!((covered - trace.seconds).abs() < 0.5, "{covered}");
     assert_eq!(trace.intervals[0].target.as_ref().unwrap().processes, 1);
@@ -183,7 +183,7 @@ fn a_busy_child_is_in_the_profile() {
     assert!(memory.in_target && !memory.segments.is_empty());
 }
 
-/// Functions of the kernel have names where addresses are readable.
+/// Kernel functions have names if addresses are readable.
 #[test]
 fn the_kernel_has_names() {
     let child = shell("while :; do cat /proc/self/maps; done");
@@ -202,14 +202,14 @@ fn the_kernel_has_names() {
     assert!(kernel.iter().any(|s| s.name.contains("syscall")));
 }
 
-/// A target that forks, each child short: all belong to it. And it ends, and so does the trace.
+/// All short-lived children of a forking target belong to it, and the trace ends with the target.
 #[test]
 fn a_target_that_forks_a_thousand_times_and_ends() {
     let script = "read go; i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done; exec sleep 0.2";
     let mut child = shell(script);
     let pid = child.0.id();
     let mut stdin = child.0.stdin.take().unwrap();
-    // Somebody must take note of its end, or it stays as a zombie: that is no matter of the trace.
+    // The child must be reaped, or it stays as a zombie, which is outside of this test.
     let reaper = std::thread::spawn(move || child.0.wait());
     let options = aimed_at(pid, options(600_000));
     let name = "a_target_that_forks_a_thousand_times_and_ends";
@@ -223,15 +223,15 @@ fn a_target_that_forks_a_thousand_times_and_ends() {
     let children = mine.iter().filter(|p| p.started_seconds.is_some()).count();
     assert!(children >= 1000, "{children}");
     assert!(mine.iter().all(|p| p.ended_seconds.is_some()));
-    // It became another program on the way.
+    // The process has called execve meanwhile.
     let (_, process) = process(&trace, pid);
     assert_eq!(process.name, "sleep");
     assert_eq!(process.earlier_names, ["sh"]);
-    // Its maker does not belong to it.
+    // Its parent does not belong to it.
     assert!(mine.iter().all(|p| p.pid != std::process::id()));
 }
 
-/// The sums of a lock's tables agree with each other.
+/// Checks that the sums of a lock's tables agree.
 fn check_sums(lock: &Lock) {
     let callers: u64 = lock.by_caller.iter().map(|c| c.totals.contentions).sum();
     let threads: u64 = lock.by_thread.iter().map(|t| t.totals.contentions).sum();
@@ -244,7 +244,7 @@ fn check_sums(lock: &Lock) {
     assert!(lock.totals.longest_nanos <= lock.totals.waited_nanos);
 }
 
-/// Threads of one process that change its mappings wait for one lock.
+/// Threads of one process that change its mappings contend for one lock.
 #[test]
 fn threads_that_fight_for_a_lock() {
     const NAME: &str = "threads_that_fight_for_a_lock";
@@ -265,7 +265,7 @@ fn threads_that_fight_for_a_lock() {
     let lock = trace.locks.iter().find(is_ours);
     let lock = lock.expect("no lock that two of the threads waited for");
     check_sums(lock);
-    // Who takes it is not the lock's own code.
+    // The function that takes it is not the lock's own code.
     let taker = &trace.symbols[lock.taken_by.unwrap() as usize];
     assert!(taker.kernel && !taker.name.contains("rwsem"), "{taker:?}");
     // Events are in order, and threads take turns in them.
@@ -276,7 +276,7 @@ fn threads_that_fight_for_a_lock() {
     assert!(tids.len() >= 2, "{tids:?}");
 }
 
-/// Every call is counted with its bytes where that was asked for.
+/// Every call is counted with its bytes if requested.
 #[test]
 fn calls_that_lock_memory() {
     const NAME: &str = "calls_that_lock_memory";
@@ -286,7 +286,7 @@ fn calls_that_lock_memory() {
     let (go, begun) = mpsc::channel();
     let done = Arc::clone(&stop);
     let worker = std::thread::spawn(move || {
-        // An error: there is no trace, and nobody waits for the calls.
+        // It fails if the trace failed; then nothing observes the calls.
         let _ = begun.recv();
         let mapping = Mapping::anonymous(length, Sharing::Private).unwrap();
         for _ in 0..CALLS {
@@ -317,8 +317,7 @@ fn calls_that_lock_memory() {
 #[allow(unsafe_code)] // the addresses are the mapping's own
 fn lock_and_unlock(mapping: &Mapping, bytes: usize) {
     let start = mapping.as_ptr().cast();
-    // SAFETY: the range is the mapping's, which lives until after both calls; locking changes no
-    // byte of it.
+    // SAFETY: the range is the mapping's, which lives until after both calls; locking changes no byte of it.
     unsafe {
         rustix::mm::mlock(start, bytes).unwrap();
         rustix::mm::munlock(start, bytes).unwrap();
@@ -361,7 +360,7 @@ fn direct_reads() {
     assert_eq!((pin.calls, pin.bytes), (16, Some(length)));
 }
 
-/// A program in C, built into a folder; `None` without a compiler, and then the test says so.
+/// Builds a C program in a folder; returns `None` with a message without a compiler.
 fn build(test: &str, name: &str, flags: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (source, program) = (dir.path().join("a.c"), dir.path().join(name));
@@ -382,7 +381,7 @@ fn build(test: &str, name: &str, flags: &[&str]) -> Option<(tempfile::TempDir, P
     Some((dir, program))
 }
 
-/// A program without symbols has places instead of names, and a note says so.
+/// A program without symbols has offsets instead of names, and a note.
 #[test]
 fn a_stripped_program() {
     const NAME: &str = "a_stripped_program";
@@ -409,8 +408,7 @@ fn a_stripped_program() {
     assert!(note.unwrap().contains("No symbols"), "{:?}", trace.notes);
 }
 
-/// Deleted while it runs, it is read through the process. Replaced, nobody's names are put in its
-/// place.
+/// A file deleted while it runs is read through the process. A replaced file gives no names.
 #[test]
 fn a_program_that_was_deleted() {
     const NAME: &str = "a_program_that_was_deleted";
@@ -429,15 +427,15 @@ fn a_program_that_was_deleted() {
     assert!(named, "{:?}", trace.notes);
 }
 
-/// Rings that are not emptied in time: what was dropped is counted.
+/// Events dropped because rings were not emptied in time are counted.
 #[test]
 fn lost_events_are_counted() {
     let busy = Busy::new(4, || {
-        // Each process that is made and ended is several records.
+        // Each process that starts and ends is several records.
         let _ = Command::new("true").status();
     });
     let options = Options {
-        // The smallest rings there are, and as many samples as the kernel gives.
+        // The smallest possible rings, and the maximum rate of samples.
         buffer: Bytes(1),
         rate: 10_000,
         ..options(1500)
@@ -451,7 +449,7 @@ fn lost_events_are_counted() {
     assert!(lost > 0, "{:?}", trace.sources);
 }
 
-/// A kernel that allows fewer samples than are asked for is asked for those; nothing is missing but samples.
+/// If the kernel allows fewer samples than requested, only the rate is reduced.
 #[test]
 fn fewer_samples_where_the_kernel_allows_no_more() {
     let test = "fewer_samples_where_the_kernel_allows_no_more";
@@ -459,7 +457,7 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
         return;
     };
     let limit = "/proc/sys/kernel/perf_event_max_sample_rate";
-    // No less than what other tests here ask for at the same time.
+    // Not below the rate of other tests that run at the same time.
     if host.try_set(limit, 600).is_err() {
         return println!("not run: {test}: needs to write to {limit}");
     }
@@ -489,7 +487,7 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
     }
 }
 
-/// Ctrl-C: what was collected until then is kept. And without events nothing is made up.
+/// On Ctrl-C the data so far is kept. Without events, nothing is made up.
 #[test]
 fn stopped_early() {
     let stop = AtomicBool::new(false);
@@ -501,7 +499,7 @@ fn stopped_early() {
     let trace = trace_while("stopped_early", &options, &stop, begun).unwrap();
     assert_eq!(trace.ending, Ending::Interrupted);
     assert!(trace.seconds < 600.0 && !trace.intervals.is_empty());
-    // All that is switched off is said to be; what was read without events was read.
+    // Disabled sources are reported as such; sources without events were read.
     use hugeleaf_trace::tables::measured::{Collection, not_measured};
     for what in Collection::ALL {
         let read = [Collection::CpuTime, Collection::Vmstat, Collection::Memory].contains(&what);
@@ -511,7 +509,7 @@ fn stopped_early() {
         }
     }
     assert!(trace.samples.is_empty() && trace.locks.is_empty());
-    // What was collected is what is read back.
+    // The trace read back equals the collected one.
     let dir = tempfile::tempdir().unwrap();
     let path: &Path = &dir.path().join("a.trace");
     hugeleaf_trace::write_trace(path, &trace).unwrap();

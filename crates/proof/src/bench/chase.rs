@@ -1,11 +1,11 @@
 //! `bench chase`: the latency of a dependent random read, by working set and page size.
 //!
-//! Working sets go from small to large. Of each, memory is taken once an arm, where all arms fit
-//! together; each is laid out, which warms it, and its pages are read back. Then, round by round,
-//! the arms are measured in an order drawn anew, so that what drifts hits all of them alike; before
-//! each sample it reads on without a clock, because the arm before has filled the caches. At the end
-//! the pages are read back again. Where the arms do not fit together, each is taken and returned
-//! within its turn.
+//! Working sets go from small to large. For each, every arm gets its memory once if all arms fit
+//! together. The memory is laid out, which warms it, and its pages are read back. Then the arms are
+//! measured round by round in a new random order, so that drift affects all alike. Before each
+//! sample the arm reads untimed, because the arm before has filled the caches. At the end the pages
+//! are read back again. If the arms do not fit together, each allocates and frees its memory within
+//! its turn.
 
 use std::time::{Duration, Instant};
 
@@ -21,30 +21,30 @@ use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
 
 pub const READ: &str = "dependent read";
 
-/// Hops between two looks at the clock: many enough that the look does not count, few enough that a
-/// sample ends in time.
+/// Hops between two clock readings: enough to make a reading negligible, few enough to end a sample
+/// in time.
 const HOPS_A_LOOK: u64 = 2_000;
-/// A sample is not shorter: the clock's own error would show.
+/// Minimum duration of a sample, to keep clock errors negligible.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Reading without a clock before a sample takes at most so many times the sample.
+/// Maximum duration of untimed reads before a sample, in durations of a sample.
 const WARM_AT_MOST: u32 = 2;
 
 #[derive(Debug, Clone)]
 pub struct ChaseSettings {
-    /// The arms; base pages first, where they are among them.
+    /// The arms; base pages first if present.
     pub arms: Vec<PageArm>,
     pub sizes: Vec<Bytes>,
-    /// How long to measure in all, without taking memory and warming it.
+    /// Total measuring time, without allocating and warming memory.
     pub time: Duration,
     pub rounds: usize,
     pub seed: u64,
-    /// The most ordinary memory to hold at a time.
+    /// Maximum memory to hold at a time, hugetlb pools excluded.
     pub most: Bytes,
     pub line: Bytes,
 }
 
-/// The length of a cache line, as the kernel reports it of the first processor's first cache. Where
-/// it does not, 64 bytes: then two reads may fall into one longer line, and one costs too little.
+/// Returns the length of a cache line, as the kernel reports it for the first CPU's first cache,
+/// else 64 bytes. With a longer line than assumed, two reads may share a line, and one is too fast.
 pub fn cache_line(root: &Root) -> Bytes {
     const USUAL: Bytes = Bytes(64);
     let text = root.read("sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size");
@@ -52,7 +52,7 @@ pub fn cache_line(root: &Root) -> Bytes {
     line.filter(|line| *line > 0).map_or(USUAL, Bytes)
 }
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
 /// [`BenchError`]; all memory is returned then.
@@ -151,7 +151,7 @@ fn working_set(
     went
 }
 
-/// Whether memory of all arms may be held at a time; what is in a pool is taken from nobody.
+/// True if memory of all arms may be held at a time; pools do not count.
 fn fits_together(settings: &ChaseSettings, size: Bytes) -> bool {
     let ordinary = settings.arms.iter();
     let ordinary = ordinary.filter(|arm| arm.kind != PageKind::Hugetlb);
@@ -159,7 +159,8 @@ fn fits_together(settings: &ChaseSettings, size: Bytes) -> bool {
     needed <= settings.most
 }
 
-/// Memory of an arm with a path through it; `None` where it is unavailable, which is noted.
+/// Allocates an arm's memory and lays a path through it; `None` if it is unavailable, which is
+/// recorded.
 fn take(
     run: &mut Measuring<'_>,
     settings: &ChaseSettings,
@@ -204,7 +205,7 @@ fn one_sample(
     Ok(())
 }
 
-/// One sample: reads on without a clock once around, or for a while, then by the clock.
+/// Takes a sample: reads untimed once around or for a limited time, then timed.
 fn measure_one(
     run: &mut Measuring<'_>,
     time: Duration,
@@ -228,7 +229,7 @@ fn measure_one(
         if elapsed >= time {
             break elapsed;
         }
-        // A part of a sample is none: the round is left without it.
+        // A partial sample is discarded, and the round has none.
         if run.go_on().is_err() {
             return;
         }
@@ -270,13 +271,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// The first of two that is not as it should be; else the later one.
+    /// Returns the first state with a deviation, else the later state.
     fn worse(before: Option<Seen>, now: Seen) -> Seen {
         before.filter(|seen| seen.note.is_some()).unwrap_or(now)
     }
 }
 
-/// Reads back which pages the first `length` bytes are on, and holds them against the arm.
+/// Reads back the page sizes of the first `length` bytes, and compares them with the arm.
 fn look(
     memory: &ChaseMemory,
     arm: PageArm,
@@ -297,7 +298,7 @@ fn look(
 }
 
 fn judge(pages: Vec<Held>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
-    // Memory is whole pages, so there may be more of it than the working set.
+    // Memory is whole pages, so it may exceed the working set.
     let astray = astray(&pages, arm, Held::total(&pages).max(length));
     let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
     Seen {

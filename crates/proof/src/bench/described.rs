@@ -1,8 +1,8 @@
-//! `bench FILE`: any program that a file describes, on the pages of several arms, or with several settings.
+//! `bench FILE`: any program that a file describes, on the pages of several arms or with several settings.
 //!
-//! Arms take turns in an order drawn anew each round, and whatever is measured is started anew for each turn, so that the
-//! layout of memory varies too. A turn that fails is no sample: it is kept with its reason, and an arm that fails twice at
-//! a place is left out there.
+//! Arms take turns in a new random order each round. Each turn starts the program anew, so that the memory layout varies
+//! too. A failed turn is kept with its reason instead of a sample, and an arm that fails twice at a place is skipped
+//! there.
 
 mod arm;
 mod measure;
@@ -20,7 +20,7 @@ pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;
 
 impl LabSettings<'_> {
-    /// The command that shows all that it runs, with what that is looked at for.
+    /// Returns the dry-run command that shows the workload, with the purpose `why`.
     fn dry_run(&self, why: &str) -> String {
         let given = shell_word(self.given);
         format!("hugeleaf bench {given} --dry-run    # {why}")
@@ -29,9 +29,9 @@ impl LabSettings<'_> {
 
 pub struct LabSettings<'a> {
     pub described: &'a Described,
-    /// The name or file that was given, for commands that are printed.
+    /// The name or file as given, for printed commands.
     pub given: &'a str,
-    /// Its text, by which a result that is to be gone on with is known.
+    /// The file's text, which identifies a result to resume.
     pub text: &'a str,
     pub arms: Vec<LabArm>,
     pub rounds: usize,

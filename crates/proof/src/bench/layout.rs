@@ -1,4 +1,4 @@
-//! The pages that memory is on, read back.
+//! Page sizes of memory, read back.
 
 use hugeleaf_host::process::orders::split_by_folio;
 use hugeleaf_host::{Held, Looking, read_process};
@@ -8,7 +8,7 @@ use hugeleaf_workload::PageArm;
 
 use super::Machine;
 
-/// What of all that there should be is not on the pages of an arm, in words.
+/// Describes the part of `all` that is not on the pages of an arm.
 pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
     let is_right = |held: &&Held| (held.size, held.kind) == (arm.size, arm.kind);
     let right: Bytes = held.iter().filter(is_right).map(|h| h.bytes).sum();
@@ -16,8 +16,8 @@ pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
     (!missing.is_zero()).then(|| format!("{missing} of {all} were not on {arm}"))
 }
 
-/// Returns the memory of a range of this process by page size. Transparent huge pages below the full size are reported by
-/// the flags of page frames, to root.
+/// Returns the memory of a range of this process by page size. THP sizes below the PMD size come from page-frame flags,
+/// which only root can read.
 pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
     let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)

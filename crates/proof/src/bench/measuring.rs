@@ -1,4 +1,4 @@
-//! A benchmark under way: where it runs, what it has measured so far, and what all of them do alike.
+//! A benchmark under way: its machine, its results so far, and the code that all benchmarks share.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub struct Measuring<'a> {
     pub results: Results,
     pub progress: &'a mut dyn FnMut(BenchEvent),
     began: Instant,
-    /// Each arm at each place, in the order in which they are to be shown.
+    /// Each arm at each place, in display order.
     cells: Vec<(String, Vec<Place>)>,
     done: u64,
     of: u64,
@@ -53,7 +53,7 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// There is to be this arm at this place, with so many samples.
+    /// Announces an arm at a place, and its number of samples.
     pub fn expect(&mut self, arm: ArmAbout, at: Vec<Place>, samples: usize) {
         self.cells.push((arm.name.clone(), at));
         self.of += samples as u64;
@@ -87,8 +87,7 @@ impl<'a> Measuring<'a> {
         self.done += samples as u64;
     }
 
-    /// Has all take their turns, in each round in an order drawn anew, so that what drifts hits all of
-    /// them alike.
+    /// Runs all turns, each round in a new random order, so that drift affects all alike.
     pub fn rounds<T: Copy>(
         &mut self,
         rounds: usize,
@@ -111,8 +110,8 @@ impl<'a> Measuring<'a> {
         self.results.add(arm, at, quantity, value.into());
     }
 
-    /// An arm is unavailable, at a place or from some length on. Of several lengths the smallest is kept,
-    /// with the reason and the remedy of the largest.
+    /// Records an unavailable arm, at a place or from some length on. Of several lengths the smallest is
+    /// kept, with reason and remedy of the largest.
     pub fn lacks(&mut self, arm: &str, at: &[Place], why: &Shortage) {
         let unavailable = &mut self.results.unavailable;
         if unavailable.iter().all(|known| known.arm != arm) {
@@ -132,7 +131,7 @@ impl<'a> Measuring<'a> {
         });
     }
 
-    /// Says that rows at a place (and further places in it) were not seen to be on their pages.
+    /// Marks rows at a place, and at places within it, as not verified to be on their pages.
     pub fn doubt(&mut self, arm: &str, at: &[Place], note: Option<&String>) {
         for row in &mut self.results.rows {
             if row.arm == arm && row.at.starts_with(at) {
@@ -142,7 +141,7 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// What a point is that was not seen to be on its pages.
+    /// Adds a caveat that explains doubtful points.
     pub fn explain_doubts(&mut self) {
         if self.results.rows.iter().any(|row| row.doubtful) {
             let caveat = "Points marked ? were not seen to be on the pages of their arm.";
@@ -157,17 +156,17 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// How measuring ended: of what was stopped that is kept which there is.
+    /// Records the end of the measurement; if it was stopped, its results so far are kept.
     ///
     /// # Errors
-    /// Why it was not measured to its end, where that is not that it was stopped.
+    /// The error that ended it, unless it was stopped.
     pub fn ended(&mut self, went: Result<(), BenchError>) -> Result<(), BenchError> {
         let Err(error) = went else {
             return Ok(());
         };
         let is_stop = match &error {
             BenchError::Stopped => true,
-            // A Ctrl-C on a terminal goes to all processes at once.
+            // Ctrl-C on a terminal signals all processes at once.
             BenchError::Unreadable(_) => self.go_on().is_err(),
             _ => false,
         };
@@ -178,7 +177,7 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    /// The result. Each arm and place of which there is nothing gets a row of `main` that says so.
+    /// Returns the result. Each arm and place without data gets an empty row of `main`.
     pub fn finish(self, main: &Quantity) -> Result<Results, BenchError> {
         let mut results = self.results;
         let lacking = results.unavailable.first();
@@ -224,10 +223,10 @@ impl ArmAbout {
 }
 
 impl Shortage {
-    /// Why there is no memory of some length.
+    /// Describes the lack of memory of some length.
     ///
     /// # Errors
-    /// The reason, where it is not that there are no such pages: that ends the run.
+    /// Any error except the lack of such pages; it ends the run.
     pub fn of(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
         match is_unavailable(&error) {
             true => Ok(Shortage {

@@ -1,12 +1,12 @@
-//! How much memory a benchmark may take.
+//! The amount of memory that a benchmark may take.
 
 use hugeleaf_host::Root;
 use hugeleaf_host::limits;
 use hugeleaf_host::system::available;
 use hugeleaf_units::Bytes;
 
-/// Half of the memory available without pushing anything out, and of what the tightest
-/// memory cgroup leaves; `None` where that cannot be determined. Reserved huge pages are not in it.
+/// Returns half of the memory available without reclaim, and of the room in the tightest memory
+/// cgroup. `None` if unknown. Reserved huge pages are excluded.
 pub fn room(root: &Root) -> Option<Bytes> {
     let available = available(root).get()?;
     let within = limits::of(root, "self")

@@ -1,4 +1,4 @@
-//! What experiments with servers ask of the program hugeleaf (`run`, `promote`) and of a pool.
+//! Experiments with servers: uses of hugeleaf (`run`, `promote`) and of a pool.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,8 +21,8 @@ pub fn under_run(program: &Path, flags: &[&str]) -> Vec<OsString> {
     head.chain(flags).chain(["--".into()]).collect()
 }
 
-/// Why the pool has too little for `needs`, of which a server of this name and user is to be on pages
-/// of `arm`; `None` where it has enough, or where they are not of a pool.
+/// Returns the shortage if the pool has too little for `needs` on pages of `arm`. `None` if it suffices, or if the arm
+/// needs no pool. Name and user of the server are for the remedy.
 pub fn lacks_pool(
     (name, user): (&str, &str),
     needs: Bytes,
@@ -53,13 +53,13 @@ pub fn lacks_pool(
     Ok((free < pages).then(short))
 }
 
-/// Why nothing of a server may have been moved, and what to do next.
+/// The likely reason why no memory of a server was promoted, and the next step.
 pub type MovedNone<'a> = (&'a str, &'a str);
 
-/// Has hugeleaf (`program`) promote a running server, which is named as `promote` takes it. Returns the seconds it took.
+/// Promotes a running server by hugeleaf (`program`); `target` is as `promote` takes it. Returns the seconds it took.
 ///
 /// # Errors
-/// [`BenchError::Lacking`] where none of it could be moved, for which `none` has the reason.
+/// [`BenchError::Lacking`] with the reason in `none` if no memory was promoted.
 #[expect(
     clippy::disallowed_methods,
     reason = "`hugeleaf promote` has a deadline of its own"
@@ -75,7 +75,7 @@ pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f
         .stdin(Stdio::null())
         .output()
         .map_err(lost)?;
-    // Less than all of it is seen when the pages are read back.
+    // Partial success is visible when the pages are read back.
     if matches!(output.status.code(), Some(0 | 1)) {
         return match moved_none(&output.stdout, none) {
             Some(why) => Err(BenchError::Lacking(why)),
@@ -89,7 +89,7 @@ pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f
     ))
 }
 
-/// Why `promote` has moved nothing; `None` where it has.
+/// Returns the shortage if `promote` promoted no memory, else `None`.
 fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> {
     let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
     let processes = answer["processes"].as_array()?;
@@ -106,7 +106,7 @@ fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> 
     })
 }
 
-/// The two lines of its refusal: what failed, and what to do next.
+/// Returns the two lines of hugeleaf's error message: what failed, and what to do next.
 pub fn refusal(output: &Output) -> (Option<String>, Option<String>) {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = |start: &str| {
@@ -116,8 +116,7 @@ pub fn refusal(output: &Output) -> (Option<String>, Option<String>) {
     (line("hugeleaf: "), line("  next: "))
 }
 
-/// Page tables of these processes together; `None` where none of them can be read. One that has
-/// ended meanwhile has none.
+/// Returns the page tables of these processes together; `None` if all are unreadable. A process that has ended has none.
 pub fn page_tables(root: &Root, pids: &[u32]) -> Option<Bytes> {
     let of = |pid: &u32| {
         let status = root.parse(format!("proc/{pid}/status"), parse_status);

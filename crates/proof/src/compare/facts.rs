@@ -1,4 +1,4 @@
-//! What two results were made on and with, and where that differs.
+//! Circumstances of two results, and their differences.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::rows::{Results, Value};
 
-/// What the kernel leaves of a machine's memory differs a little from boot to boot.
+/// The memory that the kernel leaves of a machine varies a little between boots.
 const MEMORY_MAY_DIFFER: f64 = 0.01;
 
 /// Circumstances by their names in the file: `host.kernel`, `settings.rounds`, `knob enabled`.
@@ -15,7 +15,7 @@ type Facts = Vec<(String, Value)>;
 /// A circumstance that differs, with its value in A and in B.
 pub(super) type Difference = (String, Option<Value>, Option<Value>);
 
-/// What differs, in the order of A, then what only B reports.
+/// Returns the differences in the order of A, then those only B reports.
 pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
     let (a, b) = (of(a), of(b));
     let by_name = |facts: &Facts| -> HashMap<String, Value> { facts.iter().cloned().collect() };
@@ -33,7 +33,7 @@ pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
     .collect()
 }
 
-/// Everything that a result was made on and with.
+/// Returns all circumstances of a result.
 fn of(results: &Results) -> Facts {
     let mut all = facts("host", &results.host);
     let target = results.experiment.target.iter();
@@ -45,8 +45,8 @@ fn of(results: &Results) -> Facts {
     all
 }
 
-/// Everything in a part of a result, `prefix.field` each, without what says nothing: a limit that
-/// comes of the memory that was free, a folder's name.
+/// Returns all circumstances in a part of a result as `prefix.field`, without meaningless ones: a
+/// limit derived from free memory, the name of a folder.
 fn facts(prefix: &str, part: &Map<String, Json>) -> Facts {
     const NOTHING: [&str; 2] = ["settings.most_bytes", "database.name"];
     let mut facts = Vec::new();

@@ -1,5 +1,5 @@
-//! One row over another: the one place that says whether two rows can be compared, and what their ratio is. Whoever
-//! shows a ratio of samples (`compare`, `bench`, `check`) has it from here, so none is shown without its interval. Pure.
+//! One row over another: the single place that decides if two rows are comparable, and computes their ratio. Every
+//! displayed ratio of samples (`compare`, `bench`, `check`) comes from here, so each has its interval. Pure.
 
 use crate::rows::{Kind, NotCompared, Pairing, Row};
 use crate::spread::CONFIDENCE;
@@ -10,17 +10,18 @@ use crate::stats::{
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Over {
-    /// Missing of what is 0 in both.
+    /// `None` if both are 0.
     pub ratio: Option<f64>,
-    /// Missing of what was counted once.
+    /// `None` for a count taken once.
     pub effect: Option<Effect>,
     interval: Option<LogInterval>,
 }
 
-/// B over A.
+/// Returns B over A.
 ///
 /// # Errors
-/// Why that cannot be said: a sample that is not above 0, too few samples for an interval, quantiles of buckets.
+/// The reason why they are not comparable: a sample that is not positive, too few samples for an interval, quantiles of
+/// buckets.
 pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
     let quantity = &a.quantity;
     let is_zero = |row: &Row| row.samples.iter().all(|sample| sample.value == 0.0);
@@ -57,7 +58,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
     let effect = Effect::of(&interval, CONFIDENCE);
     Ok(Over {
         ratio: Some(effect.ratio),
-        // The estimator says as much as the method.
+        // The method implies the estimator.
         effect: Some(Effect {
             estimator: None,
             ..effect
@@ -66,7 +67,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
     })
 }
 
-/// A count that was taken once is exact, without an interval.
+/// A count taken once is exact and has no interval.
 fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
     let median = |row: &Row| row.spread().map_or(f64::NAN, |spread| spread.median);
     let (of_a, of_b) = (median(a), median(b));
@@ -89,14 +90,14 @@ fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
 }
 
 impl Row {
-    /// This over another by the rounds that both have; `None` where that cannot be said.
+    /// Returns this row over another by their common rounds; `None` if they are not comparable.
     pub fn over(&self, other: &Row) -> Option<Effect> {
         over(other, self, Pairing::Rounds).ok()?.effect
     }
 }
 
 impl Over {
-    /// The verdict where a ratio within ±`equal` (a log ratio) counts as equal, and one beyond ±`beyond` as a difference.
+    /// Returns the verdict: ratios within ±`equal` (a log ratio) are equal, those beyond ±`beyond` are different.
     pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
         let judged = |interval: &LogInterval| judge_beyond(interval, equal, beyond, better);
         self.interval.as_ref().map_or(Verdict::Same, judged)

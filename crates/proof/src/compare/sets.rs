@@ -1,5 +1,5 @@
-//! Two sets of results: before and after an upgrade, one host and another. A row a workload, arm and place, of what each was
-//! measured for. Pure.
+//! Two sets of results, such as before and after an upgrade, or of two hosts. One row per workload, arm and place, for the
+//! main quantity. Pure.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::stats::{Effect, Verdict};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedSets {
     pub rows: Vec<SetRow>,
-    /// What only one of them has, or what cannot be compared, in a sentence each.
+    /// Results of only one set, and results that are not comparable, one sentence each.
     pub left_out: Vec<String>,
     pub equal: f64,
 }
@@ -27,7 +27,7 @@ pub struct SetRow {
     pub b: Option<f64>,
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
-    /// How much better B is, in percent: of a time, how much shorter. Missing where that is not known.
+    /// Gain of B in percent; for times, the reduction. `None` if unknown.
     pub better_percent: Option<f64>,
     /// The ends of its 95 % interval.
     pub low_percent: Option<f64>,
@@ -43,7 +43,7 @@ fn at<S: Serializer>(at: &[Place], to: S) -> Result<S::Ok, S::Error> {
 pub enum Which {
     #[default]
     Main,
-    /// What was counted beside it: page faults, page tables, memory, the part on large pages. It holds where the clock does
+    /// Secondary quantities: page faults, page tables, memory, the share on huge pages. They are valid even if the clock is
     /// not, as in an emulated machine.
     Counts,
 }
@@ -56,7 +56,7 @@ impl Which {
             Which::Counts => {
                 let is_amount = matches!(quantity.kind, Kind::Amount | Kind::Counted);
                 let is_time = ["s", "seconds", "ms", "µs", "ns"].contains(&quantity.unit.as_str());
-                // What an arm brought over the first stays: a ratio, by its own clock on each side.
+                // Gains of an arm over the first stay: they are ratios by each side's own clock.
                 !quantity.main && is_amount && !is_time
             }
         }
@@ -67,7 +67,7 @@ impl Which {
 #[derive(Debug, Clone, Default)]
 pub struct Set {
     pub results: Vec<Measured>,
-    /// Files that do not read as results, with the reason.
+    /// Unreadable result files, with the reason.
     pub unread: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Measured {
 }
 
 impl Set {
-    /// The result that belongs to another set's: of the same experiment, and of the same file where there are several.
+    /// Returns the matching result of another set: the same experiment, and the same file if there are several.
     fn partner(&self, of: &Measured, own: &Set) -> Option<(usize, &Measured)> {
         let is_same = |other: &&Measured| other.name() == of.name();
         let all = self.results.iter().enumerate();
@@ -165,7 +165,7 @@ fn set_row(name: &str, row: &ComparedRow) -> SetRow {
 }
 
 impl ComparedRow {
-    /// `NOTPM of base: only A has samples of base`, where it was not compared.
+    /// Returns the reason for a missing comparison: `NOTPM of base: only A has samples of base`.
     fn reason(&self) -> Option<String> {
         let reason = self.not_compared.as_ref()?;
         let at = self.at.iter();
@@ -182,7 +182,7 @@ impl ComparedRow {
     }
 }
 
-/// A ratio as percent of throughput.
+/// Converts a ratio to percent of throughput.
 fn percent(row: &ComparedRow, ratio: f64) -> f64 {
     100.0 * (row.quantity.better.gain(ratio) - 1.0)
 }
@@ -192,16 +192,16 @@ fn better(row: &ComparedRow, effect: &Effect) -> (f64, f64) {
     (a.min(b), a.max(b))
 }
 
-/// Findings that stop a release: if both are empty, everything was compared and nothing was slower by more than allowed.
+/// Findings that stop a release. If both are empty, everything was compared and no row was slower than allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stopping {
     pub slower: Vec<String>,
-    /// Comparisons that could not be made, with the reason.
+    /// Missing comparisons, with the reason.
     pub not_compared: Vec<String>,
 }
 
 impl Compared {
-    /// Main rows that stop a release, where they may be slower by `part`.
+    /// Returns the main rows that stop a release, if a slowdown by `part` is allowed.
     pub fn stopping(&self, part: f64) -> Stopping {
         let is_slower = |row: &&ComparedRow| {
             let slower = row.ratio.map(|ratio| -percent(row, ratio) / 100.0);
@@ -226,7 +226,7 @@ impl ComparedSets {
     }
 }
 
-/// Those of some rows that are slower by more than `part`, in words.
+/// Describes the rows that are slower by more than `part`.
 fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> {
     let is_slower = |row: &&SetRow| {
         row.verdict == Some(Verdict::Slower)
@@ -239,12 +239,12 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
     words.collect()
 }
 
-/// Many sets, each held against the first.
+/// Many sets, each compared with the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct History {
     pub sets: Vec<String>,
     pub rows: Vec<HistoryRow>,
-    /// Rows of the last set and the first that could not be compared, in a sentence each.
+    /// Rows of the last set and the first that are not comparable, one sentence each.
     pub left_out: Vec<String>,
     pub equal: f64,
 }
@@ -255,11 +255,11 @@ pub struct HistoryRow {
     pub arm: Option<String>,
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
-    /// Against the first set, for each of the others in their order; missing where that set has no such result.
+    /// The comparison with the first set for each other set in order; `None` without such a result.
     pub points: Vec<Option<SetRow>>,
 }
 
-/// Holds each of some sets against the first, in what each workload was measured for.
+/// Compares each set with the first in the main quantity of each workload.
 pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
     let mut all = History {
         sets: sets_of.iter().map(|(name, _)| name.clone()).collect(),
@@ -297,7 +297,7 @@ pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
 }
 
 impl History {
-    /// Findings that stop a release: the last set against the first.
+    /// Returns the findings that stop a release: the last set against the first.
     pub fn stopping(&self, part: f64) -> Stopping {
         let last = self.rows.iter();
         let last = last.filter_map(|row| row.points.last()?.as_ref());
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(both(0, 1).stopping(0.0), Stopping::default());
     }
 
-    /// A set held against itself shifts nothing: what is the same is never slower.
+    /// A set compared with itself has no changes and is never slower.
     #[test]
     fn the_same_is_the_same() {
         let a = set([result("redis", Quantity::rate("rate", "1/s").main(), 100.0)]);
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(compared.stopping(0.0), Stopping::default());
     }
 
-    /// Two files of one experiment belong to the files of the same names, not both to the first.
+    /// Two files of one experiment are paired by file name, not both with the first.
     #[test]
     fn several_results_of_an_experiment_are_paired_by_file() {
         let rate = |value| result("redis", Quantity::rate("rate", "1/s").main(), value);

@@ -5,7 +5,7 @@ use crate::rows::{ArmAbout, Kind, Value};
 
 const EQUAL: f64 = 0.02;
 
-/// A `bench chase` of two arms; samples by round.
+/// A `bench chase` of two arms, with samples by round.
 fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {
     let row = |arm: &str, samples: &[f64]| {
         let samples = samples.iter().enumerate();
@@ -56,7 +56,7 @@ fn rows_of_two_files_are_held_against_each_other() {
     let effect = base.effect.unwrap();
     assert!((effect.ratio - 0.5).abs() < 0.01 && effect.low < 0.5 && effect.high > 0.5);
     assert_eq!(effect.method, crate::stats::Method::RankSum);
-    // The same samples: no difference, but six of them are too wide for ± 2 %.
+    // Equal samples show no difference, but six of them are too few for ± 2 %.
     assert_eq!(large.verdict, Some(Verdict::Unclear));
     assert_eq!(large.ratio, Some(1.0));
     assert_eq!(gain.quantity.name, "dependent read over base");
@@ -74,7 +74,7 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
     assert_eq!(row.verdict, Some(Verdict::Faster));
     assert_eq!(row.effect.unwrap().method, crate::stats::Method::SignedRank);
     assert!(compared.caveats == ["virtual"], "{:?}", compared.caveats);
-    // Of two files there are no pairs.
+    // Two files have no pairs.
     let compared = arms(&a, Some(&a), &names, EQUAL).unwrap();
     let method = compared.rows[0].effect.unwrap().method;
     assert_eq!(method, crate::stats::Method::RankSum);
@@ -89,7 +89,7 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
 #[test]
 fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
     let by = |part: f64| BASE.map(|value| value * part);
-    // Less than 200 by 1 % at the least and 3 % at the most.
+    // Lower than 200 by at least 1 % and at most 3 %.
     let close = [196.4, 196.0, 196.2, 195.8, 196.6, 195.6];
     let a = [200.0, 200.2, 199.8, 200.1, 199.9, 200.3];
     let within = read(&chase("6.1", &a, &close));
@@ -105,7 +105,7 @@ fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
         verdict(files(&within, &other, equal).unwrap()),
         Some(Verdict::Unclear)
     );
-    // All of it beyond what counts as equal.
+    // All of it is beyond the limit of equality.
     let half = read(&chase("6.1", &by(0.5), &LARGE));
     assert_eq!(
         verdict(files(&within, &half, equal).unwrap()),
@@ -113,7 +113,7 @@ fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
     );
 }
 
-/// A result of `prove` on a metric that is read from buckets, or not.
+/// A result of `prove` on a metric, read from buckets or not.
 fn prove_result(kind: Kind) -> Results {
     let mut results = Results::empty("p99", "");
     for (arm, value) in [("base", 0.036), ("large", 0.034)] {
@@ -158,7 +158,7 @@ fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
         a: text("6.1"),
         b: text("6.9"),
     };
-    // most_bytes, which says nothing, differs as well.
+    // most_bytes differs too, and is ignored as meaningless.
     assert_eq!(
         compared.notes,
         [differs(1, "host.kernel"), differs(2, "knob enabled")]
@@ -243,7 +243,7 @@ fn what_is_no_result_is_told_apart() {
     says(&stopped, "it holds no samples: it was interrupted");
 }
 
-/// Whatever was measured for is above 0; amounts beside it may be 0.
+/// The main quantity must be positive; secondary amounts may be 0.
 #[test]
 fn samples_that_are_not_above_zero_are_not_compared() {
     let good = read(&chase("6.1", &BASE, &LARGE));
@@ -293,7 +293,7 @@ fn a_result_that_was_made_for_nothing_stops_a_release() {
     assert_eq!(stopping.not_compared.len(), 1);
 }
 
-/// No part of it takes time by the square of rows, samples or differences: this would not end.
+/// A quadratic algorithm in rows, samples or differences would not end here.
 #[test]
 fn long_results_are_compared() {
     let many = hugeleaf_testkit::size(2_000, 100_000);
@@ -358,7 +358,7 @@ proptest! {
         let _ = Results::read(&text);
     }
 
-    /// Two rows are compared, or there is a reason why not; and never by some of their samples.
+    /// Two rows have a verdict or a reason, and never use only some of their samples.
     #[test]
     fn a_row_has_a_verdict_or_a_reason(
         a in prop::collection::vec(-1.0f64..9.0, 1..12),
@@ -384,7 +384,7 @@ proptest! {
         }
     }
 
-    /// A result with one character changed is read or refused, and what was read can be compared.
+    /// A result with one changed character is read or refused, and a read one can be compared.
     #[test]
     fn a_damaged_result_is_read_or_refused(at in 0usize..2000, with in "[ -~]") {
         let mut text = chase("6.1", &BASE, &LARGE);

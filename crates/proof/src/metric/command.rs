@@ -11,7 +11,7 @@ use super::shown;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-/// No more of its output is read: a number is short.
+/// Maximum output that is read; a number is short.
 const MOST_OUTPUT: usize = 64 * 1024;
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -31,13 +31,13 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(shown, open))
 }
 
-/// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
-/// `gauge` says otherwise.
+/// Opens `cmd:COMMAND`: the last output of `sh -c COMMAND`, run anew for every reading. It is a rising counter
+/// unless `gauge` is set.
 fn open(command: &str, gauge: Option<Better>) -> Metric {
     let name = shown::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move |question: Question<'_>| {
-        // The guard shows errors to every local user: what the command printed is only in what is to be done next.
+        // The guard shows errors to every local user, so the command's output is only in the next step.
         let text = output(&command, question).map_err(|(reason, said)| {
             let next = format!("run it by hand, with sh -c{}", quoted(&said));
             MetricError::unreachable(&shown, reason, next)
@@ -63,7 +63,7 @@ fn open(command: &str, gauge: Option<Better>) -> Metric {
     }
 }
 
-/// The end of what a command printed.
+/// Returns the end of a command's output.
 fn quoted(text: &str) -> String {
     let line = text.lines().last().unwrap_or_default();
     let line: String = line.chars().take(200).collect();
@@ -73,7 +73,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Output of a command; an error has its standard error too.
+/// Returns the output of a command; an error includes its standard error.
 fn output(command: &str, question: Question<'_>) -> Result<String, (String, String)> {
     let mut shell = std::process::Command::new("sh");
     shell
@@ -81,8 +81,8 @@ fn output(command: &str, question: Question<'_>) -> Result<String, (String, Stri
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
-        // and so that a command that hangs can be ended with all it started.
+        // A process group of its own, so that Ctrl-C at the terminal ends the experiment and not the reading, and
+        // a hung command can be ended with all its children.
         .process_group(0);
     let said = answer_of(&mut shell, question, MOST_OUTPUT).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => (
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn endless_output_ends() {
-        // The pipe is closed after 64 KiB, and the command dies of that.
+        // The pipe is closed after 64 KiB, which ends the command.
         let e = open("yes 1", None).read(&NEVER).unwrap_err();
         assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
     }

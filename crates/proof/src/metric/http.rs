@@ -9,7 +9,7 @@ use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-/// A page is not larger than this; big servers print a few megabytes.
+/// Maximum size of a page; big servers print a few megabytes.
 const MOST_BYTES: usize = 64 << 20;
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -27,7 +27,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     const HTTPS: &str = "https is not supported; name the plain address or read it with cmd:curl";
     let whole = typed.rest.split_once('#');
     let address = whole.map_or(typed.rest, |(address, _)| address);
-    // `http:http://host/…` is taken too: the kind, then a whole address.
+    // `http:http://host/…` is accepted too: the kind, then a whole address.
     let address = address.strip_prefix("http:").unwrap_or(address);
     if typed.name == "https" || address.starts_with("https:") {
         return Err(typed.malformed(HTTPS));
@@ -46,7 +46,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(shown, open))
 }
 
-/// Scheme, host, port and path; a query may hold a key.
+/// Formats scheme, host, port and path; a query may hold a key.
 fn shown(url: &str) -> String {
     match Address::parse(url) {
         Ok(Address {
@@ -59,7 +59,7 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// `http://…#metric`. Reads the page once to learn what the metric is.
+/// Connects to `http://…#metric`. Reads the page once to learn the kind of the metric.
 fn connect(
     url: &str,
     selector: &Selector,
@@ -131,7 +131,7 @@ impl Page {
 
     fn text(&self, question: Question<'_>) -> Result<String, MetricError> {
         let fail = |reason: &str| {
-            // It may repeat the address.
+            // The reason may repeat the address.
             let reason = without(reason, Some(&self.url));
             let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
             MetricError::unreachable(&self.name(), reason, next)

@@ -1,10 +1,9 @@
-//! What is measured: a number that a server, a command or the hardware gives.
+//! Metrics: numbers that a server, a command or the hardware provides.
 //!
-//! [`metrics`] are all of them: a metric is a module with a [`MetricKind`], and a line in the table of `servers.rs`, or
-//! among those that the processor counts.
-//! [`MetricSpec`] is what a person types, parsed and nothing more; [`MetricSpec::open`] connects. Each
-//! reader keeps its parser apart from its input and output. What a reader costs the server it reads
-//! (its own transactions, its own commands) is taken off its counts.
+//! [`metrics`] returns all of them. A metric is a module with a [`MetricKind`], and an entry in the table of
+//! `servers.rs` or among the CPU's counters. [`MetricSpec`] is the parsed text of a user; [`MetricSpec::open`]
+//! connects. Each reader keeps its parser separate from its input and output. A reader subtracts its own load on the
+//! server (its transactions, its commands) from the counts.
 
 mod command;
 mod http;
@@ -30,12 +29,12 @@ use spec::Typed;
 
 use crate::stats::Better;
 
-/// All metrics, in the order in which help and documents list them.
+/// Returns all metrics in the order of help and documents.
 pub fn metrics() -> impl Iterator<Item = &'static MetricKind> {
     SERVERS.iter().chain(perf::KINDS)
 }
 
-/// How each metric is written and what it measures, in Markdown, for help and documents.
+/// Returns form and help of each metric in Markdown, for help and documents.
 pub fn forms_and_help() -> Vec<(String, String)> {
     let row = |kind: &MetricKind| {
         let example = match kind.example == kind.names[0] {
@@ -114,7 +113,7 @@ impl std::str::FromStr for MetricSpec {
     }
 }
 
-/// Of `lower:cmd:…` what stands behind the direction; `cmd:…:lower` means the same.
+/// Splits a direction off `lower:cmd:…`, or off `cmd:…:lower`, which means the same.
 fn direction(text: &str) -> Option<(&str, Better)> {
     let words = [("lower", Better::Lower), ("higher", Better::Higher)];
     words.into_iter().find_map(|(word, better)| {
@@ -129,13 +128,13 @@ fn direction(text: &str) -> Option<(&str, Better)> {
     })
 }
 
-/// A metric as it may be shown, from what a person typed after `--metric`.
+/// Returns a metric for display, from the text that a user typed after `--metric`.
 pub fn shown(text: &str) -> String {
     text.parse::<MetricSpec>()
         .map_or_else(|_| kind_of(text), |spec| spec.shown().to_owned())
 }
 
-/// The words of a command line, as they may be shown and kept.
+/// Returns the words of a command line for display and storage.
 pub fn shown_command(words: &[String]) -> Vec<String> {
     let mut is_value = false;
     let mut shown_word = |word: &String| {

@@ -1,8 +1,8 @@
 //! Statements of a MySQL or MariaDB server.
 //!
-//! The default counts `Questions`: statements that clients sent, whatever they do and however
-//! transactions are drawn around them. `Com_commit` and `Com_rollback` count explicit transactions
-//! only, so under autocommit they stand still; who runs explicit ones names them:
+//! The default counts `Questions`: statements that clients sent, of any kind and in any
+//! transaction. `Com_commit` and `Com_rollback` count explicit transactions only, so they are
+//! constant under autocommit. A user of explicit transactions names them:
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
 use hugeleaf_ask::mysql::{Address, Connection, PORT};
@@ -39,7 +39,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(shown, open))
 }
 
-/// The status variable that is counted unless others are named.
+/// The default status variable.
 const STATEMENTS: &str = "Questions";
 
 fn with_variables(address: String, variables: &[String]) -> String {
@@ -49,7 +49,7 @@ fn with_variables(address: String, variables: &[String]) -> String {
     }
 }
 
-/// `mysql://user@host:port/database?socket=…`.
+/// Formats `mysql://user@host:port/database?socket=…`.
 fn shown(address: &Result<Address, String>) -> String {
     let Ok(address) = address else {
         return "mysql:…".to_owned();
@@ -76,7 +76,8 @@ fn shown(address: &Result<Address, String>) -> String {
     format!("mysql://{user}{host}{port}{database}{socket}")
 }
 
-/// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
+/// Connects to `mysql:DSN[#VARIABLE+…]`: status variables of the server minus those of this
+/// session.
 fn connect(
     address: &Result<Address, String>,
     variables: &[String],
@@ -93,8 +94,8 @@ fn connect(
         _ => "1/s",
     };
     let (name, variables) = (with_variables(shown.clone(), variables), variables.to_vec());
-    // The session's own share is asked for right behind the server's sum: both hold every
-    // statement of this connection but a constant number, which a difference takes away.
+    // Ask for the session's share right after the server's sum: both then hold all statements of
+    // this connection except a constant number, which cancels in a difference.
     let read = move |question: Question<'_>| {
         let mut sum = |scope| sum(&mut connection, &shown, (scope, &variables), question);
         let (all, own) = (sum("GLOBAL")?, sum("SESSION")?);
@@ -103,7 +104,7 @@ fn connect(
     Ok(Metric::counter(name, unit, read))
 }
 
-/// The sum of the variables of one scope, `GLOBAL` or `SESSION`.
+/// Returns the sum of the variables of one scope, `GLOBAL` or `SESSION`.
 fn sum(
     connection: &mut Connection,
     address: &str,

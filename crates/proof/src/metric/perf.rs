@@ -1,5 +1,5 @@
-//! Metrics from the processor's own counters, where the machine has them: cycles an instruction, what
-//! walks of page tables cost, misses of the TLB. Counted in groups, thread by thread, in user mode.
+//! Metrics from the CPU's counters, if the machine has them: cycles per instruction, cost of page walks, TLB
+//! misses. Counted in groups, thread by thread, in user mode.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::servers::{SERVERS, names};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-/// What the processor counts.
+/// Metrics that the CPU counts.
 pub(super) static KINDS: &[MetricKind] = &[CPI, WALK_CYCLES];
 
 const CPI: MetricKind = MetricKind {
@@ -60,14 +60,14 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Totals {
-    /// In the order of the events; scaled up to all of the time in which the threads ran.
+    /// Values in the order of the events, scaled up to the whole running time of the threads.
     values: Vec<f64>,
-    /// The part of that time in which they were counted: below 1 where others counted too.
+    /// The share of that time in which they were counted: below 1 if other users counted too.
     counted_share: Option<f64>,
 }
 
-/// A group of counters of every thread of some processes. Threads that end keep what they counted;
-/// threads that start are joined at the next reading.
+/// A group of counters for every thread of some processes. Ended threads keep their counts; new threads are
+/// added at the next reading.
 #[derive(Debug)]
 struct Threads {
     name: &'static str,
@@ -80,7 +80,7 @@ struct Threads {
 }
 
 impl Threads {
-    /// Starts to count; `name` is what asks for it, in errors.
+    /// Starts counting; `name` is the metric in errors.
     fn open(
         name: &'static str,
         pids: &[Pid],
@@ -107,7 +107,7 @@ impl Threads {
         self.pids.iter().flat_map(|pid| threads_of(*pid)).collect()
     }
 
-    /// Starts counting for threads that are not counted yet.
+    /// Starts counting for new threads.
     fn join(&mut self, alive: &[Pid]) -> Result<(), MetricError> {
         for thread in alive {
             if self.open.contains_key(thread) {
@@ -118,7 +118,7 @@ impl Threads {
                     group.enable().map_err(|e| refused(self.name, &e))?;
                     self.open.insert(*thread, (group, GroupCount::default()));
                 }
-                // It ended between the listing and the call.
+                // The thread ended between the listing and the call.
                 Err(e) if e.error.errno == Errno::SRCH => {}
                 Err(CounterError { error, .. }) => return Err(refused(self.name, &error)),
             }
@@ -126,7 +126,7 @@ impl Threads {
         Ok(())
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     ///
     /// # Errors
     /// [`MetricError::NoCounter`]: a counter is refused to a new thread, or nothing was counted since the
@@ -140,7 +140,7 @@ impl Threads {
             since.push(now.since(last));
             *last = now;
         }
-        // What ended was read once more above.
+        // Ended threads were read a last time above.
         self.open.retain(|thread, _| alive.contains(thread));
         let all = together(self.name, &since)?;
         for (sum, value) in self.sums.iter_mut().zip(&all.values) {
@@ -155,8 +155,8 @@ impl Threads {
     }
 }
 
-/// What all threads counted in an interval. Those that never had their turn worked like the others, as
-/// far as anybody knows; where none had, nothing is known.
+/// Returns the counts of all threads in an interval. Threads without a register are assumed to resemble the
+/// others; if no thread had one, the result is unknown.
 fn together(name: &str, threads: &[CountedSince]) -> Result<CountedSince, MetricError> {
     let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
     let counted = || threads.iter().filter(|thread| thread.running_nanos > 0);
@@ -212,7 +212,7 @@ fn refused(metric: &str, e: &SysError) -> MetricError {
     no_counter(metric, &e.to_string(), &next)
 }
 
-/// The threads of a process of this host: hardware counters exist for no captured one.
+/// Returns the threads of a process of this host: captured processes have no hardware counters.
 fn threads_of(pid: Pid) -> Vec<Pid> {
     Root::live()
         .list(format!("proc/{pid}/task"))
@@ -226,14 +226,14 @@ fn threads_of(pid: Pid) -> Vec<Pid> {
         .unwrap_or_default()
 }
 
-/// The processor of this host: others have no counters for us.
+/// Returns the CPU of this host, the only one with usable counters.
 fn processor() -> Processor {
     let cpuinfo = Root::live().read("proc/cpuinfo");
     Processor::parse(cpuinfo.known().map_or("", String::as_str))
 }
 
-/// The first of some ways to count that this machine knows and that counts anything. Many processors and
-/// hypervisors open any raw event and leave it at 0 for ever.
+/// Returns the first alternative that this machine supports and that really counts. Many CPUs and hypervisors
+/// open any raw event and leave it at 0 forever.
 fn first_that_counts(
     name: &'static str,
     ways: &[Vec<ProcessorEvent>],
@@ -265,7 +265,7 @@ fn first_that_counts(
     })
 }
 
-/// `cpi`: cycles per instruction.
+/// Opens `cpi`: cycles per instruction.
 pub fn cpi(pids: &[Pid]) -> Result<Metric, MetricError> {
     of_events(
         "cpi",
@@ -276,9 +276,9 @@ pub fn cpi(pids: &[Pid]) -> Result<Metric, MetricError> {
     )
 }
 
-/// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
-/// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
-/// thousand instructions instead; the unit says which, and by which events.
+/// Opens `walk-cycles`: the share of cycles in page walks, by `event` or by the known events of this CPU. A
+/// CPU that counts walks but not their cycles (AMD's Zen) gives walks per thousand instructions instead; the
+/// unit names it and the events.
 pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Metric, MetricError> {
     const NAME: &str = "walk-cycles";
     const SHARE: (f64, &str) = (1.0, "share of cycles");
@@ -304,7 +304,7 @@ pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Metric, MetricErr
     }
 }
 
-/// What events count together, times something, over what another one counts.
+/// Opens the sum of some events, multiplied by a factor, over another event.
 fn of_events(
     name: &'static str,
     pids: &[Pid],
@@ -318,7 +318,7 @@ fn of_events(
     over_last(name, pids, &kinds, times, &unit)
 }
 
-/// What the processor counts of the target's threads in user mode: all but the last, together, over the last.
+/// Opens a ratio of the target's counts in user mode: the sum of all but the last event, over the last.
 fn over_last(
     name: &'static str,
     pids: &[Pid],
@@ -342,12 +342,11 @@ fn over_last(
     })
 }
 
-/// Cycles, instructions and misses of the TLB for data, counted together while some work runs. Nobody
-/// names it in a flag.
+/// Cycles, instructions and data TLB misses, counted together during some work. No flag selects it.
 #[derive(Debug)]
 pub struct Translations {
     threads: Threads,
-    /// The event that counts misses, or why they are not counted.
+    /// The event that counts misses, or the reason why they are not counted.
     pub misses: Result<ProcessorEvent, String>,
 }
 
@@ -356,14 +355,14 @@ pub struct Translations {
 pub struct TranslationTotals {
     pub cycles: f64,
     pub instructions: f64,
-    /// Misses of the TLB so far; `None` where the host does not count them.
+    /// TLB misses so far; `None` if the host does not count them.
     pub misses: Option<f64>,
-    /// The part of the time in which they were counted.
+    /// The share of the time in which they were counted.
     pub counted_share: Option<f64>,
 }
 
 impl Translations {
-    /// Starts to count. A host that counts cycles and no misses is counted for its cycles.
+    /// Starts counting. A host that does not count misses still counts cycles.
     pub fn open(pids: &[Pid]) -> Result<Translations, MetricError> {
         const NAME: &str = "translation";
         let processor = processor();
@@ -407,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_stays_at_zero_is_passed_over_and_each_is_named_where_none_is_left() {
-        // An event of the kernel that never happens, in the place of a raw one that does not count.
+        // A kernel event that never happens stands in for a raw event that does not count.
         let event = |name: &'static str, kind| ProcessorEvent {
             counts: hugeleaf_perf::processor::Counts::DataWalks,
             name,
@@ -457,7 +456,7 @@ mod tests {
             "{never}"
         );
         assert!(never.next().contains("nmi_watchdog"));
-        // Threads that slept are no error.
+        // Sleeping threads are not an error.
         assert_eq!(
             together("cpi", &[thread(0.0, 0, 0)]).unwrap().values,
             [0.0, 0.0]
@@ -466,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_of_one_group_and_threads_that_end_keep_their_counts() {
-        // Software events: the clock over itself is 1 wherever and however long it was counted.
+        // Software events: the ratio of the clock to itself is always 1.
         const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
         let own = hugeleaf_sys::own_pid();
         let opened = Threads::open("m", &[own], &[TASK_CLOCK, TASK_CLOCK]);
@@ -492,7 +491,7 @@ mod tests {
             threads.totals().unwrap();
             go.wait();
         });
-        // The thread is gone, and what it did since the last reading is not.
+        // The thread is gone, but its work since the last reading counts.
         let after = threads.totals().unwrap();
         assert!(after.values[0] > before);
         let ratio = after.values[0] / after.values[1];

@@ -27,7 +27,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(shown, open))
 }
 
-/// `postgres:host=… port=… user=… dbname=…`.
+/// Formats `postgres:host=… port=… user=… dbname=…`.
 fn shown(address: Option<&Address>) -> String {
     let Some(address) = address else {
         return "postgres:…".to_owned();
@@ -37,7 +37,7 @@ fn shown(address: Option<&Address>) -> String {
         Host::Unix(path) => path.clone(),
     };
     let ports = match address.ports.as_slice() {
-        // An address without one has it all the same.
+        // The default port is omitted, because it is implied.
         [PORT] => Vec::new(),
         ports => ports.iter().map(ToString::to_string).collect(),
     };
@@ -56,7 +56,7 @@ fn shown(address: Option<&Address>) -> String {
     format!("postgres:{}", parts.collect::<Vec<_>>().join(" "))
 }
 
-/// A value as libpq reads it: in quotes where it has to be.
+/// Quotes a value for libpq if necessary.
 fn quoted(value: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && !matches!(c, '\'' | '\\');
     match !value.is_empty() && value.chars().all(is_plain) {
@@ -65,19 +65,20 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// From PostgreSQL 15 on a backend can be made to report at once, so that this connection's own
-/// transactions are in the next reading and can be taken off exactly.
+/// From PostgreSQL 15 on, a backend can be made to report at once. Then this connection's own
+/// transactions are in the next reading and can be subtracted exactly.
 const FORCED: &str = "SELECT xact_commit + xact_rollback, pg_stat_force_next_flush() \
      FROM pg_stat_database WHERE datname = current_database()";
 const PLAIN: &str = "SELECT xact_commit + xact_rollback \
      FROM pg_stat_database WHERE datname = current_database()";
 const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'";
 
-/// By how much a counter read without forcing may seem to fall, because this connection's own
-/// transactions show late.
+/// Maximum apparent decrease of an unforced counter, because this connection's own transactions
+/// show late.
 const LATE: f64 = 8.0;
 
-/// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
+/// Connects to `postgres:DSN`: commits and rollbacks of the DSN's database, without this
+/// connection's own.
 fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
@@ -87,14 +88,14 @@ fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, 
     })?;
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
     let fail = |e: Unanswered| unreachable(&name, &without(&e.what, secret.as_deref()));
-    // One statement a transaction: what is counted is what is sent.
+    // One statement per transaction, so that the sent statements are the counted ones.
     let mut connection = Connection::open(address, question).map_err(fail)?;
     let forced = connection.ask(HAS_FORCE, question).map_err(fail)?;
     let query = match forced.as_deref() {
         Some("1") => FORCED,
         _ => PLAIN,
     };
-    // Transactions of this connection that the counter holds by the next reading, and the last one.
+    // This connection's transactions in the counter by the next reading, and the last value.
     let (mut own, mut last) = (0.0, 0.0);
     let shown = name.clone();
     let mut read = move |question: Question<'_>| {
@@ -115,7 +116,7 @@ fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, 
         last = value;
         Ok(Reading::Counter(value))
     };
-    // The first reading settles what connecting cost; only differences are used.
+    // The first reading settles the cost of connecting; only differences are used.
     read(question)?;
     Ok(Metric {
         // A busy backend reports at most once a second.

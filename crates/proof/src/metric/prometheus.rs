@@ -1,7 +1,7 @@
-//! The Prometheus text format, and what is picked from it. Pure.
+//! The Prometheus text format, and selection from it. Pure.
 //!
-//! Rules: the exposition format as Prometheus documents it (text format 0.0.4), with what
-//! OpenMetrics adds (`# EOF`, exemplars, `_total` apart from its family's name).
+//! Rules: the exposition format as Prometheus documents it (text format 0.0.4), with the additions
+//! of OpenMetrics (`# EOF`, exemplars, `_total` separate from the family's name).
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// What a family of samples is, by its `# TYPE` line.
+/// The type of a family of samples, by its `# TYPE` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// Rises only.
@@ -78,7 +78,7 @@ fn sample(line: &str) -> Option<Sample> {
         Some(inner) => labels(inner)?,
         None => (Vec::new(), rest),
     };
-    // A timestamp may follow the value, and behind a # an exemplar.
+    // A timestamp may follow the value, and after a # an exemplar.
     let value = rest.split_whitespace().next()?;
     Some(Sample {
         name: name.to_owned(),
@@ -95,7 +95,7 @@ fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// Reads labels up to and with the closing brace; gives what follows it.
+/// Parses labels including the closing brace, and returns the rest.
 fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
     let mut labels = Vec::new();
     loop {
@@ -115,7 +115,7 @@ fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
     }
 }
 
-/// Reads up to the closing quote; knows `\\`, `\"` and `\n`.
+/// Parses up to the closing quote, with the escapes `\\`, `\"` and `\n`.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -132,13 +132,13 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// What stands behind `#` in an address: `name`, `name{label="x"}`, `p99(name{label="x"})`,
+/// The part of an address after `#`: `name`, `name{label="x"}`, `p99(name{label="x"})`,
 /// `mean(name)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selector {
-    /// The quantile that is asked of a histogram, above 0 and below 1.
+    /// The requested quantile of a histogram, above 0 and below 1.
     pub quantile: Option<f64>,
-    /// Whether the mean is asked for: the rise of `name_sum` over that of `name_count`.
+    /// True for the mean: the rise of `name_sum` over that of `name_count`.
     pub mean: bool,
     pub name: String,
     pub labels: Vec<(String, String)>,
@@ -215,7 +215,7 @@ pub enum Selected {
     Gauge(f64),
     /// A histogram's cumulative counts by upper bound; several series are summed.
     Buckets(Vec<(f64, f64)>),
-    /// What a histogram or a summary added up, and how many observations that were.
+    /// Sum and number of the observations in a histogram or a summary.
     Mean {
         /// `_sum`; several series are summed.
         sum: f64,
@@ -224,7 +224,7 @@ pub enum Selected {
     },
 }
 
-/// Picks from a page. `as_gauge` says that what the page does not type is a gauge.
+/// Selects from a page. `as_gauge` makes an untyped series a gauge.
 pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
     let name = &selector.name;
     let of = |suffix: &str| -> Vec<&Sample> {
@@ -263,7 +263,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
         ([], _) => Err(format!("the page has no series {selector}")),
         (all, false) => Ok(Selected::Counter(sum(all))),
         ([one], true) => Ok(Selected::Gauge(one.value)),
-        // Their sum would mean nothing.
+        // A sum of gauges is meaningless.
         ([first, ..], true) => {
             let labels = first.labels.iter().map(|(n, v)| format!("{n}={v:?}"));
             let labels = labels.collect::<Vec<_>>().join(",");
@@ -273,8 +273,8 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
     }
 }
 
-/// The type of the family that a series belongs to; `_count`, `_sum` and `_bucket` of a histogram
-/// and of a summary are counters, and OpenMetrics types `x_total` under `x`.
+/// Returns the type of a series' family. `_count`, `_sum` and `_bucket` of a histogram and of a
+/// summary are counters, and OpenMetrics types `x_total` under `x`.
 fn type_of(page: &Exposition, name: &str) -> Type {
     if let Some(kind) = page.types.get(name) {
         return *kind;
@@ -293,7 +293,7 @@ fn type_of(page: &Exposition, name: &str) -> Type {
     Type::Untyped
 }
 
-/// The cumulative counts of histogram series, summed by bound; `None` of none.
+/// Returns the cumulative counts of histogram series, summed by bound; `None` without any.
 fn buckets(samples: &[&Sample]) -> Option<Vec<(f64, f64)>> {
     let mut counts: Vec<(f64, f64)> = Vec::new();
     for s in samples {
@@ -308,19 +308,21 @@ fn buckets(samples: &[&Sample]) -> Option<Vec<(f64, f64)>> {
     (!counts.is_empty()).then_some(counts)
 }
 
-/// Where a quantile is: all that buckets tell is which of them holds it.
+/// The location of a quantile: buckets tell only which of them holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Located {
-    /// Interpolated within the bucket as Prometheus does (`histogram_quantile`); beyond the last
-    /// finite edge it is that edge. A guess: the observations of a bucket may all be at one end.
+    /// Interpolated within the bucket as by Prometheus (`histogram_quantile`); beyond the last
+    /// finite edge it is that edge. This is a guess: all observations of a bucket may be at one
+    /// end.
     pub value: f64,
     /// The bucket's lower edge: 0 for a first bucket that ends above 0.
     pub low: f64,
-    /// Its upper edge; infinite for the last one.
+    /// Its upper edge; infinite for the last bucket.
     pub high: f64,
 }
 
-/// The quantile of observations counted cumulatively by upper bound. `None` of no observations.
+/// Locates the quantile of observations counted cumulatively by upper bound. `None` without
+/// observations.
 pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<Located> {
     let all = counts.last()?.1;
     if all.is_nan() || all <= 0.0 {

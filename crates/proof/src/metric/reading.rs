@@ -1,4 +1,4 @@
-//! What a metric says at one time, and the sample that two readings make.
+//! A metric's reading at one time, and the sample of two readings.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use hugeleaf_sys::Question;
 use super::prometheus;
 use crate::stats::Better;
 
-/// Time of one reading, whatever it asks.
+/// Timeout of one reading of any kind.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A count that only rises: the sample is its rise per second.
+    /// A rising count: the sample is its rise per second.
     Counter,
-    /// A value at a time: the sample is the mean of several readings in the interval.
+    /// A value at one time: the sample is the mean of several readings in the interval.
     Gauge,
-    /// Counts by size: the sample is a quantile of what was added in the interval.
+    /// Counts by size: the sample is a quantile of those added in the interval.
     Quantile,
-    /// Two counts that only rise: the sample is the rise of one over that of the other.
+    /// Two rising counts: the sample is the ratio of their rises.
     Ratio,
 }
 
@@ -27,33 +27,33 @@ pub enum Kind {
 pub enum Reading {
     Counter(f64),
     Gauge(f64),
-    /// Counts so far, by upper bound, each including those below; the last bound is infinite.
+    /// Counts so far by upper bound, each including those below; the last bound is infinite.
     Buckets {
-        /// Which quantile is asked for, above 0 and below 1.
+        /// The requested quantile, above 0 and below 1.
         quantile: f64,
-        /// (upper bound, count), bounds rising.
+        /// (upper bound, count), in rising order of bounds.
         counts: Vec<(f64, f64)>,
     },
-    /// Two counts so far, of which `above / below` is asked for.
+    /// Two counts so far; the metric is `above / below`.
     Ratio {
         above: f64,
         below: f64,
     },
 }
 
-/// A number that can be read again and again.
+/// A number that can be read repeatedly.
 pub struct Metric {
     pub name: String,
-    /// As in `transactions/s`.
+    /// The unit, such as `transactions/s`.
     pub unit: String,
     pub better: Better,
     pub kind: Kind,
-    /// The shortest interval over which it is meaningful.
+    /// The shortest meaningful interval.
     pub least_interval: Duration,
-    /// How long what happened may take to show in it: discarded after every change.
+    /// Delay until events show in the metric; discarded after every change.
     pub lag: Duration,
-    /// Of a quantile read from buckets: the metric that says more, the mean of the same
-    /// observations, as `--metric` takes it.
+    /// For a quantile read from buckets: the better metric, the mean of the same observations, in
+    /// the form of `--metric`.
     pub instead_of_quantile: Option<String>,
     pub read: Box<Read>,
 }
@@ -78,7 +78,7 @@ impl Metric {
         }
     }
 
-    /// Reads it, within a few seconds and until `stop` is set.
+    /// Reads the metric, within a few seconds and until `stop` is set.
     pub fn read(&mut self, stop: &AtomicBool) -> Result<Reading, MetricError> {
         (self.read)(Question::new(PATIENCE).or_by(stop))
     }
@@ -161,14 +161,14 @@ impl MetricError {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// The sample; above 0.
+    /// The sample; positive.
     pub value: f64,
-    /// Of a quantile: the edges of the bucket that holds it. `value` is interpolated between them,
-    /// and the truth may be anywhere there.
+    /// For a quantile: the edges of its bucket. `value` is interpolated between them, and the truth
+    /// may be anywhere there.
     pub bucket: Option<[f64; 2]>,
 }
 
-/// The sample that two readings make, `elapsed` apart: [`measured`]'s value.
+/// Returns the value of [`measured`] for two readings, `elapsed` apart.
 pub fn between(
     name: &str,
     before: &Reading,
@@ -178,11 +178,11 @@ pub fn between(
     measured(name, before, after, elapsed).map(|measured| measured.value)
 }
 
-/// The sample that two readings make, `elapsed` apart.
+/// Returns the sample of two readings, `elapsed` apart.
 ///
 /// # Errors
 /// [`MetricError::Fell`], [`MetricError::StoodStill`], [`MetricError::NotPositive`], and
-/// [`MetricError::Garbage`] where the readings do not fit each other.
+/// [`MetricError::Garbage`] if the readings do not match.
 pub fn measured(
     name: &str,
     before: &Reading,
@@ -221,7 +221,7 @@ pub fn measured(
         (Reading::Buckets { counts: old, .. }, Reading::Buckets { quantile, counts }) => {
             let mut added = Vec::with_capacity(counts.len());
             for (bound, count) in counts {
-                // A bucket that was not there before was empty.
+                // A new bucket was empty before.
                 let from = old.iter().find(|(b, _)| b == bound).map_or(0.0, |o| o.1);
                 added.push((*bound, rise(from, *count)?));
             }

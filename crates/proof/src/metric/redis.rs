@@ -25,7 +25,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(shown, open))
 }
 
-/// `redis://user@host:port/database`, or `unix://` and the path of a socket.
+/// Formats `redis://user@host:port/database`, or `unix://` and the path of a socket.
 fn shown(address: &Result<Address, String>) -> String {
     let Ok(address) = address else {
         return "redis:…".to_owned();
@@ -44,7 +44,7 @@ fn shown(address: &Result<Address, String>) -> String {
     }
 }
 
-/// `redis:ADDRESS`: commands processed, without its own.
+/// Connects to `redis:ADDRESS`: commands processed, without its own.
 fn connect(
     address: &Result<Address, String>,
     question: Question<'_>,

@@ -1,8 +1,8 @@
-//! Metrics that a server, a command or a page gives: those with an address.
+//! Metrics with an address: of a server, a command or a page.
 
 use super::spec::MetricKind;
 
-/// These, in the order in which help and documents list them.
+/// The metrics in the order of help and documents.
 pub(super) static SERVERS: &[MetricKind] = &[
     super::postgres::KIND,
     super::redis::KIND,

@@ -1,12 +1,11 @@
-//! What is shown of an address: never a password. Each metric reads its own with the parser of the driver
-//! that gets it, and puts it together again from the parts that are no secret; of one that cannot be read
-//! only its kind is shown. Of a metric's command its program is shown, of other commands all but the usual places of
-//! passwords.
+//! Display of addresses, never with a password. Each metric parses its own with the parser of its driver, and
+//! formats the parts that are not secret. For an unreadable address only its kind is shown. For a metric's command
+//! its program is shown, for other commands all but the usual places of passwords.
 
 const HIDDEN: &str = "***";
 
-/// What is shown of a text that is none of the addresses, or a broken one: all of it where it has no place
-/// for a password, else its kind.
+/// Returns the display form of a text that is not a valid address: the whole text if it has no place for a password,
+/// else its kind.
 pub(super) fn kind(text: &str) -> String {
     let text = text.trim();
     let may_hide = |c: char| c.is_whitespace() || matches!(c, '@' | '=' | '?' | '\'' | '"' | '%');
@@ -28,7 +27,7 @@ pub(super) fn kind(text: &str) -> String {
     }
 }
 
-/// A host, where it is one: what a password with an odd character leaves in its place is none.
+/// Returns the host if valid: a password with an unusual character may leave an invalid one.
 pub(super) fn host_name(host: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     match host.chars().all(is_part) {
@@ -37,7 +36,7 @@ pub(super) fn host_name(host: &str) -> String {
     }
 }
 
-/// What an error says, without a secret that is known.
+/// Removes a known secret from an error message.
 pub(super) fn without(text: &str, secret: Option<&str>) -> String {
     match secret.filter(|secret| !secret.is_empty()) {
         Some(secret) => text.replace(secret, HIDDEN),
@@ -45,7 +44,8 @@ pub(super) fn without(text: &str, secret: Option<&str>) -> String {
     }
 }
 
-/// A metric's command as `cmd:` and its program, for a password can be in each word. `cat` and a path have none.
+/// Formats a metric's command as `cmd:` and its program, because any word can hold a password. `cat` and a path hold
+/// none.
 pub(super) fn command(command: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+');
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -59,9 +59,9 @@ pub(super) fn command(command: &str) -> String {
     }
 }
 
-/// A command, without what stands between `:` and `@` of an address, behind `password=` and the names
-/// of variables like it, behind `-p` of MySQL's programs and behind `-a` of redis-cli. Best effort: what else a
-/// command says is shown, so a password is better in a file.
+/// Hides the parts of a command between `:` and `@` of an address, after `password=` and the names of similar
+/// variables, after `-p` of MySQL's programs and after `-a` of redis-cli. Best effort: the rest of a command is
+/// shown, so a password is safer in a file.
 pub fn redact(text: &str) -> String {
     let mut out = authorities(text);
     for name in ["password", "passwd", "pwd", "auth", "secret", "token"] {
@@ -99,7 +99,7 @@ fn authorities(text: &str) -> String {
     out + rest
 }
 
-/// Hides what stands behind `name` and an equals sign.
+/// Hides the value after `name` and an equals sign.
 fn assigned(text: &str, name: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.to_ascii_lowercase().find(name) {
@@ -132,8 +132,7 @@ fn flagged(text: &str, flag: &str) -> String {
     out + rest
 }
 
-/// How long a value is: up to a blank or what ends it in an address, unless it is in quotes or behind a
-/// backslash.
+/// Returns the length of a value: up to a blank or the end of an address part, unless quoted or after a backslash.
 fn length_of_value(text: &str) -> usize {
     let mut quote = None;
     let mut chars = text.char_indices();

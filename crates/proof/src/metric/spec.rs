@@ -1,4 +1,4 @@
-//! What a kind of metric is, and what a person types after `--metric` for it. No input or output.
+//! Kinds of metrics, and the text that a user types after `--metric`. No input or output.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -9,18 +9,18 @@ use super::reading::{Metric, MetricError, PATIENCE};
 use super::shown::kind as kind_of;
 use crate::stats::Better;
 
-/// A kind of metric: all that help, documents and errors say of it, and its parser.
+/// A kind of metric: its texts in help, documents and errors, and its parser.
 #[derive(Debug)]
 pub struct MetricKind {
-    /// What stands before the colon; the first is its name, the others are taken as well.
+    /// Texts before the colon; the first is the name, the others are aliases.
     pub names: &'static [&'static str],
-    /// How it is written, as in `postgres:DSN`.
+    /// The form, such as `postgres:DSN`.
     pub form: &'static str,
-    /// What it measures, in Markdown without a full stop.
+    /// The measured quantity, in Markdown without a full stop.
     pub help: &'static str,
     pub example: &'static str,
     pub needs_address: bool,
-    /// Whether `gauge:lower:` and `gauge:higher:` may stand before it.
+    /// True if `gauge:lower:` and `gauge:higher:` may precede it.
     pub can_be_gauge: bool,
     pub(super) parse: fn(&Typed<'_>) -> Result<MetricSpec, SpecError>,
 }
@@ -32,7 +32,7 @@ impl MetricKind {
     }
 }
 
-/// Connects; given are the processes of the target, for hardware counters.
+/// Connects; the PIDs of the target are for hardware counters.
 type Open = Box<dyn Fn(&[Pid], Question<'_>) -> Result<Metric, MetricError> + Send + Sync>;
 
 pub struct MetricSpec {
@@ -49,12 +49,12 @@ impl MetricSpec {
         MetricSpec { shown, open }
     }
 
-    /// It as it may be shown: without passwords.
+    /// Returns the metric for display, without passwords.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Connects, within a few seconds and until `stop` is set. `pids` are the processes of the target, for hardware counters.
+    /// Connects, within a few seconds and until `stop` is set. `pids` are the target's processes, for hardware counters.
     pub fn open(&self, pids: &[Pid], stop: &AtomicBool) -> Result<Metric, MetricError> {
         (self.open)(pids, Question::new(PATIENCE).or_by(stop))
     }
@@ -69,14 +69,14 @@ impl fmt::Debug for MetricSpec {
 pub(super) struct Typed<'a> {
     pub text: &'a str,
     pub name: &'a str,
-    /// What stands behind it; empty where there is none.
+    /// The text after the colon; empty without one.
     pub rest: &'a str,
-    /// Which way a gauge gets better; `None` for a rising counter.
+    /// The better direction of a gauge; `None` for a rising counter.
     pub gauge: Option<Better>,
 }
 
 impl Typed<'_> {
-    /// The address: what stands behind the colon, or all of `postgres://…`, which is one by itself.
+    /// Returns the address: the text after the colon, or all of `postgres://…`, which is an address itself.
     pub fn address(&self) -> String {
         match self.rest.starts_with("//") {
             true => format!("{}:{}", self.name, self.rest),
@@ -84,7 +84,7 @@ impl Typed<'_> {
         }
     }
 
-    /// `gauge:lower:` where that was typed, in either order.
+    /// Returns `gauge:lower:` if typed, in either order.
     pub fn gauge_prefix(&self) -> &'static str {
         match self.gauge {
             Some(Better::Lower) => "gauge:lower:",
@@ -98,7 +98,7 @@ impl Typed<'_> {
     }
 }
 
-/// Why a text names no metric, with as much of the text as may be shown.
+/// The reason why a text names no metric, with its displayable part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--metric {0}")]
 pub struct SpecError(pub(super) String);

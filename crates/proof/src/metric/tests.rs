@@ -93,7 +93,7 @@ fn every_kind_has_an_example_that_is_of_its_form() {
     }
 }
 
-/// `HUGELEAF_BLESS=1` writes the tables of the documents anew.
+/// `HUGELEAF_BLESS=1` rewrites the tables of the documents.
 #[test]
 fn documents_list_these_metrics() {
     const HEAD: &str = "| `--metric` | measures |\n|---|---|\n";
@@ -222,7 +222,7 @@ fn percent(text: &str) -> String {
 }
 
 proptest! {
-    /// Whatever the password is, and however it is written.
+    /// Any password in any notation is hidden.
     #[test]
     fn no_password_is_shown(secret in "[A-Z][-A-Z0-9 '\"\\\\@/:#?&=%;ä]{5,20}[A-Z]", broken: bool) {
         let quoted = secret.replace('\\', "\\\\").replace('\'', "\\'");

@@ -1,4 +1,4 @@
-//! The difference that a step makes: of a file line by line, of anything else old and new value.
+//! The difference that a step makes: line by line for a file, else the old and the new value.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn value(place: &Place) -> String {
 
 fn file(path: &str, before: &Place, wanted: &Place) -> Vec<String> {
     let text = |place: &Place| match place.as_file() {
-        // Written out here, so that a line stays one line.
+        // Escape control characters here, so that a line of the file stays one line.
         Some((content, _)) => screen(&content.text()).into_owned(),
         None => String::new(),
     };

@@ -1,4 +1,4 @@
-//! The same as JSON.
+//! JSON of `apply` and `undo`.
 
 use hugeleaf_change::host::{Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, UndoOutcome};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub fn dry_run_json(
     let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
     let to_do = lines(&steps, systemd, asked);
     for step in &mut steps {
-        // What it would be.
+        // In a dry run, `after` is the planned value.
         step.after = step.wanted.clone();
     }
     answer(&json!({

@@ -151,7 +151,7 @@ fn a_stop_midway_says_what_was_done_and_what_was_not() {
         text.contains("\nsysctl: open /etc/x: Read-only file system\n"),
         "{text}"
     );
-    // What was not made asks for nothing.
+    // A change that was not made needs no further steps.
     assert!(
         !text.contains("update-grub") && !text.contains("restart"),
         "{text}"

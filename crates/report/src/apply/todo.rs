@@ -1,4 +1,4 @@
-//! What is left for a person to do after an apply or an undo.
+//! The manual work that remains after an apply or an undo.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn is_changed(step: &StepOutcome) -> bool {
     )
 }
 
-/// The lines, in the order in which they are done: commands where there are some.
+/// Returns the remaining work in the order of execution, as commands where possible.
 pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
     let changed = || steps.iter().filter(|step| is_changed(step));
     let below = |folder: &str| changed().any(|step| step.path.starts_with(folder));

@@ -1,4 +1,4 @@
-//! Bars, one below the other: side by side in their step, or end to end in one bar.
+//! Horizontal bars, one below the other. The bars of a step are adjacent or stacked end to end.
 
 use maud::{Markup, html};
 
@@ -7,30 +7,30 @@ use crate::page::{Axis, Chart, ChartKind, Point, Scale, Unit};
 use crate::screen::cut;
 
 const BAR: f64 = 15.0;
-/// Between two bars of a step, and around a step.
+/// Gap between two bars of a step, and around a step, in pixels.
 const GAP: f64 = 3.0;
 const SAMPLES: f64 = 10.0;
 const LABEL_CHARACTERS: usize = 40;
 const NOTE_CHARACTERS: usize = 34;
 const MARKS: usize = 9;
 
-/// The points of a step, each with the number of its series.
+/// The points of a step, each with the index of its series.
 struct Step<'a> {
     name: &'a str,
     points: Vec<(usize, &'a Point)>,
 }
 
-/// Where bars begin and end, in pixels, and what they reach.
+/// The horizontal extent of bars in pixels, and the values it covers.
 struct Frame {
     left: f64,
     right: f64,
     span: Span,
-    /// Where bars begin: at 0, or at 1 of ratios, which have no 0.
+    /// Value at which bars begin: 0, or 1 for ratios, which have no 0.
     from: f64,
 }
 
 impl Frame {
-    /// What is longer than the axis ends with it.
+    /// Clamps values beyond the axis to its ends.
     fn at(&self, value: f64) -> Option<f64> {
         let part = self.span.part(value)?.clamp(0.0, 1.0);
         Some(self.left + part * (self.right - self.left))
@@ -45,7 +45,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     } else {
         0.0
     };
-    // Levels and marks as they are; bars as long as they say.
+    // A linear axis keeps bar lengths proportional to values; levels and marks stay as they are.
     let axis = Axis {
         scale: Scale::Linear,
         level: Some(chart.y.level.unwrap_or(from)),
@@ -98,7 +98,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     ))
 }
 
-/// The steps in the order of the axis; values without a name of their own come after those with one.
+/// Returns the steps in axis order; values without a name follow those with one.
 fn steps(chart: &Chart) -> Vec<Step<'_>> {
     let at = |value: f64| {
         let each = chart.series.iter().enumerate();
@@ -113,8 +113,8 @@ fn steps(chart: &Chart) -> Vec<Step<'_>> {
     steps.filter(|step| !step.points.is_empty()).collect()
 }
 
-/// Where each series has steps of its own, its name stands above the first of them: the place of that step, and
-/// the name.
+/// Returns the headings of series that have steps of their own: the index of their first step, and the name of
+/// the series.
 fn headings<'a>(chart: &'a Chart, steps: &[Step<'_>]) -> Vec<(usize, &'a str)> {
     let own = |step: &Step<'_>| match step.points[..] {
         [(series, _)] => Some(series),
@@ -160,7 +160,7 @@ fn bar_height(point: &Point) -> f64 {
     }
 }
 
-/// Lines at round values, with the values and the name of the axis below.
+/// Draws vertical lines at round values, with labels and the axis name below.
 fn axis_below(axis: &Axis, frame: &Frame, (top, bottom): (f64, f64)) -> Markup {
     html! {
         @for (value, text) in frame.span.marks(axis, MARKS) {
@@ -211,8 +211,8 @@ fn part(frame: &Frame, from: f64, to: f64, y: f64) -> Markup {
     }
 }
 
-/// A bar with its interval and, below, its samples. A doubtful one is hollow. Of a ratio it is a thin line with
-/// a dot at its end, because its length from 1 says less than where it ends.
+/// Draws a bar with its interval, and its samples below. A doubtful bar is hollow. A ratio is a thin line with
+/// a dot at its end, because the end matters more than the length from 1.
 fn bar(frame: &Frame, point: &Point, y: f64) -> Markup {
     let middle = y + BAR / 2.0;
     let Some(at) = Some(point.y)

@@ -1,4 +1,4 @@
-//! What all kinds of charts are drawn of: colours, words, lines and surfaces, and the range of an axis.
+//! Elements common to all kinds of charts: colours, text, lines, surfaces and the range of an axis.
 
 use hugeleaf_units::{Bytes, time::measured};
 use maud::{Markup, PreEscaped, html};
@@ -6,8 +6,8 @@ use maud::{Markup, PreEscaped, html};
 use crate::page::{Axis, Chart, ChartKind, Scale, Unit, number};
 use crate::screen::clean;
 
-/// Colours stand off from white and from black, and from each other also for people who do not see red or
-/// green (after Okabe and Ito). Elements are drawn in `currentColor`, which a group's class sets.
+/// The style sheet. Colours contrast with white, black and each other, also for readers with red-green colour
+/// blindness (after Okabe and Ito). Elements are drawn in `currentColor`, which a group's class sets.
 pub(crate) const STYLE: &str = "
 .chart{color:#1f2328;font:13px system-ui,sans-serif;width:100%;height:auto}
 .chart .c0{color:#c2610c}.chart .c1{color:#2563eb}.chart .c2{color:#00805d}
@@ -18,10 +18,10 @@ pub(crate) const STYLE: &str = "
 ";
 pub(super) const COLOURS: usize = 6;
 
-/// Width of a drawing in its own pixels; a page scales it to its own width. Wider, its words could not be
-/// read on a narrow screen.
+/// Width of a drawing in its own pixels; a page scales it to its own width. In a wider drawing, text would be
+/// unreadable on a narrow screen.
 pub(super) const WIDTH: f64 = 720.0;
-/// Pixels that a character takes, and a line of words.
+/// Width of a character and height of a line of text, in pixels.
 pub(super) const CHARACTER: f64 = 7.6;
 pub(super) const LINE: f64 = 18.0;
 
@@ -35,7 +35,7 @@ pub(super) fn whole(chart: &Chart, height: f64, body: &Markup) -> Markup {
     }
 }
 
-/// A position; what is not finite never gets here.
+/// Formats a position in pixels. The position is finite.
 pub(super) fn px(at: f64) -> String {
     format!("{}", (at * 10.0).round() / 10.0)
 }
@@ -44,7 +44,7 @@ pub(super) fn colour(series: usize) -> String {
     format!("c{}", series % COLOURS)
 }
 
-/// Words at a place: `anchor` is `start`, `middle` or `end`.
+/// Draws text at a position; `anchor` is `start`, `middle` or `end`.
 pub(super) fn words(text: &str, (x, y): (f64, f64), anchor: &str) -> Markup {
     html! {
         text x=(px(x)) y=(px(y)) text-anchor=(anchor) dy="0.35em" fill="currentColor" {
@@ -53,7 +53,7 @@ pub(super) fn words(text: &str, (x, y): (f64, f64), anchor: &str) -> Markup {
     }
 }
 
-/// A straight line; `opacity` from 0 to 1.
+/// Draws a straight line; `opacity` is from 0 to 1.
 pub(super) fn line(from: (f64, f64), to: (f64, f64), width: f64, opacity: f64) -> Markup {
     html! {
         line x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) stroke="currentColor"
@@ -61,7 +61,7 @@ pub(super) fn line(from: (f64, f64), to: (f64, f64), width: f64, opacity: f64) -
     }
 }
 
-/// A surface between two corners. A doubtful one is hollow.
+/// Draws a surface between two corners. A doubtful one is hollow.
 pub(super) fn rectangle(from: (f64, f64), to: (f64, f64), opacity: f64) -> Markup {
     let (x, y) = (from.0.min(to.0), from.1.min(to.1));
     html! {
@@ -76,8 +76,8 @@ pub(super) fn room(texts: impl IntoIterator<Item = impl AsRef<str>>) -> f64 {
     longest * CHARACTER
 }
 
-/// What the series are, in a line of samples and names; nothing where there is one series, or where each has
-/// its name elsewhere.
+/// Draws the legend: a sample and a name for each series. `None` if there is only one series or each has its name
+/// elsewhere.
 pub(super) fn legend(
     chart: &Chart,
     y: f64,
@@ -87,7 +87,7 @@ pub(super) fn legend(
     let named: Vec<_> = named
         .filter(|(_, s)| !s.points.is_empty() && !s.name.is_empty())
         .collect();
-    // A part of a whole is named even where it is alone.
+    // A stacked part is named even if it is the only one.
     if named.is_empty() || (named.len() < 2 && chart.kind != ChartKind::Stacks) {
         return None;
     }
@@ -102,7 +102,7 @@ pub(super) fn legend(
     })
 }
 
-/// The range of an axis: from the lowest to the highest, as places on it.
+/// The range of an axis from lowest to highest, in axis units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Span {
     pub(super) from: f64,
@@ -111,7 +111,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// From the lowest to the highest that can stand on the axis, its level and its end with them; `None` of nothing.
+    /// Returns the range of the values that fit the axis, with its level and its end. `None` without values.
     pub(super) fn tight(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
         let on = Span {
             from: f64::INFINITY,
@@ -132,7 +132,7 @@ impl Span {
         Some(level.into_iter().chain(end).fold(span, hold))
     }
 
-    /// The same with room around.
+    /// Returns the range with a margin at both ends.
     pub(super) fn of(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
         let mut span = Span::tight(values, axis)?;
         let least = match axis.scale {
@@ -141,7 +141,7 @@ impl Span {
         };
         let room = ((span.to - span.from) * 0.05).max(least);
         let end = axis.end.and_then(|v| span.place(v));
-        // What is shown whole begins at 0, and all of it ends at its end.
+        // An axis from level 0 begins at 0, and an axis with a fixed end stops there, both without a margin.
         if (axis.level, span.from) != (Some(0.0), 0.0) {
             span.from -= room;
         }
@@ -151,7 +151,7 @@ impl Span {
         Some(span)
     }
 
-    /// Where a value stands, in units of the axis; `None` where it cannot.
+    /// Returns the position of a value in units of the axis. `None` if a logarithm does not exist.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.scale {
             Scale::Linear => value,
@@ -161,12 +161,12 @@ impl Span {
         place.is_finite().then_some(place)
     }
 
-    /// Where a value stands, from 0 at the beginning to 1 at the end of the axis.
+    /// Returns the position of a value, from 0 at the beginning to 1 at the end of the axis.
     pub(super) fn part(&self, value: f64) -> Option<f64> {
         Some((self.place(value)? - self.from) / (self.to - self.from))
     }
 
-    /// The values that have a mark, at most `most`, each with what stands at it.
+    /// Returns at most `most` values to mark, each with its label.
     pub(super) fn marks(&self, axis: &Axis, most: usize) -> Vec<(f64, String)> {
         let is_part = |part: f64| (-1e-9..=1.0 + 1e-9).contains(&part);
         let inside = |v: &f64| self.part(*v).is_some_and(is_part);
@@ -184,10 +184,10 @@ impl Span {
         values.map(|v| (v, label(v, step, axis.unit))).collect()
     }
 
-    /// Multiples of a round step, and the step: of bytes a power of two.
+    /// Returns multiples of a round step, and the step. Steps of bytes are powers of two.
     #[allow(clippy::cast_possible_truncation)]
     fn round(&self, most: usize, unit: Unit) -> (Vec<f64>, Option<f64>) {
-        /// So many steps are counted exactly; a step so small would have far too many marks.
+        /// Maximum number of steps that are counted exactly; smaller steps would give far too many marks.
         const COUNTED: f64 = 1e15;
         let steps: Vec<f64> = match unit {
             Unit::Bytes => (0..60).map(|n| 2f64.powi(n)).collect(),
@@ -220,7 +220,7 @@ impl Span {
         all.map(|n| 2f64.powi(n)).collect()
     }
 
-    /// 1, 2, 5, 10 and so on, as close as they can be read.
+    /// Returns 1, 2, 5, 10 and so on, as dense as `most` allows.
     fn decimals(&self, most: usize) -> Vec<f64> {
         let inside = |v: &f64| (self.from..=self.to).contains(&v.log2());
         let all = |of: &[f64]| -> Vec<f64> {
@@ -237,10 +237,10 @@ impl Span {
     }
 }
 
-/// What stands at a mark; `step` is the distance to the next one, where all are alike.
+/// Returns the label of a mark; `step` is the distance between marks if it is constant.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
-    // As many decimals as the step has: no two marks read the same.
+    // Labels have the decimals of the step, so that no two marks read the same.
     let digits = |factor: f64| {
         let step = step.map_or(1.0, |step| step * factor);
         (-(step * 1.0001).log10().floor()).clamp(0.0, 12.0) as usize

@@ -6,9 +6,9 @@ use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, 
 use crate::page::{Axis, Chart, ChartKind, Point, Scale, Series};
 
 const HEIGHT: f64 = 320.0;
-/// Of layers, which stand below each other to be compared.
+/// Height of charts of layers, which stand below each other for comparison.
 const LAYERS_HEIGHT: f64 = 220.0;
-/// Most marks on an axis that can be read.
+/// Maximum number of readable marks on an axis.
 const MARKS: usize = 10;
 
 struct Plane {
@@ -25,7 +25,7 @@ impl Plane {
         Some(self.left + self.x.part(value)? * (self.right - self.left))
     }
 
-    /// What is higher than the axis stands at its end.
+    /// Clamps values beyond the axis to its ends.
     fn y(&self, value: f64) -> Option<f64> {
         let part = self.y.part(value)?.clamp(0.0, 1.0);
         Some(self.bottom - part * (self.bottom - self.top))
@@ -83,7 +83,7 @@ fn heights(chart: &Chart) -> Vec<f64> {
     drawn.flat_map(Point::values).collect()
 }
 
-/// Layers fill the plane from edge to edge; points have room around.
+/// Extends layers to the edges of the plane; points keep their margin.
 fn edges(chart: &Chart, mut x: Span) -> Span {
     if chart.kind == ChartKind::Layers {
         let ends = chart.series.iter().flat_map(|s| &s.points);
@@ -107,7 +107,7 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
         ..
     } = *plane;
     let middle = f64::midpoint(top, bottom);
-    // Marks that are long stand further apart.
+    // Long labels need more room, so fewer marks fit.
     let mut below = plane.x.marks(&chart.x, MARKS);
     let fit = (right - left) / (room(below.iter().map(|(_, text)| text)) + 14.0);
     #[allow(clippy::cast_possible_truncation)]
@@ -166,8 +166,8 @@ fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
     }
 }
 
-/// How far from its step a curve's points stand, in pixels, so that the intervals of several can be seen:
-/// about two marks. Where x is not of few steps, at its place.
+/// Returns the horizontal offset of a curve's points from their step, in pixels: about two marks, so that the
+/// intervals of several curves stay visible. 0 if x has no steps.
 fn aside(chart: &Chart, number: usize) -> f64 {
     let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));
     match chart.x.steps.is_empty() {
@@ -176,7 +176,7 @@ fn aside(chart: &Chart, number: usize) -> f64 {
     }
 }
 
-/// A mark of a shape of its own for each series; hollow where the point is to be doubted.
+/// Draws a mark with a shape for each series, hollow if the point is doubtful.
 pub(super) fn mark(number: usize, (x, y): (f64, f64), doubtful: bool) -> Markup {
     let fill = if doubtful { "none" } else { "currentColor" };
     let corners: &[(f64, f64)] = match number % 4 {
@@ -207,17 +207,17 @@ fn sample(chart: &Chart, number: usize, (x, y): (f64, f64)) -> Markup {
     }
 }
 
-/// A layer: its series, where it begins and where it ends, one value a point.
+/// A layer: the index of its series, and its lower and upper edge with one value for each point.
 type Layer = (usize, Vec<f64>, Vec<f64>);
 
-/// Layers on each other; what is not above 0 adds nothing.
+/// Stacks the layers; values that are negative or not finite count as 0.
 fn stacked(chart: &Chart) -> Vec<Layer> {
     let lengths = chart.series.iter().map(|s| s.points.len());
     let mut floor = vec![0.0; lengths.max().unwrap_or(0)];
     let layer = |(number, series): (usize, &Series)| {
         let values = series.points.iter().map(|p| p.y);
         let values = values.map(|y| if y.is_finite() { y.max(0.0) } else { 0.0 });
-        // A series of fewer points adds nothing behind its last.
+        // A shorter series adds nothing after its last point.
         let values = values.chain(std::iter::repeat(0.0));
         let roof: Vec<f64> = floor.iter().zip(values).map(|(low, y)| low + y).collect();
         let from = std::mem::replace(&mut floor, roof.clone());
@@ -226,7 +226,7 @@ fn stacked(chart: &Chart) -> Vec<Layer> {
     chart.series.iter().enumerate().map(layer).collect()
 }
 
-/// Each point as wide as it says: along the roof from left to right, and back along the floor.
+/// Draws each layer along its upper edge from left to right and back along the lower edge.
 fn layers(chart: &Chart, plane: &Plane) -> Markup {
     let along = |number: usize, heights: &[f64]| -> Vec<String> {
         let both = chart.series[number].points.iter().zip(heights);
@@ -250,8 +250,8 @@ fn layers(chart: &Chart, plane: &Plane) -> Markup {
     }
 }
 
-/// Each curve's name at the right edge, level with its end, moved apart where two would stand in one place; a
-/// thin line leads there from the end.
+/// Draws the name of each curve at the right edge, level with its end. Overlapping names move apart, and a
+/// thin line connects each to its curve.
 fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
     let end = |(number, series): (usize, &Series)| {
         let mut points = series.points.iter().rev();
@@ -262,7 +262,7 @@ fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
     let mut ends: Vec<_> = chart.series.iter().enumerate().filter_map(end).collect();
     ends.sort_by(|a, b| a.2.1.total_cmp(&b.2.1));
     let mut levels: Vec<f64> = ends.iter().map(|(.., at)| at.1).collect();
-    // From the top down; then up again, where that led past the bottom.
+    // Move names down from the top, then up from the bottom where they overran it.
     for at in 1..levels.len() {
         levels[at] = levels[at].max(levels[at - 1] + LINE - 2.0);
     }

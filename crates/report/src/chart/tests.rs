@@ -54,7 +54,7 @@ fn bars(kind: ChartKind, steps: &[&str], series: Vec<Series>) -> Chart {
     }
 }
 
-/// An element closes, and nothing in it is no number.
+/// Draws the chart, and checks that elements close and numbers are finite.
 fn drawn(chart: &Chart) -> String {
     let svg = svg(chart).expect("a drawing");
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"), "{svg}");
@@ -80,7 +80,7 @@ fn every_curve_has_its_name_its_shape_and_its_intervals() {
         (2, 2)
     );
     assert_eq!(svg.matches("fill=\"none\"").count(), 2);
-    // What is doubtful is hollow.
+    // A doubtful point is hollow.
     chart.series[0].points[0].doubtful = true;
     assert_eq!(drawn(&chart).matches("fill=\"none\"").count(), 3);
 }
@@ -191,7 +191,7 @@ fn a_wide_dot_is_a_band() {
     band.points[0].width = 1.0;
     chart.series.push(band);
     let svg = drawn(&chart);
-    // The band, and the two dots with one of the legend; the estimate's sample in the legend.
+    // The band, and the two dots with that of the legend; the estimate's sample in the legend.
     assert_eq!(
         (svg.matches("<rect").count(), svg.matches("<circle").count()),
         (1, 3)
@@ -248,7 +248,7 @@ fn bars_have_intervals_samples_and_notes() {
         ..Axis::default()
     };
     let svg = drawn(&chart);
-    // Three bars: each series has its own, so that its name stands above them.
+    // Three bars: each series has its own step, so its name is the heading.
     assert_eq!(
         (svg.matches("<rect").count(), svg.matches("<circle").count()),
         (3, 2)
@@ -257,7 +257,7 @@ fn bars_have_intervals_samples_and_notes() {
     for part in ["116 [104, 127]", "DB2", "published", "base = 100", ">0<"] {
         assert!(svg.contains(part), "{part} in {svg}");
     }
-    // A ratio is a dot against 1.
+    // A ratio is a dot relative to 1.
     chart.y.unit = Unit::Ratio;
     chart.y.level = None;
     assert_eq!(drawn(&chart).matches("r=\"4\"").count(), 3);
@@ -275,7 +275,7 @@ fn parts_of_a_stack_are_one_bar() {
     assert_eq!(svg.matches("<rect").count(), 2 + 3, "{svg}");
 }
 
-/// Memory that stays as it is, evenly spaced: a step of a billionth would be counted past all numbers.
+/// Memory that is almost constant: with steps of a billionth, the marks would be innumerable.
 #[test]
 fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
     let axis = Axis {
@@ -332,7 +332,7 @@ fn letters_stand_where_values_are() {
     let drawn = text(&chart, 80);
     let rows: Vec<&str> = drawn.lines().collect();
     assert_eq!(rows[0], "ns a read by working set: b base, t thp");
-    // The highest row has the largest, the lowest both of the smallest, side by side.
+    // The highest row has the largest value, the lowest both of the smallest, side by side.
     assert!(rows[1].ends_with("│          b"), "{drawn}");
     assert!(rows[rows.len() - 3].ends_with("│bt"), "{drawn}");
     assert!(rows.last().unwrap().contains("64K  1M   16M"), "{drawn}");

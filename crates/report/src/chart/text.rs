@@ -1,4 +1,4 @@
-//! Charts in letters, for a terminal.
+//! Charts as text, for a terminal.
 
 use super::draw::{Span, label};
 use crate::page::{Chart, Point};
@@ -6,11 +6,11 @@ use crate::screen::clean;
 use crate::screen::cut;
 
 const ROWS: usize = 14;
-/// Columns that a point takes at least: its label.
+/// Minimum width of a point's column, which holds its label.
 const LABEL: usize = 5;
 const AXIS: usize = 7;
 
-/// A letter for each series: the first of its name that no other has.
+/// Returns a letter for each series: the first letter of its name that is still free.
 fn letter_of(names: &[String]) -> Vec<char> {
     names.iter().fold(Vec::new(), |mut taken, name| {
         let mut own = name.chars().filter(|c| c.is_alphanumeric());
@@ -22,9 +22,9 @@ fn letter_of(names: &[String]) -> Vec<char> {
     })
 }
 
-/// The curves in lines of at most `width` characters, the last one ended; what the letters stand for is in the
-/// first. A column is a value of x; where two points fall together, the letter of the later series stands next to
-/// the earlier one. Empty where no point can be drawn.
+/// Returns the curves in lines of at most `width` characters, each ended. The first line explains the letters. A
+/// column is a value of x. Where two points coincide, the letter of the later series follows the earlier one.
+/// Empty if no point can be drawn.
 pub fn text(chart: &Chart, width: usize) -> String {
     let points = || chart.series.iter().flat_map(|s| &s.points);
     let Some(mut span) = Span::tight(points().map(|p| p.y), &chart.y) else {
@@ -36,10 +36,10 @@ pub fn text(chart: &Chart, width: usize) -> String {
     columns.dedup();
     let names: Vec<String> = chart.series.iter().map(|s| clean(&s.name)).collect();
     let letters = letter_of(&names);
-    // A blank between the letters of neighbours.
+    // One blank separates adjacent columns.
     let step = LABEL.max(chart.series.len() + 1);
     let fits = (width.saturating_sub(AXIS + 2) / step).max(2);
-    // Too many columns: every second one, or third.
+    // Show every second or third column if there are too many.
     let every = columns.len().div_ceil(fits).max(1);
     let shown: Vec<f64> = columns.into_iter().step_by(every).collect();
     let grid = grid(chart, &letters, &shown, (step, span));
@@ -89,7 +89,7 @@ pub fn text(chart: &Chart, width: usize) -> String {
     out + "\n"
 }
 
-/// The letters where their points are, the lowest row first; a column takes so many characters.
+/// Places the letters on the grid, lowest row first; `step` is the width of a column in characters.
 #[allow(clippy::cast_possible_truncation)]
 fn grid(
     chart: &Chart,
@@ -114,7 +114,7 @@ fn grid(
     grid
 }
 
-/// To three digits: a mark in letters stands where its line is, not at a round value.
+/// Rounds to three digits. Labels of text rows are not at round values.
 fn round(value: f64) -> f64 {
     if value == 0.0 {
         return value;

@@ -1,5 +1,5 @@
-//! What the guard says of itself and of this host, for Prometheus. Labels are units, pods or names of programs, never
-//! process ids, and there are no more of them than the rules say: what is beyond that is added up as `other`.
+//! Metrics of the guard and of its host, for Prometheus. Labels are units, pods or process names, never PIDs. Their
+//! number is bounded by the rules; the rest is summed as `other`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::metrics::Family;
 
 const OTHER: &str = "other";
 
-/// All metrics; programs of at most `series` units have samples of their own.
+/// Returns all metrics; process trees of at most `series` units have samples of their own.
 pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
@@ -111,7 +111,7 @@ fn node_of(node: Option<u32>) -> String {
     node.map_or_else(|| "all".to_owned(), |node| node.to_string())
 }
 
-/// Sums of the programs of a unit, pod or name.
+/// Sums over the process trees of a unit, pod or name.
 #[derive(Default)]
 struct Group {
     small: Bytes,
@@ -312,7 +312,7 @@ fn itself(status: &Status) -> Vec<Family> {
         )
         .of([], cost.pool_check_seconds),
     ];
-    // Those of a process have names of their own by convention; a restart shows in its start time.
+    // Process metrics have standard names; a restart shows in the start time.
     if status.pid != 0 {
         all.extend([
             Family::counter("process_cpu_seconds", "Processor time of the guard")

@@ -1,4 +1,4 @@
-//! A guard that does a bit of everything.
+//! A guard in a mix of all states.
 
 use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,

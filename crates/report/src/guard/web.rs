@@ -1,5 +1,5 @@
-//! The page that the guard serves: an overview, each program, decisions and proofs. Plain HTML that works without
-//! scripts; a few lines of one fetch it again while somebody looks.
+//! The page that the guard serves: an overview, each process tree, decisions and proofs. It is plain HTML that
+//! works without scripts; a short script refreshes it while it is visible.
 
 use hugeleaf_guard::Proof;
 use hugeleaf_guard::status::{ProgramStatus, Status};
@@ -9,7 +9,7 @@ use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit
 
 use super::{entries_table, status as overview};
 
-/// Replaces what the page shows with what the guard shows now, while somebody looks at it.
+/// Fetches the page every 5 seconds while it is visible, and replaces its content.
 const SCRIPT: &str = "
 setInterval(async () => {
   if (document.hidden) return;

@@ -1,4 +1,4 @@
-//! Cells: values that are written by whoever shows them.
+//! Cells: typed values that a renderer writes.
 
 use std::fmt;
 
@@ -15,32 +15,32 @@ pub struct Cell {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
-    /// Nothing: the host does not have it, or it makes no sense here.
+    /// Absent on this host, or not applicable.
     #[default]
     Absent,
     Unreadable,
     Text(String),
     Bytes(Bytes),
     Count(u64),
-    /// A measured number: about four digits that mean something.
+    /// A measured number, written with about four significant digits.
     Number(f64),
-    /// A measured number with so many digits after the point.
+    /// A measured number with a fixed number of decimals.
     Decimal(f64, usize),
     Ratio(f64),
-    /// A part of a whole, 0 to 1.
+    /// A share of a whole, 0 to 1.
     Percent(f64),
-    /// A part of a whole, 0 to 1, to a tenth of a percent: where several are compared.
+    /// A share of a whole, 0 to 1, written to a tenth of a percent for comparisons.
     Share(f64),
     Duration(f64),
-    /// A measured time in seconds, three digits of it.
+    /// A measured time in seconds, written with three digits.
     Time(f64),
-    /// Bytes a second, in units of a million bytes, as drives are sold.
+    /// Bytes a second, in units of a million bytes, as drives are specified.
     Flow(f64),
     PageSize(PageSize),
     Range(Range),
 }
 
-/// How a value is meant. Never the only sign of anything: whoever prints without colour loses nothing.
+/// The meaning of a value. It is never the only sign, so output without colour is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mark {
     #[default]
@@ -52,12 +52,12 @@ pub enum Mark {
 }
 
 impl Cell {
-    /// Nothing at all, not even a dash.
+    /// Creates an empty cell, without a dash.
     pub fn empty() -> Cell {
         Cell::from("")
     }
 
-    /// A part of a whole, 0 to 1; absent of no whole.
+    /// Creates a share of a whole, 0 to 1; absent without a whole.
     pub fn percent(part: Option<f64>) -> Cell {
         part.map(Value::Percent).into()
     }
@@ -78,12 +78,12 @@ impl Cell {
         number.map(|number| Value::Decimal(number, digits)).into()
     }
 
-    /// An amount, a dash where it is zero, so that a reader sees what there is.
+    /// Creates an amount, with a dash for zero to keep nonzero values visible.
     pub fn some_bytes(bytes: Bytes) -> Cell {
         (!bytes.is_zero()).then_some(bytes).into()
     }
 
-    /// From the first to the last; one value where both read the same, nothing of none.
+    /// Creates a range from first to last; one value if both read the same, an empty cell without values.
     pub fn span(all: impl IntoIterator<Item = Cell>) -> Cell {
         let mut all = all.into_iter();
         let Some(first) = all.next() else {
@@ -101,19 +101,19 @@ impl Cell {
         self
     }
 
-    /// Whether nothing is written, not even a dash.
+    /// True if nothing is written, not even a dash.
     pub fn is_empty(&self) -> bool {
         matches!(&self.value, Value::Text(text) if text.is_empty())
     }
 
-    /// Whether it says no more than zero.
+    /// True if the cell shows nothing or zero.
     pub fn is_nothing(&self) -> bool {
         self.is_empty() || matches!(self.to_string().as_str(), "-" | "0" | "0.0 %")
     }
 }
 
-/// Written as people write it, the same by every renderer. Text stands as it is: a renderer writes out what
-/// its reader would act on.
+/// Formats values identically for all renderers. Text is unescaped: a renderer escapes the characters that
+/// its reader would interpret.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
@@ -152,12 +152,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// A part of a whole as people write it: `98 %`, `0.3 %`. What is not all of it is never 100 %.
+/// Formats a share, such as `98 %` or `0.3 %`. Less than the whole is never shown as 100 %.
 fn percent(part: f64) -> String {
     match part {
         p if !p.is_finite() => "-".to_owned(),
         p if p > 0.0 && p < 0.01 => format!("{:.1} %", p * 100.0),
-        // 99.96 % is not all of it.
+        // For example, 99.96 % is shown as 99.9 %.
         p if p < 1.0 && p > 0.99 => format!("{:.1} %", (p * 1000.0).floor() / 10.0),
         p => format!("{:.0} %", p * 100.0),
     }

@@ -2,10 +2,10 @@
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chart {
-    /// What it shows; may be empty.
+    /// Title; may be empty.
     pub title: String,
     pub kind: ChartKind,
-    /// The axis of what was chosen: a size, a number of threads, time.
+    /// The axis of the independent variable: a size, a number of threads, time.
     pub x: Axis,
     pub y: Axis,
     pub series: Vec<Series>,
@@ -16,27 +16,26 @@ pub enum ChartKind {
     #[default]
     Curves,
     Dots,
-    /// Bars from zero (of ratios: lines from 1), one below the other for each step of x; a step has a bar of each
-    /// series that has a point there.
+    /// Bars from zero (lines from 1 for ratios), grouped by step of x, with a bar of each series that has a point.
     Bars,
-    /// The same, the series of a step end to end in one bar.
+    /// Bars with the series of a step stacked end to end.
     Stacks,
-    /// Layers on each other, the first series lowest; a point is as wide as it says.
+    /// Stacked layers, the first series lowest; a point is as wide as its `width`.
     Layers,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
-    /// What stands at it, as in `working set`.
+    /// Name of the axis, such as `working set`.
     pub name: String,
     pub unit: Unit,
     pub scale: Scale,
-    /// A value that is always in sight, with a line across: 1 of ratios, 0 of what is shown whole.
+    /// A value that is always visible, with a line across: 1 for ratios, 0 for values shown from zero.
     pub level: Option<f64>,
-    /// Where it ends at least, so that several charts can be compared.
+    /// Minimum end of the axis, so that several charts can be compared.
     pub end: Option<f64>,
-    /// Its marks, with a name each, where only these values exist (which may be numbers of names: 0, 1, 2);
-    /// empty where the renderer is to choose round ones.
+    /// Named marks if only these values exist; the values may be indices of names (0, 1, 2). If empty, the renderer
+    /// chooses round values.
     pub steps: Vec<(f64, String)>,
 }
 
@@ -46,9 +45,9 @@ pub enum Unit {
     Number,
     Bytes,
     Seconds,
-    /// A part of a whole, 0 to 1, written in percent.
+    /// A share of a whole, 0 to 1, written in percent.
     Percent,
-    /// How many times as much, as in `×1.12`.
+    /// A ratio, such as `×1.12`.
     Ratio,
 }
 
@@ -56,32 +55,32 @@ pub enum Unit {
 pub enum Scale {
     #[default]
     Linear,
-    /// By their logarithm, marks at powers of two.
+    /// Logarithmic, with marks at powers of two.
     Binary,
-    /// By their logarithm, marks at 1, 2, 5, 10 and so on.
+    /// Logarithmic, with marks at 1, 2, 5, 10 and so on.
     Decimal,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
-    /// The name at its end, or in the legend.
+    /// The name at the end of the curve or in the legend.
     pub name: String,
     pub points: Vec<Point>,
 }
 
-/// A point. What is not finite, or not above 0 on a logarithmic scale, is not drawn.
+/// A point. It is not drawn if it is not finite, or not positive on a logarithmic scale.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Point {
     pub x: f64,
-    /// How far along x it reaches: of layers, and of dots that are a level over a part of x, with their interval as
-    /// a band; 0 of others.
+    /// Extent along x, for layers and for dots that are a level over a part of x with their interval as a band. 0
+    /// for others.
     pub width: f64,
     pub y: f64,
-    /// The ends of its interval, lower first, where it has one.
+    /// The ends of its interval, lower first.
     pub interval: Option<(f64, f64)>,
-    /// The samples that it was made of, where they are to be shown.
+    /// The samples behind the point, if they are to be shown.
     pub samples: Vec<f64>,
-    /// Whether it is to be doubted: drawn hollow.
+    /// True if the point is doubtful; it is then drawn hollow.
     pub doubtful: bool,
     /// A word next to it; may be empty.
     pub note: String,
@@ -114,7 +113,7 @@ impl Point {
         }
     }
 
-    /// What was measured, the ends of its interval and its samples: all that has to fit the axis.
+    /// Returns the measured value, the ends of its interval and its samples, all of which must fit the axis.
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let ends = self
             .interval
@@ -125,11 +124,11 @@ impl Point {
     }
 }
 
-/// Samples of stacks, drawn as a flame graph: who called whom, each frame as wide as the samples in it.
+/// Samples of stacks, drawn as a flame graph: each frame is as wide as its number of samples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flames {
     pub title: String,
-    /// Stacks from the lowest frame upward, each with the number of its samples.
+    /// Stacks from the lowest frame upward, each with its number of samples.
     pub stacks: Vec<(Vec<Frame>, u64)>,
 }
 

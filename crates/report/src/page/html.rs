@@ -1,5 +1,4 @@
-//! A page of HTML that needs no other file: no network, no script, readable in light and in dark. All rows of
-//! a table are shown, however long it is.
+//! A self-contained page of HTML: no network, no script, readable in light and in dark. Tables show all rows.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -36,14 +35,14 @@ details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
 ";
 
 impl Page {
-    /// The page as a document of HTML. What HTML would act on is written out, and what a terminal would, for who
-    /// prints the file there.
+    /// Returns the page as an HTML document. Characters special to HTML are escaped, and those that control a
+    /// terminal too, because the file may be printed there.
     pub fn html(&self) -> String {
         document(self, &html! { (blocks(&self.blocks, 2)) })
     }
 
-    /// The same as one of several pages that are served: below links to the others, and with a script that may
-    /// replace what `main` holds. Without the script it is the same page.
+    /// Returns one of several served pages, with links to the others and a script that may replace the content
+    /// of `main`. Without the script the page is the same.
     pub(crate) fn html_within(&self, style: &str, nav: &Markup, script: &str) -> String {
         let body = html! {
             (nav)
@@ -58,7 +57,7 @@ pub(crate) fn document(page: &Page, body: &Markup) -> String {
     whole(page, STYLE, &html! { (head(page)) (body) })
 }
 
-/// What stands for the page: its title, or where it has none the lead.
+/// Returns the title of the page, or its lead if the title is empty.
 fn title(page: &Page) -> &str {
     if page.title.is_empty() {
         &page.lead
@@ -68,7 +67,7 @@ fn title(page: &Page) -> &str {
 }
 
 fn head(page: &Page) -> Markup {
-    // One of both is enough.
+    // Show the lead only if it is not the title already.
     let title = title(page);
     html! {
         header class=[class(page.mark)] {
@@ -104,7 +103,7 @@ fn class(mark: Mark) -> Option<&'static str> {
     }
 }
 
-/// `level` is that of a heading here, from 2.
+/// Renders blocks; `level` is the level of their headings, from 2.
 fn blocks(all: &[Block], level: usize) -> Markup {
     html! { @for one in all { (block(one, level)) } }
 }
@@ -160,7 +159,7 @@ fn facts(facts: &[(String, Cell)]) -> Markup {
     }
 }
 
-/// Wider than the page it can be moved sideways.
+/// Renders a table that scrolls sideways if it is wider than the page.
 fn table(table: &Table) -> Markup {
     let side = |align| (align == Align::Right).then_some("r");
     let of = |cell: &Cell, align| {
@@ -198,13 +197,13 @@ fn bars(bars: &[Bar]) -> Markup {
     }
 }
 
-/// A part of the whole, however it was come by.
+/// Formats a share as a width, clamped to 0 to 100 %.
 fn width(part: Option<f64>) -> String {
     let part = part.filter(|part| part.is_finite()).unwrap_or(0.0);
     format!("width:{:.1}%", part.clamp(0.0, 1.0) * 100.0)
 }
 
-/// Notes with something below them stand each by itself, the others in a list.
+/// Renders notes with evidence or commands separately, the others as a list.
 fn notes(notes: &[Note]) -> Markup {
     let is_short = |note: &Note| note.evidence.is_empty() && note.commands.is_empty();
     let is_list = notes
@@ -242,8 +241,7 @@ fn lines(lines: &[String]) -> Markup {
     html! { pre { @for line in lines { span class=[class(line_mark(line))] { (line) } "\n" } } }
 }
 
-/// For tests of pages: nothing is loaded from anywhere, and nothing is missing. The name space of SVG is a
-/// name, not an address.
+/// Asserts in tests that a page is self-contained and complete. The SVG namespace is a name, not an address.
 #[cfg(test)]
 pub(crate) fn needs_nothing(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>"));
@@ -254,7 +252,7 @@ pub(crate) fn needs_nothing(page: &str) {
         assert!(!rest.contains(sign), "{sign}");
     }
     assert!(!page.contains("could not be drawn"), "a chart is missing");
-    // Axes and words follow the page's colour.
+    // Axes and text follow the page's colour.
     assert!(page.contains("currentColor") && page.contains("color-scheme: light dark"));
 }
 

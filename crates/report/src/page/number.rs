@@ -1,8 +1,8 @@
-//! Numbers and times as people write them.
+//! Numbers and times in readable form.
 
 use std::fmt::Display;
 
-/// A ratio, to the percent.
+/// Formats a ratio to the percent.
 pub(crate) fn ratio(value: f64) -> String {
     if !(0.1..10.0).contains(&value) {
         return number(value);
@@ -10,10 +10,10 @@ pub(crate) fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// From here on a number is written with an exponent.
+/// Numbers from here on are written with an exponent.
 const LONG: f64 = 1e15;
 
-/// A number with about four digits that mean something; thousands apart from 10,000 on.
+/// Formats a number with about four significant digits, and thousands separators from 10,000 on.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
@@ -46,13 +46,13 @@ pub(crate) fn thousands(digits: &str) -> String {
     out
 }
 
-/// `1 node`, `2 nodes`.
+/// Formats a count with its noun: `1 node`, `2 nodes`.
 pub fn counted<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
     let s = if n == N::from(1) { "" } else { "s" };
     format!("{n} {what}{s}")
 }
 
-/// Items after what is said of them; nothing where there are none.
+/// Joins items after an introduction; empty without items.
 pub fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.is_empty() {
@@ -61,7 +61,7 @@ pub fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> 
     }
 }
 
-/// Three digits that mean something: `1.93`, `312`.
+/// Formats three significant digits: `1.93`, `312`.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => number(value.round()),

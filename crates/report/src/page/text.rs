@@ -7,20 +7,20 @@ use super::{
 
 use crate::screen::{clean, cut, width};
 
-/// How a terminal is, and how much its reader asked for.
+/// Properties of the terminal, and the requested amount of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     pub width: usize,
     pub colour: bool,
-    /// Whether all rows are shown, of however long a table (`--all`).
+    /// True if tables show all their rows (`--all`).
     pub all: bool,
 }
 
 const INDENT: usize = 2;
 const GAP: &str = "  ";
-/// A sentence in fewer columns is hard to read: it then goes below its row.
+/// Minimum width of a sentence in columns; a narrower one goes below its row.
 const LEAST_SENTENCE: usize = 30;
-/// A name is not cut to fewer columns.
+/// Minimum width of a cut name in columns.
 const LEAST_NAME: usize = 8;
 const BAR: usize = 10;
 const BELOW_BARS: usize = 8;
@@ -41,9 +41,8 @@ impl View {
         }
     }
 
-    /// The text in lines that fit the screen, the last one ended: the first begins with `first`, which is
-    /// painted so, the others with as many blanks. A word longer than a line is not broken, so that what is
-    /// to be copied stays whole.
+    /// Wraps the text to the screen, each line ended. The first line begins with `first` in `paint`, the
+    /// others with as many blanks. Long words are not broken, so that text to copy stays whole.
     fn wrap(self, first: &str, paint: Paint, text: &str) -> String {
         let indent = width(first);
         let head = first.trim_end();
@@ -58,7 +57,7 @@ impl View {
         out
     }
 
-    /// Writes the text behind what is in `out`, whose last line takes `indent` columns, and ends the line.
+    /// Appends wrapped text to `out`, whose last line takes `indent` columns, and ends the line.
     fn go_on(self, out: &mut String, indent: usize, text: &str) {
         let mut at = indent;
         for word in clean(text).split_whitespace() {
@@ -99,11 +98,11 @@ const PLAIN: Paint = Paint::Mark(Mark::Plain);
 pub type PaintedLine = Vec<(String, Paint)>;
 
 impl Page {
-    /// The page for a terminal, each line ended. What a terminal would act on is written out.
+    /// Returns the page for a terminal, each line ended. Characters that control a terminal are escaped.
     pub fn text(&self, view: View) -> String {
         let mut parts = Vec::new();
         if !self.lead.is_empty() {
-            // As it is where it fits: a verdict and its figures stand apart.
+            // A lead that fits is not wrapped, which keeps its spacing.
             let plain = match clean(&self.lead) {
                 short if width(&short) <= view.width => short,
                 _ => view.wrap("", PLAIN, &self.lead),
@@ -118,13 +117,13 @@ impl Page {
 }
 
 impl Page {
-    /// The same lines for who draws on a screen of cells: parts with their paint in place of codes.
+    /// Returns the same lines for a screen of cells, as parts with their paint instead of escape codes.
     pub fn painted(&self, view: View) -> Vec<PaintedLine> {
         let view = View {
             colour: true,
             ..view
         };
-        // Names cannot hold a code: what a terminal would act on is written out in them.
+        // Names contain no codes, because control characters in them are escaped.
         self.text(view).lines().map(painted_parts).collect()
     }
 }
@@ -144,7 +143,7 @@ fn painted_parts(line: &str) -> PaintedLine {
     parts
 }
 
-/// Each block as text, those that stand apart with an empty line before them.
+/// Returns each block as text, and whether an empty line precedes it.
 fn blocks(blocks: &[Block], indent: usize, view: View) -> Vec<Part> {
     blocks
         .iter()
@@ -152,7 +151,7 @@ fn blocks(blocks: &[Block], indent: usize, view: View) -> Vec<Part> {
         .collect()
 }
 
-/// The text of a block, and whether it stands apart from what is above it.
+/// The text of a block; `apart` is true if an empty line precedes it.
 struct Part {
     text: String,
     apart: bool,
@@ -177,7 +176,7 @@ fn part(block: &Block, indent: usize, view: View) -> Part {
         Block::Facts(all) => facts(all, &blank, view),
         Block::Table(table) => self::table(table, indent, view),
         Block::Bars(all) => bars(all, &blank, view),
-        // In letters, where a reader can follow them.
+        // Only curves are readable as text.
         Block::Chart(chart) if chart.kind == ChartKind::Curves => {
             crate::chart::text(chart, view.width)
         }
@@ -211,7 +210,7 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
         let text = view.wrap(&first, PLAIN, &cell.to_string());
         match cell.mark {
             Mark::Plain => text,
-            // Wrapped without colour, so that the widths are true; painted after.
+            // Wrap without colour for correct widths, then paint.
             mark => match text.split_at_checked(first.len()) {
                 Some((label, value)) => {
                     let value = view.paint(value.trim_end(), Paint::Mark(mark));
@@ -236,7 +235,7 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
         let below = " ".repeat(width(&first));
         let text = view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
         let mut commands = note.commands.as_slice();
-        // Where there is nothing else to say, what to type stands behind the word.
+        // A note without text has its command next to its word.
         if let ([one, rest @ ..], true) = (commands, note.text.is_empty()) {
             let line = command(one, &below, view);
             out += text.trim_end();
@@ -255,15 +254,15 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
     out
 }
 
-/// A bar of so many columns for a part between 0 and 1.
+/// Draws a bar of `columns` characters for a share from 0 to 1.
 #[allow(clippy::cast_possible_truncation)]
 pub fn bar_of(part: f64, columns: usize) -> String {
-    // Of no number it is nothing.
+    // NaN gives an empty bar.
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
     "█".repeat(filled) + &"·".repeat(columns - filled)
 }
 
-/// A cell as words: what is absent is not said.
+/// Returns a cell's text; empty if the value is absent.
 fn written(cell: &Cell) -> String {
     match cell.value {
         Value::Absent => String::new(),
@@ -271,7 +270,7 @@ fn written(cell: &Cell) -> String {
     }
 }
 
-/// Not wrapped: it is to be copied.
+/// Formats a command, unwrapped so that it can be copied.
 fn command(command: &Command, blank: &str, view: View) -> String {
     let label = match command.label.is_empty() {
         true => String::new(),
@@ -291,7 +290,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
     let below = format!("{blank}{}", " ".repeat(BELOW_BARS));
     let mut out = String::new();
     for (n, (bar, value)) in bars.iter().zip(values).enumerate() {
-        // With a text of its own each stands apart.
+        // Bars with explanations are separated by empty lines.
         if n > 0 && !bar.text.is_empty() {
             out.push('\n');
         }
@@ -314,7 +313,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
 
 fn painted_line(line: &str, blank: &str, view: View) -> String {
     let mark = line_mark(line);
-    // A tab of a file is no steering.
+    // A tab in a file is harmless and stays.
     let line: Vec<String> = line.split('\t').map(clean).collect();
     format!(
         "{blank}{}\n",
@@ -330,10 +329,10 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
     }
 }
 
-/// A table as it is drawn: its columns are those that fit.
+/// A table with the columns that fit.
 struct Drawn {
     columns: Vec<(Column, usize)>,
-    /// The cells as they are written, one row each.
+    /// The formatted cells, one row each.
     rows: Vec<Vec<(String, Mark)>>,
     indent: usize,
     view: View,
@@ -376,7 +375,7 @@ fn table(table: &Table, indent: usize, view: View) -> String {
     out
 }
 
-/// `… and 3 more that hold 2G between them: --all`.
+/// Formats the note on hidden rows: `… and 3 more that hold 2G between them: --all`.
 fn more(limit: &Limit, rows: usize) -> String {
     let others = match limit.others.is_empty() {
         true => String::new(),
@@ -400,8 +399,8 @@ impl Drawn {
         last.is_some_and(|(column, _)| column.narrow == Narrow::Wraps)
     }
 
-    /// Leaves out columns that may go, the least important first, until the rest fits with a name that is cut
-    /// as far as it can be. A last column that wraps need not fit.
+    /// Drops optional columns, the least important first, until the rest fits with the name cut to its
+    /// minimum. A last column that wraps need not fit.
     fn drop_columns(&mut self) {
         while self.needed() - self.can_save() > self.view.width {
             let all = self.columns.iter().enumerate();
@@ -417,7 +416,7 @@ impl Drawn {
         }
     }
 
-    /// Columns of the screen that a name, or a sentence, can do without.
+    /// Returns the number of screen columns that cutting a name or a sentence can save.
     fn can_save(&self) -> usize {
         match self.columns.last() {
             Some((_, last)) if self.wraps() => last.saturating_sub(LEAST_SENTENCE),
@@ -436,7 +435,7 @@ impl Drawn {
         width(&column.name).max(LEAST_NAME).min(*widest)
     }
 
-    /// Cuts the last column of names, or another that may be cut and is wider, until all columns together fit.
+    /// Cuts the last column of names, or another wider one that may be cut, until all columns fit.
     fn cut_names(&mut self) {
         let last = self.name();
         while self.needed() > self.view.width {
@@ -450,7 +449,7 @@ impl Drawn {
         }
     }
 
-    /// The head and the rows; no head where no column has a name.
+    /// Returns head and rows; without a head if no column has a name.
     fn text(&self) -> String {
         let mut out = String::new();
         if self
@@ -492,7 +491,7 @@ impl Drawn {
         line
     }
 
-    /// The last column goes on in lines of its own.
+    /// Returns the table with the last column wrapped on lines of its own.
     fn with_sentences(mut self) -> String {
         let sentences: Vec<String> = (self.rows.iter_mut())
             .map(|row| row.pop().map(|(text, _)| text).unwrap_or_default())
@@ -665,7 +664,7 @@ mod tests {
         );
     }
 
-    /// Whatever the part of a page: of what acts on a terminal there are the codes that paint, and no others.
+    /// Whatever the page contains, its output has no control characters but painting codes.
     #[test]
     #[expect(clippy::too_many_lines, reason = "every part of a page")]
     fn no_part_of_a_page_steers_the_terminal() {

@@ -1,4 +1,4 @@
-//! What is drawn of a trace, on its own page and compared with another.
+//! Charts of a trace, on its own page and in a comparison.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Sample};
@@ -14,8 +14,8 @@ const BARS: usize = 12;
 
 type Times = (f64, f64, f64);
 
-/// User and system time over time as parts of all CPUs, the user's part below, as the published charts have them.
-/// Those of several traces end alike, so that they can be compared.
+/// Returns user and system time as shares of all CPUs, with user time below as in published charts. Charts of
+/// several traces have the same end, so that they can be compared.
 pub(super) fn cpu_times<const N: usize>(
     traces: [(String, &Trace); N],
     times: fn(&Trace, &Interval) -> Option<Times>,
@@ -45,7 +45,7 @@ pub(super) fn cpu_times<const N: usize>(
 fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
     let mut series = ["user", "system"].map(|name| Series::new(name, Vec::new()));
     for interval in &trace.intervals {
-        // An interval without any time, idle or not, was not read: a bar of nothing would be a claim.
+        // An interval without any time, idle included, was not read; a bar of 0 would be false.
         let Some((user, system, all)) = times(trace, interval).filter(|(.., all)| *all > 0.0)
         else {
             continue;
@@ -81,10 +81,10 @@ pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<Times> {
     Some((target.user_seconds, target.system_seconds, all))
 }
 
-/// A bar: its name, a value for each series (none where it has no such part), and the words at its end.
+/// A bar: its name, a value for each series (`None` if missing), and the texts at its end.
 pub(super) type Bar<const N: usize> = (String, [Option<f64>; N], [String; N]);
 
-/// Bars of some series, one below the other: as many as can be seen, the rest is in the table.
+/// Returns bars of some series, as many as are readable; the table has the others.
 pub(super) fn bars<const N: usize>(
     title: impl Into<String>,
     kind: ChartKind,
@@ -127,7 +127,7 @@ pub(super) fn functions(trace: &Trace, of: Of) -> Chart {
     bars("", ChartKind::Stacks, names, leaves.map(bar))
 }
 
-/// Processes with most samples: user, kernel and other end to end in one bar.
+/// Returns the processes with most samples, with user, kernel and other stacked in one bar.
 pub(super) fn processes(trace: &Trace) -> Chart {
     let all = profile::counted(trace).busy;
     let rows = profile::by_process(trace).into_iter();
@@ -146,7 +146,7 @@ pub(super) fn processes(trace: &Trace) -> Chart {
     bars("", ChartKind::Stacks, names, visible.map(bar))
 }
 
-/// Locks that were waited for longest. What cannot be seen as a bar is in the table.
+/// Returns the locks with the longest waits. Those too small for a bar are in the table only.
 pub(super) fn lock_waits(trace: &Trace) -> Chart {
     let rows = locks::table(trace).rows.into_iter();
     let visible = rows.filter(|row| row.share.is_some_and(|s| s >= 0.001));
@@ -166,7 +166,7 @@ pub(super) fn lock_waits(trace: &Trace) -> Chart {
     bars(title, ChartKind::Stacks, ["waited"], visible.map(bar))
 }
 
-/// The samples of a target (of all where there is none): who called whom.
+/// Returns the stacks of the target's samples, or of all samples without a target.
 pub fn flames(trace: &Trace) -> Flames {
     let samples = profile::modes(trace, Of::Target).total();
     let stack = |sample: &Sample| {
@@ -195,7 +195,7 @@ pub fn flames(trace: &Trace) -> Flames {
 
 type State<'a> = (&'a str, Vec<(String, u64)>);
 
-/// Memory by page size: a bar for each of some named states, a series for each size.
+/// Returns memory by page size: a bar for each named state, a series for each size.
 pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
     let mut sizes: Vec<&str> = Vec::new();
     for (size, _) in states.iter().flat_map(|(_, rows)| rows) {
@@ -235,7 +235,7 @@ pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
     }
 }
 
-/// Whose memory is drawn: the target's where there is one.
+/// Returns the owner of the drawn memory: the target if there is one.
 pub(super) const fn whose(trace: &Trace) -> Whose {
     match trace.target {
         Some(_) => Whose::Target,
@@ -243,7 +243,7 @@ pub(super) const fn whose(trace: &Trace) -> Whose {
     }
 }
 
-/// Memory before and after, as far as it was read.
+/// Returns memory before and after, as far as it was readable.
 pub(super) fn own_sizes(trace: &Trace) -> Chart {
     let rows = sizes(trace, whose(trace));
     let column = |of: fn(&SizeRow) -> Option<u64>| {

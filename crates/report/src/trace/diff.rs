@@ -1,6 +1,6 @@
-//! Two traces side by side: the page of a case study, before and after.
+//! Two traces side by side, such as the before and after of a case study.
 //!
-//! What is compared is reported as far as the two can be compared, and why not where they cannot.
+//! The report covers what is comparable, and gives the reason where it is not.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::page::{
 };
 
 const ROWS: usize = 12;
-/// Lengths that differ by less are alike.
+/// Relative difference below which two durations count as equal.
 const SAME_LENGTH: f64 = 0.1;
 
 type OfCpu = fn(&CpuTime) -> f64;
@@ -55,7 +55,7 @@ impl Pair {
         }
     }
 
-    /// The same, unless neither is more than nothing.
+    /// Returns the pair unless both values are zero or missing.
     fn some(
         name: impl Into<String>,
         values: [Option<f64>; 2],
@@ -67,7 +67,7 @@ impl Pair {
     }
 }
 
-/// How many times the one is the other; nothing where that says nothing.
+/// Returns the ratio of after to before; absent if it is undefined.
 fn times([before, after]: [Option<f64>; 2]) -> Cell {
     let whole = before.filter(|before| *before > 0.0);
     Cell::ratio(whole.zip(after).map(|(before, after)| after / before))
@@ -85,7 +85,7 @@ fn a_flow(value: Option<f64>) -> Cell {
     value.map(flow).into()
 }
 
-/// What stands on either side, by its key; nothing of a side on which it is not.
+/// Joins both sides by key; `None` marks a missing side.
 fn joined<K: Ord, V>([before, after]: [Vec<(K, V)>; 2]) -> BTreeMap<K, [Option<V>; 2]> {
     let mut rows: BTreeMap<K, [Option<V>; 2]> = BTreeMap::new();
     for (at, side) in [before, after].into_iter().enumerate() {
@@ -96,7 +96,7 @@ fn joined<K: Ord, V>([before, after]: [Vec<(K, V)>; 2]) -> BTreeMap<K, [Option<V
     rows
 }
 
-/// All that stands on either side, each once, in the order in which it is met.
+/// Returns the distinct items of both sides in order of first occurrence.
 fn either<T: PartialEq>(before: impl Iterator<Item = T>, after: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for one in before.chain(after) {
@@ -132,7 +132,7 @@ impl Compared<'_> {
         page
     }
 
-    /// The same for a browser: with what was found in each, and the command that made it.
+    /// Returns the page for a browser, with both sides' findings and the command that made it.
     pub fn whole(&self, command: &[String]) -> Page {
         let mut page = self.page();
         page.add(self.before.found("Findings before"));
@@ -160,7 +160,7 @@ impl Compared<'_> {
         words.join(", ")
     }
 
-    /// What of the two cannot be compared, and why: empty where all can.
+    /// Returns the reasons why the traces are not fully comparable; empty if they are.
     pub fn not_comparable(&self) -> Vec<String> {
         let (a, b) = (self.before.trace, self.after.trace);
         let mut why = Vec::new();
@@ -175,7 +175,7 @@ impl Compared<'_> {
             host(b),
             "times and rates are of two machines",
         );
-        // Ids differ from run to run: the same program is the same target.
+        // PIDs differ from run to run, so targets are compared by name.
         let program = |t: &Trace| match target_names(t)[..] {
             [name] => name.to_owned(),
             _ => who(t),
@@ -221,7 +221,7 @@ impl Compared<'_> {
         self.two(|trace| is_measured(trace, what))
     }
 
-    /// Which of the two have not measured something, and why, as a sentence; `None` where both have.
+    /// Returns a sentence on the sides that did not measure `what`, with reasons; `None` if both did.
     pub(super) fn not_measured(&self, what: Collection) -> Option<String> {
         let sides = [("before", self.before.trace), ("after", self.after.trace)];
         let missing: Vec<String> = sides
@@ -232,7 +232,7 @@ impl Compared<'_> {
             .then(|| format!("{} not measured, {}", what.name(), missing.join("; ")))
     }
 
-    /// A table, with what a `-` in it stands for below it, and in the place of its rows why there are none.
+    /// Returns a table with a note on the meaning of `-`, or the reason why it is empty.
     fn table(
         &self,
         title: &str,
@@ -294,7 +294,7 @@ impl Compared<'_> {
         self.table("User and system time", self.over_time(), rows, &what, "")
     }
 
-    /// User and system time, one scale for both.
+    /// Returns user and system time, on one scale for both traces.
     fn over_time(&self) -> Vec<Block> {
         let named = |of: &dyn Fn(&Trace) -> String| {
             let [before, after] = self.two(|trace| format!("{}, of all CPUs", of(trace)));
@@ -312,8 +312,8 @@ impl Compared<'_> {
         host.into_iter().map(Block::from).chain(own).collect()
     }
 
-    /// What the host did a second. A row that is zero in both is left out, but for faults and switches: there zero
-    /// is an answer.
+    /// Returns host events a second. A row of zeros is omitted, except for faults and switches, where zero is an
+    /// answer.
     fn rates(&self) -> Section {
         let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
         let count = |of: OfInterval, what| self.a_second(what, |trace| intervals::sum(trace, of));
@@ -336,7 +336,7 @@ impl Compared<'_> {
         self.table(title, Vec::new(), rows, &[stat, vmstat], "")
     }
 
-    /// The kernel counts many sizes, and a program meets one or two.
+    /// Returns faults of the sizes that occur; the kernel counts many, and a process meets one or two.
     fn faults_of_sizes(&self) -> impl Iterator<Item = Pair> {
         let [a, b] = self.two(faults_by_size);
         let mut sizes: Vec<u64> = a.iter().chain(&b).map(|s| s.page_bytes).collect();
@@ -354,7 +354,7 @@ impl Compared<'_> {
         })
     }
 
-    /// Counts of both over the length of their intervals; missing where a trace has not counted them.
+    /// Returns both counts divided by the length of their intervals; `None` for a trace without such counts.
     fn a_second(&self, what: Collection, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
         self.two(|trace| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
@@ -421,7 +421,7 @@ impl Compared<'_> {
         table("Intervals, before and after, in percent", rows, "nothing")
     }
 
-    /// Functions of the target by the larger of their two shares.
+    /// Returns the target's functions by the larger of their two shares.
     pub(super) fn hot(&self) -> Vec<Hot> {
         let rows = joined(self.two(|trace| {
             let all = profile::modes(trace, Of::Target).total();
@@ -474,7 +474,7 @@ impl Compared<'_> {
         self.table(title, drawn, rows, &[Collection::CpuSamples], none)
     }
 
-    /// Waits by the function that takes the lock: addresses differ from run to run.
+    /// Returns waits by the function that takes the lock, because addresses differ from run to run.
     pub(super) fn waits(&self) -> Vec<(String, [LockTotals; 2])> {
         let mut rows: BTreeMap<String, [LockTotals; 2]> = BTreeMap::new();
         for (at, side) in self
@@ -495,7 +495,7 @@ impl Compared<'_> {
         let measured = self.measured(Collection::Locks);
         let seconds = self.two(|trace| trace.seconds);
         let all = self.waits();
-        // Seconds that were waited in a second.
+        // Seconds waited a second.
         let waited = |totals: &[LockTotals; 2], at: usize| {
             let is_known = measured[at] && seconds[at] > 0.0;
             is_known.then(|| float(totals[at].waited_nanos) / 1e9 / seconds[at])
@@ -547,7 +547,7 @@ impl Compared<'_> {
             rows.filter(|_| trace.seconds > 0.0).map(rate).collect()
         }));
         let row = |(name, seen): (String, [Option<f64>; 2])| {
-            // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
+            // An observed call that did not occur counts 0; an unobserved call is unknown.
             let mut parts = Collection::PINS.into_iter();
             let of_call = parts.find(|what| what.is_of(&name));
             let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
@@ -563,7 +563,7 @@ impl Compared<'_> {
         let sides = self.two(last_sizes);
         let on = |at: usize, name: &String| {
             let found = sides[at].iter().find(|(size, _)| size == name);
-            // Memory that was read and has none of this size, and memory that was not read.
+            // Memory that was read but has none of this size is 0; unread memory is unknown.
             let read = (!sides[at].is_empty()).then_some(0);
             bytes(found.map(|(_, bytes)| *bytes).or(read))
         };
@@ -596,7 +596,7 @@ impl Compared<'_> {
     }
 }
 
-/// Bars in twos, before and after; one that was not measured says so.
+/// Returns pairs of bars, before and after; an unmeasured one is labelled as such.
 fn side_by_side(
     title: &str,
     rows: impl Iterator<Item = (String, [Option<f64>; 2], [Option<Cell>; 2])>,
@@ -617,7 +617,7 @@ pub(super) struct Hot {
     pub(super) name: String,
     pub(super) module: String,
     pub(super) kernel: bool,
-    /// Before and after; 0 where it was not seen.
+    /// Shares before and after; 0 if the function did not occur.
     pub(super) shares: [f64; 2],
 }
 
@@ -717,7 +717,7 @@ mod tests {
         page.text(View::plain(100))
     }
 
-    /// Words of the row that begins so.
+    /// Words of the row that begins with `name`.
     fn words<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
         let line = text.lines().find_map(|l| l.trim().strip_prefix(name));
         line.unwrap_or_else(|| panic!("{name} in\n{text}"))
@@ -778,7 +778,7 @@ mod tests {
     fn one_page_with_the_published_charts() {
         let page = page_of(&testing::pinning(), &testing::cured());
         needs_nothing(&page);
-        // Two over time of the host and two of the target, functions, locks, sizes.
+        // Two charts over time of the host and two of the target, then functions, locks and sizes.
         assert_eq!(page.matches("<svg").count(), 7);
         for part in [
             "×2.72",

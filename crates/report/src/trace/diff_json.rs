@@ -23,11 +23,11 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
             "pages": measured(shown.trace, Collection::Memory, pages),
         })
     });
-    // A side that was not measured says why: 0 would be a claim.
+    // An unmeasured side gives its reason; 0 would be false.
     let of = |what: Collection, at: usize, value: Value| {
         not_measured(sides[at].trace, what).map_or(value, |why| missing(&why))
     };
-    // A list of nothing says that there was nothing: not where neither could tell.
+    // An empty list means that nothing occurred, so it is replaced if neither side measured.
     let list = |what: Collection, list: Vec<Value>| match compared.not_measured(what) {
         Some(why) if compared.measured(what) == [false; 2] => missing(&why),
         _ => Value::from(list),

@@ -1,4 +1,4 @@
-//! `hugeleaf trace show --json`. Rows of the tables write themselves; here they are put together.
+//! `hugeleaf trace show --json`: the rows of the tables, joined to an answer.
 
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_trace::Trace;
@@ -18,7 +18,7 @@ use crate::json::{answer, both, fields};
 
 const DEPTH: usize = 12;
 
-/// The whole answer; with locks, those alone, and their events.
+/// Returns the whole answer; with `only`, just these locks and their events.
 pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
     let trace = shown.trace;
     if let Some(only) = only {
@@ -50,12 +50,12 @@ pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
     }))
 }
 
-/// What was not measured: `null`, with why in a field next to it. An empty list and a 0 say that there was nothing.
+/// Returns `null` with a reason, for data that was not measured. An empty list or a 0 means that nothing occurred.
 pub(super) fn missing(why: &str) -> Value {
     json!({ UNREADABLE: why })
 }
 
-/// A part of what was measured, or why it was not.
+/// Returns a measured part, or the reason why it was not measured.
 pub(super) fn measured(trace: &Trace, what: Collection, of: fn(&Trace) -> Value) -> Value {
     not_measured(trace, what).map_or_else(|| of(trace), |why| missing(&why))
 }
@@ -79,7 +79,7 @@ pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Caller
     }))
 }
 
-/// What was traced, where and when; the comparison uses it too.
+/// Returns target, host and time of the trace; the comparison uses it too.
 pub(super) fn about(shown: &Shown<'_>) -> Value {
     let (trace, host) = (shown.trace, &shown.trace.host);
     json!({
@@ -129,7 +129,7 @@ pub(super) fn cpu(trace: &Trace) -> Value {
     })
 }
 
-/// Fields of intervals that are counted in `/proc/stat`, and those of `/proc/vmstat`.
+/// Fields of intervals from `/proc/stat`, and those from `/proc/vmstat`.
 const STAT: [&str; 9] = [
     "user_seconds",
     "system_seconds",
@@ -150,7 +150,7 @@ const VMSTAT: [&str; 6] = [
     "swap_out_bytes",
 ];
 
-/// Without what was not measured: 0 would be a claim.
+/// Returns the intervals without unmeasured fields; 0 would be false.
 pub(super) fn intervals(trace: &Trace) -> Value {
     let lacks = |what| not_measured(trace, what).is_some();
     let (stat, vmstat, io) = (
@@ -280,7 +280,7 @@ fn memory(trace: &Trace) -> Value {
 
 pub(super) fn io(trace: &Trace) -> Value {
     let thread = |row: work::IoRow| {
-        // What was moved, which the calls alone need not show.
+        // Bytes moved, which are not always visible in the calls.
         let (read, written) = work::moved(&row.io);
         both(row, json!({ "read_bytes": read, "write_bytes": written }))
     };
@@ -291,7 +291,7 @@ pub(super) fn io(trace: &Trace) -> Value {
     )
 }
 
-/// A source or a counter, its state among its own fields.
+/// Returns a source or a counter, with its state among its own fields.
 fn with_state(model: &impl Serialize) -> Value {
     let mut of = fields(model);
     if let Some(Value::Object(mut state)) = of.remove("state") {

@@ -1,4 +1,4 @@
-//! One lock: who waited, and its events, which show threads taking turns; and who called a function.
+//! One lock: its waiters, and its events, which show threads taking turns. Also the callers of a function.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use super::words::{count, float, missing_or, nanos, part_of, table};
 use crate::page::{Cell, Narrow, Page, Section, Table};
 use crate::screen::cut;
 
-/// Locks of one function, and events, threads and callers of each, that are shown at first.
+/// Initial number of locks of a function, and of events, threads and callers of each.
 const LOCKS: usize = 3;
 const EVENTS: usize = 40;
 const ROWS: usize = 10;
-/// Threads that have a column of their own in the list of events.
+/// Maximum number of threads with a column of their own in the list of events.
 const LANES: usize = 5;
-/// Columns of the screen that a thread's name takes.
+/// Width of a thread's name in columns.
 const NAME: usize = 15;
 
-/// Locks with their threads, callers and events; all of them where asked for.
+/// Returns locks with their threads, callers and events; `all` lifts the limits.
 pub fn lock_page(trace: &Trace, found: &[&Lock], all: bool) -> Page {
     let shown = if all { found.len() } else { LOCKS };
     let mut page = Page::default();
@@ -46,7 +46,7 @@ pub fn lock_page(trace: &Trace, found: &[&Lock], all: bool) -> Page {
 
 fn about(trace: &Trace, lock: &Lock) -> Vec<String> {
     let totals = lock.totals;
-    // A lock without a name is known by its address.
+    // A lock without a name is identified by its address.
     let at = match lock.name {
         Some(_) => format!(" at {:#x}", lock.address),
         None => String::new(),
@@ -77,10 +77,10 @@ fn about(trace: &Trace, lock: &Lock) -> Vec<String> {
     lines
 }
 
-/// Events line by line, a column for each of the threads that have most of them: turns are seen as a zigzag.
+/// Returns a line for each event, with a column for each of the busiest threads, so turns form a zigzag.
 fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
     let most = if all { usize::MAX } else { EVENTS };
-    // The newest: what a trace keeps is their end.
+    // Show the newest events.
     let hidden = lock.events.len().saturating_sub(most);
     let shown = &lock.events[hidden..];
     let lanes = lanes(shown);
@@ -143,7 +143,7 @@ const fn mark(event: &LockEvent) -> &'static str {
     }
 }
 
-/// The threads with most events, in the order they first appear.
+/// Returns the threads with most events, in order of first occurrence.
 fn lanes(events: &[LockEvent]) -> Vec<(u32, u32)> {
     let mut counts: BTreeMap<(u32, u32), usize> = BTreeMap::new();
     for event in events {

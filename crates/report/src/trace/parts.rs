@@ -1,4 +1,4 @@
-//! The parts of a trace that can be shown by themselves.
+//! The parts of a trace that can be shown separately.
 
 pub(super) mod cost;
 pub(super) mod host;
@@ -11,7 +11,7 @@ use crate::page::Section;
 #[derive(Debug)]
 pub struct Part {
     pub name: &'static str,
-    /// Its tables. Findings have none: they are sentences.
+    /// The tables of the part. Findings have none, because they are sentences.
     pub(super) tables: fn(&Trace) -> Vec<Section>,
 }
 

@@ -60,7 +60,7 @@ fn one_page_with_its_charts() {
     };
     let page = shown.whole().html();
     needs_nothing(&page);
-    // Host and target over time, processes, functions, locks and sizes; flames, in two.
+    // Host and target over time, processes, functions, locks and sizes; two flame graphs.
     assert_eq!(page.matches("<svg").count(), 6 + 2);
     for part in [
         "unit of pinning",

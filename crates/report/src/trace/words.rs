@@ -1,4 +1,4 @@
-//! Values of traces as cells, words that several tables need, and how a table stands in a page.
+//! Values of traces as cells, texts that several tables use, and tables as sections of a page.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::Ending;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::page::{Block, Cell, Section, Table, Value, counted};
 
-/// A part of a whole, 0 to 1, with one decimal: `59.9 %`; `-` where there is no whole.
+/// Formats a share from 0 to 1 with one decimal, `59.9 %`; `-` without a total.
 pub(super) fn part(share: Option<f64>) -> Cell {
     share.map(Value::Share).into()
 }
@@ -18,12 +18,12 @@ pub(super) fn part_of(n: u64, all: u64) -> Cell {
     part(share(n, all))
 }
 
-/// The same in whole percent without a sign, for narrow columns.
+/// Formats a share in whole percent without a sign, for narrow columns.
 pub(super) fn whole_part(share: Option<f64>) -> Cell {
     Cell::decimal(share.map(|share| share * 100.0), 0)
 }
 
-/// A count: thousands apart from 10,000 on.
+/// Formats a count, with thousands separators from 10,000 on.
 pub(super) fn count(n: u64) -> Cell {
     Cell::number(Some(float(n)))
 }
@@ -32,13 +32,13 @@ pub(super) const fn float(n: u64) -> f64 {
     n as f64
 }
 
-/// A count a second, in tenths.
+/// Formats a count a second, in tenths.
 pub(super) fn rate(n: u64, seconds: f64) -> Cell {
     let rate = (seconds > 0.0).then(|| (float(n) / seconds * 10.0).round() / 10.0);
     Cell::number(rate)
 }
 
-/// A length of time in nanoseconds: `12.3 µs`.
+/// Formats a duration in nanoseconds: `12.3 µs`.
 pub(super) fn nanos(n: u64) -> Cell {
     Value::Time(float(n) / 1e9).into()
 }
@@ -47,7 +47,7 @@ pub(super) fn flow(bytes_a_second: f64) -> Cell {
     Value::Flow(bytes_a_second).into()
 }
 
-/// `2M thp`, `4K base`.
+/// Formats a page size with its kind: `2M thp`, `4K base`.
 pub(super) fn page(page_bytes: u64, kind: &str) -> String {
     format!("{} {kind}", Bytes(page_bytes))
 }
@@ -56,7 +56,7 @@ pub(super) fn bytes(bytes: Option<u64>) -> Cell {
     bytes.map(Bytes).into()
 }
 
-/// The last part of a path: programs are known by it.
+/// Returns the last component of a path, by which programs are known.
 pub(super) fn module(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     if name.is_empty() { path } else { name }
@@ -70,7 +70,8 @@ pub(super) fn is_measured(trace: &Trace, what: Collection) -> bool {
     not_measured(trace, what).is_none()
 }
 
-/// Said in the place of rows: why something was not measured, or `none` where it was and there was nothing.
+/// Returns the text of an empty table: the reason why nothing was measured, or `none` if the measurement was
+/// empty.
 pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String {
     match not_measured(trace, what) {
         Some(why) => format!("not measured: {why}"),
@@ -78,8 +79,8 @@ pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String 
     }
 }
 
-/// The same of all that a table is made of: where none of it was measured, what stands in the place of rows; else
-/// a note below them on what was not.
+/// Returns the text and notes for a table with several sources. If no source was measured, the text gives the
+/// reasons. Else a note below the table names the missing sources.
 pub(super) fn without(trace: &Trace, parts: &[Collection], none: &str) -> (String, Vec<String>) {
     let why = |what: &Collection| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
     let missing: Vec<String> = parts.iter().filter_map(why).collect();
@@ -91,10 +92,10 @@ pub(super) fn without(trace: &Trace, parts: &[Collection], none: &str) -> (Strin
     }
 }
 
-/// Rows of a table that a browser shows without being asked.
+/// Maximum number of rows that a browser shows unfolded.
 const OPEN: usize = 15;
 
-/// A table under a heading: its rows, or why there are none.
+/// Returns a section with a table, or with the reason why it is empty.
 pub(super) fn table(
     title: impl Into<String>,
     rows: impl Into<Table>,
@@ -103,7 +104,7 @@ pub(super) fn table(
     drawn_table(title, Vec::new(), rows, none)
 }
 
-/// The same with what is drawn of it above.
+/// Returns the same section with charts above the table.
 pub(super) fn drawn_table(
     title: impl Into<String>,
     drawn: Vec<Block>,
@@ -150,7 +151,7 @@ pub(super) fn host(trace: &Trace) -> String {
     format!("{}: {}", kernel.join(" "), words.join(", "))
 }
 
-/// Why it is shorter than it was to be; nothing where it is not.
+/// Returns the reason why the trace is shorter than requested; `None` for a complete one.
 pub(super) const fn ending(trace: &Trace) -> Option<&'static str> {
     match trace.ending {
         Ending::Done => None,

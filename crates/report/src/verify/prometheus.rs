@@ -6,8 +6,7 @@ use hugeleaf_verdict::verify::{Report, Row};
 
 use crate::metrics::{Family, text};
 
-/// The report as metrics; `now` in seconds since 1970, so that an alarm can tell a collector that
-/// stopped.
+/// Returns the report as metrics; `now` is in seconds since 1970, so that an alarm can detect a stopped collector.
 pub fn verify_prometheus(report: &Report, now: u64) -> String {
     let good = Family::gauge(
         "hugeleaf_verify_good",
@@ -24,7 +23,7 @@ pub fn verify_prometheus(report: &Report, now: u64) -> String {
     text(all)
 }
 
-/// All of one name, in the order in which the names are met.
+/// Groups items by name, in order of first occurrence.
 fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
     let mut groups: Vec<(&str, Vec<&T>)> = Vec::new();
     for one in all {
@@ -45,7 +44,7 @@ fn findings(report: &Report) -> Family {
     family
 }
 
-/// Two samples of one name and labels are no valid answer, so services of one name are summed up.
+/// Sums services of one name, because two samples with the same name and labels are invalid.
 fn services(report: &Report) -> [Family; 5] {
     let services = by_name(&report.services, |row| &row.name);
     let of = |name, help, value: &dyn Fn(&[&Row]) -> Option<u64>| {

@@ -52,7 +52,7 @@ fn the_json_contract_holds() {
         assert!(!service[name].is_null(), "{name}");
     }
     assert_eq!(service["since"], "2026-09-21T14:13:20Z");
-    // A process that does not run has no start, and one that is not short no reason: missing, not null.
+    // A stopped process has no start time, and a satisfied one no reason: missing, not null.
     let stopped = &answer["services"][2];
     assert!(stopped.get("since").is_none() && stopped.get("reason").is_none());
     for name in ["id", "what", "path", "before", "after", "state"] {

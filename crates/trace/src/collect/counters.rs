@@ -1,5 +1,5 @@
-//! Counters of the CPU over all CPUs: what there is of the events of its maker
-//! ([`hugeleaf_perf::processor`]), counted in groups. A host without them is an answer: "not on this host".
+//! Counters summed over all CPUs: the available events of the CPU's vendor ([`hugeleaf_perf::processor`]),
+//! counted in groups. A host without them is reported as "not on this host".
 
 use hugeleaf_perf::processor::{Processor, ProcessorEvent};
 use hugeleaf_perf::{CountedSince, CountedWork, CounterGroups, CounterKind};
@@ -8,7 +8,7 @@ use hugeleaf_sys::{Errno, SysError};
 use super::refusal::{Guards, is_not_here, refusal};
 use crate::model::{Counter, SourceState};
 
-/// The sum of all that begin with this and an underscore.
+/// The sum of all counters whose name begins with this and an underscore.
 const WALK_CYCLES: &str = "page_walk_cycles";
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Counters {
         let kinds: Vec<CounterKind> = events.iter().map(|event| event.kind).collect();
         let by_cpu = cpus.iter().map(|cpu| {
             let groups = CounterGroups::open(CountedWork::Cpu(*cpu), &kinds);
-            // What does not start has counted nothing, which is seen at the end.
+            // A counter that fails to start has no count, which is detected at the end.
             let _ = groups.enable();
             groups
         });
@@ -54,7 +54,7 @@ impl Counters {
     }
 }
 
-/// What all CPUs counted of an event: a number, or why there is none.
+/// Returns the sum of an event over all CPUs, or the reason for its absence.
 fn summed(
     event: &ProcessorEvent,
     by_cpu: Result<Vec<CountedSince>, SysError>,
@@ -75,7 +75,7 @@ fn summed(
     let enabled: u64 = counts.iter().map(|c| c.enabled_nanos).sum();
     let running: u64 = counts.iter().map(|c| c.running_nanos).sum();
     let running_share = Some(share(running, enabled));
-    // Of a CPU on which it never had a register nothing is known, and so not of all of them.
+    // Without a register on one CPU, the count there and thus the sum is unknown.
     if counts.iter().any(|c| c.running_nanos == 0) {
         return Counter {
             state: SourceState::refused(
@@ -115,7 +115,7 @@ fn share(part: u64, of: u64) -> f64 {
     }
 }
 
-/// Cycles in walks of all kinds; where one of its parts is missing the sum is too.
+/// Returns the cycles of all kinds of page walks; unknown if one kind is.
 fn walk_cycles(counters: &[Counter]) -> Counter {
     let prefix = format!("{WALK_CYCLES}_");
     let of = |prefix: &str| -> Vec<&Counter> {
@@ -151,7 +151,7 @@ fn walk_cycles(counters: &[Counter]) -> Counter {
 }
 
 fn state_of(error: &SysError, guards: &Guards) -> SourceState {
-    // A machine without counters has none of them; the kernel says so in several ways.
+    // The kernel reports a machine without counters with several errors.
     if is_not_here(error.errno) {
         let reason = match error.errno {
             Errno::OPNOTSUPP | Errno::NOENT | Errno::NODEV => {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((sum.value, sum.event.as_str()), (Some(7), "a + b"));
         counters[0].value = None;
         assert_eq!(walk_cycles(&counters).value, None);
-        // Where only walks are counted, that is said, and no 0 stands for cycles.
+        // If only walks are counted, cycles are unknown, not 0.
         let walks = walk_cycles(&[part("page_walks_data", "c", Some(9))]);
         assert_eq!(walks.value, None);
         assert!(format!("{:?}", walks.state).contains("not their cycles"));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((refused.value, refused.running_share), (None, None));
     }
 
-    /// Whatever the host has, each counter has a number or says why not.
+    /// Each counter has a number or a reason on every host.
     #[test]
     fn each_counter_has_a_number_or_a_reason() {
         let zen = Processor::parse(ZEN);

@@ -1,4 +1,4 @@
-//! Which events are opened, on every CPU, and what each one is for.
+//! The events opened on every CPU, and the purpose of each.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{Source, SourceState};
 use crate::tables::measured::Collection;
 
-/// Frames of a sample. Deeper ones cost more than they tell.
+/// Maximum number of frames of a sample. Deeper frames cost more than they tell.
 const FRAMES: u16 = 64;
 
-/// Frames of a lock's wait: those of the lock, who takes it, and a few above.
+/// Number of frames of a lock wait: the lock's own, the function that takes it, and a few above.
 const LOCK_FRAMES: u16 = 8;
 
-/// Waits for locks whose stack is taken, a second and CPU. All are counted and timed; a load that
-/// fights for a lock makes a hundred thousand a second, and their stacks were most of what a trace
-/// cost it (docs/internals/kernel-notes.md).
+/// Lock waits with a sampled stack, per second and CPU. All waits are counted and timed. Under
+/// contention there are a hundred thousand a second, and their stacks were most of a trace's cost
+/// (docs/internals/kernel-notes.md).
 const LOCK_STACKS_A_SECOND: u64 = 997;
 
-/// Page faults that are looked at a second and CPU.
+/// Sampled page faults per second and CPU.
 const FAULTS_A_SECOND: u64 = 97;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Role {
     LockBegin(Tracepoint),
     LockStack(Tracepoint),
     LockEnd(Tracepoint),
-    /// Something of the memory management; its place in [`MEMORY`].
+    /// An event of the memory management, by its index in [`MEMORY`].
     Memory(usize, Tracepoint),
     Direct(Tracepoint),
     Register(Tracepoint),
@@ -45,7 +45,7 @@ pub struct MemoryPoint {
     pub point: &'static str,
     pub name: &'static str,
     pub result: Option<&'static str>,
-    /// Whether it begins (`Some(true)`) or ends (`Some(false)`) something that takes time.
+    /// `Some(true)` for the begin and `Some(false)` for the end of an operation that takes time.
     pub begins: Option<bool>,
 }
 
@@ -63,7 +63,7 @@ const fn point(
     }
 }
 
-/// Rare ones only: each of these costs a stack.
+/// Rare events only, because each costs a stack.
 pub const MEMORY: [MemoryPoint; 6] = [
     point(
         "huge_memory/mm_collapse_huge_page",
@@ -105,11 +105,11 @@ pub const MEMORY: [MemoryPoint; 6] = [
 
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub rate: u64,
-    /// Room of a CPU's ring for locks; that for the rest is a quarter of it.
+    /// Size of a CPU's ring for locks; the ring for the rest is a quarter of it.
     pub buffer: Bytes,
-    /// The smallest page: what a ring is made of.
+    /// The base page size, which is the unit of a ring.
     pub base: PageSize,
     pub locks: bool,
 }
@@ -124,14 +124,14 @@ struct Ground<'a> {
 #[derive(Debug)]
 pub struct Opened {
     pub rings: Vec<(PerfRing, usize)>,
-    /// What each event's number means, and the place of its source.
+    /// The role of each event ID, and the index of its source.
     pub roles: HashMap<u64, (Role, usize)>,
     pub shapes: HashMap<u64, Shape>,
     pub sources: Vec<Source>,
     pub sampled_by: &'static str,
-    /// Samples a second and CPU: as many as were asked for, or as the kernel allows.
+    /// Samples per second and CPU: the requested number or the kernel's limit.
     pub samples_a_second: u64,
-    /// Dropped last: without them nothing is written.
+    /// Dropped last, because nothing is written without them.
     pub events: Vec<PerfEvent>,
     faults: Vec<PerfEvent>,
 }
@@ -168,10 +168,10 @@ impl Opened {
         }
     }
 
-    /// Opens all that the host has, switched off.
+    /// Opens all events that the host has, disabled.
     ///
     /// # Errors
-    /// Reason and remedy where not even samples are available.
+    /// Returns reason and remedy if not even samples are available.
     pub fn open(
         wanted: &Wanted,
         cpus: &[u32],
@@ -215,7 +215,7 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Records and samples of a CPU, in one ring; faults join them later.
+    /// Opens records and samples of a CPU in one ring; faults join them later.
     fn open_samples(&mut self, cpu: u32, wanted: &Wanted, room: Bytes) -> Result<(), SysError> {
         let setup = |kind, rate, stack| PerfSetup {
             kind,
@@ -228,8 +228,8 @@ impl Opened {
         let ring = map(&records, room, wanted.base)?;
         let stack = PerfStack::Both(FRAMES);
         let rate = PerfRate::Frequency(wanted.rate);
-        // Cycles see where interrupts are off; a clock does not. A host has the one on all CPUs or
-        // on none.
+        // Cycles sample code with interrupts off; a clock does not. All CPUs of a host have them,
+        // or none.
         let cycles = match self.sampled_by == "cycles" || self.events.is_empty() {
             true => PerfEvent::open(&setup(PerfKind::Cycles, rate, stack), cpu).ok(),
             false => None,
@@ -264,7 +264,7 @@ impl Opened {
         Ok(())
     }
 
-    /// An event whose records go to the ring of its CPU's samples.
+    /// Directs an event's records to the sample ring of its CPU.
     fn join(
         &mut self,
         event: PerfEvent,
@@ -278,7 +278,7 @@ impl Opened {
         Ok(event)
     }
 
-    /// Begins and ends of waits, in a ring of their own: when it is full, samples are not lost.
+    /// Opens begins and ends of waits in a separate ring: if it overflows, no samples are lost.
     fn open_locks(&mut self, wanted: &Wanted, ground: Ground<'_>) {
         let begin = ground.tracefs.tracepoint("lock/contention_begin");
         let end = ground.tracefs.tracepoint("lock/contention_end");
@@ -317,7 +317,7 @@ impl Opened {
         Ok(())
     }
 
-    /// A tracepoint on all CPUs, into the rings of the samples.
+    /// Opens a tracepoint on all CPUs, with records in the sample rings.
     fn open_points(
         &mut self,
         name: &str,
@@ -328,7 +328,8 @@ impl Opened {
     ) {
         let found = ground.tracefs.tracepoint(name);
         let Some(point) = found.known() else {
-            // One of several that are missing is a smaller kernel, not a missing source.
+            // A smaller kernel may lack some tracepoints of a source; only without any is the
+            // source missing.
             if !self.roles.values().any(|(_, of)| *of == source) {
                 self.sources[source].state = absent(&found, &name.replace('/', ":"));
             }
@@ -351,8 +352,8 @@ impl Opened {
         self.sources[source].state = SourceState::Used;
     }
 
-    /// Opens or closes page faults; gives whether they are watched now. To switch them off is not
-    /// enough: as long as an event is there, every fault of the host looks for it.
+    /// Opens or closes page-fault events, and returns true if they are now on. Disabling would not
+    /// suffice: while an event exists, every fault of the host searches for it.
     pub fn switch_faults(&mut self, on: bool, cpus: &[u32], guards: &Guards) -> bool {
         self.faults.clear();
         if !on || self.sources[FAULTS].state != SourceState::Used {
@@ -393,7 +394,7 @@ impl Opened {
     }
 }
 
-/// A ring of that room, or of as much as is allowed.
+/// Maps a ring of the given size, or as large as the kernel allows.
 fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysError> {
     let mut room = room;
     loop {

@@ -1,5 +1,5 @@
-//! From what was counted to the model: numbers become names, tables are put in order and cut to
-//! what a reader can use.
+//! Conversion of counts to the model: numbers become names, and tables are sorted and cut to a
+//! useful length.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::tables::measured::Collection;
 
-/// Locks that are listed; those beyond are summed up.
+/// Maximum number of listed locks; the others are summed.
 const LOCKS: usize = 1_000;
 
 const ROWS_A_LOCK: usize = 200;
@@ -102,7 +102,7 @@ impl Session {
     }
 }
 
-/// Used where any of them counted; else why the first did not.
+/// Returns the counters' source: used if any of them counted, else with the first one's state.
 fn source_of_counters(counters: &[Counter], off: bool) -> Source {
     let mut states = counters.iter().map(|counter| counter.state.clone());
     let state = match off {
@@ -113,7 +113,7 @@ fn source_of_counters(counters: &[Counter], off: bool) -> Source {
     Source::new(Collection::Counters.name(), state)
 }
 
-/// That fewer samples were allowed than were asked for.
+/// Returns a note if fewer samples were allowed than requested.
 fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
     (!options.intervals_only && allowed < options.rate).then(|| {
         format!(
@@ -169,7 +169,7 @@ fn traced_host(root: &hugeleaf_host::Root, host: &Host) -> TracedHost {
     }
 }
 
-/// A CPU that says that a hypervisor runs it, or says nothing of it although it would.
+/// True if the CPU's flags report a hypervisor; `None` without flags.
 fn virtual_machine(cpuinfo: &str) -> Option<bool> {
     let flags = cpuinfo
         .lines()
@@ -369,7 +369,7 @@ fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
     )
 }
 
-/// The first frame of a stack that is not the lock's own code.
+/// Returns the first frame of a stack outside the lock's own code.
 fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
     let frames = queue.stacks.stacks().get(stack as usize)?;
     frames
@@ -379,7 +379,7 @@ fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
         .find(|f| !is_lock_code(&named.symbols[*f as usize].name))
 }
 
-/// Whether a function of the kernel is a lock's own code: what waits for it on behalf of others.
+/// True if a kernel function is a lock's own code, which waits on behalf of its caller.
 pub fn is_lock_code(name: &str) -> bool {
     const BEGINNINGS: &str = "_raw_spin_ _raw_read_ _raw_write_ __raw_spin_ __raw_read_ __raw_write_ do_raw_ \
         queued_spin_ native_queued_ __pv_queued_ pv_queued_ queued_read_ queued_write_ \

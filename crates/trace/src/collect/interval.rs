@@ -1,4 +1,4 @@
-//! Intervals: what `/proc` counts, read once a second. Parsers are pure.
+//! Intervals: counters of `/proc`, read once a second. Parsers are pure.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::tables::measured::Collection;
 
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
-    /// The line `cpu` of `/proc/stat`, in clock ticks, in its order.
+    /// The line `cpu` of `/proc/stat`, in clock ticks, in the order of the file.
     cpu: Vec<u64>,
     /// `ctxt`, `processes`, `procs_running`, `procs_blocked`.
     others: BTreeMap<String, u64>,
@@ -24,13 +24,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What a counter of `/proc/vmstat` grew by.
+    /// Returns the growth of a counter of `/proc/vmstat`.
     fn grown(&self, last: &Counts, name: &str) -> u64 {
         let of = |counts: &Counts| counts.vmstat.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(last))
     }
 
-    /// What the counters of THP sizes grew by; one that was not there before not at all.
+    /// Returns the growth of the counters of THP sizes; 0 for a new counter.
     fn grown_by_size(&self, last: &Counts) -> impl Iterator<Item = (u64, &str, u64)> {
         self.by_size.iter().map(|(key, value)| {
             let before = last.by_size.get(key).unwrap_or(value);
@@ -49,7 +49,7 @@ pub struct Intervals {
     counters: Vec<MemoryCounter>,
 }
 
-/// Counters of `/proc/vmstat` that are kept for every interval.
+/// True for counters of `/proc/vmstat` that are kept for every interval.
 fn is_kept(name: &str) -> bool {
     name.starts_with("thp_")
         || name.starts_with("compact_")
@@ -99,8 +99,8 @@ impl Intervals {
         intervals
     }
 
-    /// Whether what intervals are made of could be read, in sources of their own: an interval has zeros where
-    /// nothing was.
+    /// Returns the files behind intervals as sources of their own, because unread values are zero in an
+    /// interval.
     pub fn sources(&self) -> Vec<Source> {
         let source = |what: Collection, file: &str, was_read: bool| {
             let state = match (was_read, self.root.read(file)) {
@@ -178,7 +178,7 @@ impl Intervals {
                     ..MemoryCounter::default()
                 });
             }
-            // The order is the same each time; a counter that appears later has no place.
+            // The order is constant, so a counter that appears later is ignored.
             let place = self.counters.get_mut(at);
             if let Some(counter) = place.filter(|c| c.name == name && c.page_bytes == page_bytes) {
                 counter.by_interval.push(value);
@@ -187,7 +187,7 @@ impl Intervals {
         }
     }
 
-    /// The kernel's counters over all intervals; those that stood still are kept too: zero is an
+    /// Returns the kernel's counters over all intervals. Unchanged counters are kept, because zero is an
     /// answer.
     pub fn finish(self) -> Vec<MemoryCounter> {
         self.counters
@@ -236,7 +236,7 @@ fn between(
         faults_by_size,
         context_switches: other(now, "ctxt").saturating_sub(other(last, "ctxt")),
         forks: other(now, "processes").saturating_sub(other(last, "processes")),
-        // These two are in KiB whatever the base page is.
+        // These two are in KiB for any base page size.
         page_in_bytes: grown("pgpgin").saturating_mul(1024),
         page_out_bytes: grown("pgpgout").saturating_mul(1024),
         swap_in_bytes: grown("pswpin").saturating_mul(base.bytes().get()),
@@ -246,7 +246,7 @@ fn between(
     }
 }
 
-/// Faults on larger pages as each size's own counter tells them, and the rest on base pages.
+/// Returns faults on huge pages from the counters of each size, and the rest as faults on base pages.
 fn faults_by_size(
     last: &Counts,
     now: &Counts,
@@ -260,7 +260,7 @@ fn faults_by_size(
             *sizes.entry(size).or_default() += grown;
         }
     }
-    // A kernel without counters a size has them for the full size only.
+    // A kernel without counters per size counts the PMD size only.
     if let (true, Some(pmd)) = (now.by_size.is_empty(), pmd) {
         let grown = ["thp_fault_alloc", "thp_file_alloc"].map(|name| now.grown(last, name));
         sizes.insert(pmd.bytes().get(), grown.iter().sum());
@@ -291,7 +291,7 @@ fn pressure(last: &Counts, now: &Counts, seconds: f64) -> Option<Pressure> {
     })
 }
 
-/// `/proc/stat`: the line of all CPUs, and the single numbers.
+/// Parses `/proc/stat`: the line of all CPUs, and the single numbers.
 pub fn parse_stat(text: &str) -> (Vec<u64>, BTreeMap<String, u64>) {
     let mut cpu = Vec::new();
     let mut others = BTreeMap::new();
@@ -310,13 +310,13 @@ pub fn parse_stat(text: &str) -> (Vec<u64>, BTreeMap<String, u64>) {
     (cpu, others)
 }
 
-/// `/proc/vmstat`: a name and a number a line.
+/// Parses `/proc/vmstat`: a name and a number per line.
 pub fn parse_vmstat(text: &str) -> BTreeMap<String, u64> {
     let counters = hugeleaf_host::system::counters::parse_vmstat(text);
     counters.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// A file of `/proc/pressure`: microseconds of `some` and of `full`.
+/// Parses a file of `/proc/pressure`: microseconds of `some` and of `full`.
 pub fn parse_pressure(text: &str) -> Vec<(&'static str, u64)> {
     text.lines()
         .filter_map(|line| {
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(interval.pressure, None);
     }
 
-    /// A kernel that counts the full size only.
+    /// A kernel that counts the PMD size only.
     #[test]
     fn faults_of_an_older_kernel() {
         let (base, pmd) = (

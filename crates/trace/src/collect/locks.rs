@@ -1,6 +1,6 @@
-//! Lock contention while collecting: exact totals per lock and per thread, those per caller from the
-//! waits whose stack was taken, and the newest events of each lock. Events are in order of time. Names
-//! come at the end.
+//! Lock contention during collection: exact totals per lock and per thread, totals per caller from
+//! waits with sampled stacks, and the newest events of each lock. Events are ordered by time. Names
+//! are resolved at the end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use crate::model::{LockAction, LockKind, LockTotals};
 
 const EVENTS_A_LOCK: usize = 400;
 
-/// Locks whose events are kept; those beyond have totals only.
+/// Maximum number of locks whose events are kept; others have totals only.
 const LOCKS_WITH_EVENTS: usize = 4_000;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Waits {
     pub totals: LockTotals,
     pub failed: u64,
     by_kind: HashMap<LockKind, LockTotals>,
-    /// By (stack, kind): waits whose stack was taken, each times the waits that it stands for.
+    /// By (stack, kind): waits with sampled stacks, each weighted by the waits that it represents.
     looked_at: HashMap<(u32, LockKind), LockTotals>,
     pub not_looked_at: u64,
     /// By (process, thread).
@@ -29,13 +29,13 @@ pub struct Waits {
 pub struct Event {
     pub who: Who,
     pub what: LockAction,
-    /// Of the end of a wait: how long it was.
+    /// Duration of the wait, at its end.
     pub waited: u64,
-    /// The stack of the start of a wait, where it was taken.
+    /// The stack at the start of a wait, if it was sampled.
     pub stack: Option<u32>,
 }
 
-/// A stack that was taken, and how many waits it stands for.
+/// A sampled stack, and the number of waits that it represents.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     stack: u32,
@@ -52,9 +52,9 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Locks {
     all: HashMap<u64, Waits>,
-    /// By (thread, address); the idle threads of all CPUs have one id and are distinguished by CPU.
+    /// By (thread, address); the idle threads share one ID and are distinguished by CPU.
     waiting: HashMap<(u32, u32, u64), Waiting>,
-    /// Stacks whose wait is not known yet: the two events of a wait come in either order.
+    /// Stacks of waits not yet seen: the two events of a wait come in either order.
     taken: HashMap<(u32, u32, u64), Taken>,
     with_events: usize,
 }
@@ -74,7 +74,7 @@ impl Who {
     }
 }
 
-/// `LCB_F_*` (include/trace/events/lock.h) as a kind.
+/// Converts `LCB_F_*` (include/trace/events/lock.h) to a kind.
 pub fn kind_of(flags: u32) -> LockKind {
     const SPIN: u32 = 1;
     const READ: u32 = 2;
@@ -83,7 +83,7 @@ pub fn kind_of(flags: u32) -> LockKind {
     const PERCPU: u32 = 16;
     const MUTEX: u32 = 32;
     let has = |flag| flags & flag != 0;
-    // A mutex spins for a while, hoping that its holder is about to let go, and says so.
+    // A mutex first spins in case its holder releases it soon, and sets a flag for that.
     match flags {
         _ if has(MUTEX) => LockKind::Mutex,
         _ if has(PERCPU) && has(WRITE) => LockKind::PerCpuRwSemWrite,
@@ -102,7 +102,7 @@ impl Locks {
     pub fn begin(&mut self, who: Who, address: u64, flags: u32) {
         let kind = kind_of(flags);
         let key = who.key(address);
-        // A mutex that spun in vain says so once more before it sleeps: the wait began before.
+        // A mutex reports a second begin when it sleeps after spinning: the wait began before.
         if self.waiting.contains_key(&key) {
             return;
         }
@@ -113,7 +113,7 @@ impl Locks {
         self.note(who, address, LockAction::Waits, 0, stack);
     }
 
-    /// The stack of a wait that begins, for as many waits as it stands for.
+    /// Records the stack of a beginning wait, and the number of waits that it represents.
     pub fn look(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
         let stands_for = stands_for.max(1);
         let taken = Taken { stack, stands_for };
@@ -133,7 +133,7 @@ impl Locks {
     }
 
     pub fn end(&mut self, who: Who, address: u64, result: i32) {
-        // Begun before the start, or its begin was lost.
+        // The wait began before the trace, or its begin was lost.
         let Some(begun) = self.waiting.remove(&who.key(address)) else {
             return;
         };
@@ -165,7 +165,7 @@ impl Locks {
         self.note(who, address, what, waited, stack);
     }
 
-    /// Events were lost: what seems to wait may have gone on long ago.
+    /// Drops pending waits after a loss of events, because they may have ended long ago.
     pub fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.taken.clear();
@@ -191,7 +191,7 @@ impl Locks {
         });
     }
 
-    /// All that were waited for to the end, longest first.
+    /// Returns all locks with completed waits, longest first.
     pub fn finish(self) -> Vec<(u64, Waits)> {
         let mut all: Vec<(u64, Waits)> = self
             .all
@@ -204,9 +204,9 @@ impl Locks {
 }
 
 impl Waits {
-    /// Waits by (stack, kind): exact where every stack was taken. Otherwise those of a kind are
-    /// shared out among its stacks as far as these were seen, and add up to what was counted; a kind
-    /// of which no stack was taken has `None` for one.
+    /// Returns waits by (stack, kind), exact if every stack was sampled. Otherwise a kind's total is
+    /// divided among its sampled stacks in proportion, without a remainder. A kind without samples has
+    /// `None` as its stack.
     pub fn by_caller(&self) -> Vec<((Option<u32>, LockKind), LockTotals)> {
         let mut rows = Vec::new();
         for (kind, all) in &self.by_kind {
@@ -216,7 +216,7 @@ impl Waits {
             if seen.contentions == 0 {
                 rows.push(((None, *kind), *all));
             }
-            // Each takes what is left of the sum so far: no rounding is lost on the way.
+            // Each stack gets the difference of cumulative sums, so no rounding is lost.
             let (mut so_far, mut given) = (LockTotals::default(), LockTotals::default());
             for ((stack, _), totals) in of_kind() {
                 so_far.join(totals);
@@ -238,7 +238,7 @@ impl Waits {
     }
 }
 
-/// `above / below` of a number, rounded down; 0 of nothing.
+/// Returns `number * above / below`, rounded down; `below` is at least 1.
 fn part(number: u64, above: u64, below: u64) -> u64 {
     let share = u128::from(number) * u128::from(above) / u128::from(below.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A wait begins, and its stack is taken.
+    /// A wait begins, and its stack is sampled.
     fn begin(locks: &mut Locks, who: Who, address: u64, flags: u32, stack: u32) {
         locks.begin(who, address, flags);
         locks.look(who, address, stack, 1);
@@ -299,7 +299,7 @@ mod tests {
         );
     }
 
-    /// A mutex spins first and sleeps then: one wait, from the first of the two.
+    /// A mutex that spins and then sleeps has one wait, from the first of the two begins.
     #[test]
     fn a_mutex_that_spun_in_vain() {
         let mut locks = Locks::default();
@@ -315,7 +315,7 @@ mod tests {
         );
     }
 
-    /// A stack that stands for three of four: callers share what was counted, no more and no less.
+    /// A stack that represents three of four waits: callers share the counted total exactly.
     #[test]
     fn stacks_of_some_waits_stand_for_all() {
         let mut locks = Locks::default();
@@ -346,7 +346,7 @@ mod tests {
         };
         assert_eq!(of(Some(7), LockKind::Spin), (3, 30));
         assert_eq!(of(Some(8), LockKind::Spin), (1, 10));
-        // A kind of which nothing was seen stays without a caller.
+        // A kind without samples has no caller.
         assert_eq!(of(None, LockKind::RwSemWrite), (1, 5));
         let begins = waits.events.iter().filter(|e| e.what == LockAction::Waits);
         let stacks: Vec<_> = begins.map(|e| e.stack).collect();

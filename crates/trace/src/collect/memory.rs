@@ -1,4 +1,4 @@
-//! `mem` before and after: the readers of `hugeleaf mem`, into the model of a trace.
+//! Memory before and after, by the readers of `hugeleaf mem`, in the model of a trace.
 
 use hugeleaf_host::totals::of_host;
 use hugeleaf_host::{
@@ -11,10 +11,10 @@ use super::interval::held;
 use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory, Source, SourceState};
 use crate::tables::measured::Collection;
 
-/// Processes of the target whose segments are read: walking each one's page tables takes time.
+/// Maximum number of target processes with segments: walking page tables takes time.
 const LOOKED_AT: usize = 64;
 
-/// Reads it. Of the target's processes segments too.
+/// Reads the memory of all processes, with the segments of the target's processes.
 pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<MemoryState> {
     let host = read_host(root, kernel).ok()?;
     let mut state = MemoryState {
@@ -34,7 +34,7 @@ pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<Memo
                 Err(error) => state.unread.push((process.pid.0, error.to_string())),
             }
         }
-        // Without a target everything belongs to it, and nothing has segments.
+        // Without a target every process belongs to it, and none has segments.
         let in_target = target.is_none() || is_target(process.pid);
         state.processes.push(of_process(&process, in_target));
     }

@@ -1,11 +1,11 @@
-//! In another PID namespace than the host's. There records name every program outside by the id 0, as they do the idle
-//! thread (perf_event_pid, kernel/events/core.c), and a busy host would look idle. What is not known to be idle is a row
-//! of its own.
+//! Tracing from another PID namespace than the host's. There, records name every outside process by ID 0, like the idle
+//! thread (perf_event_pid, kernel/events/core.c), and a busy host would appear idle. Samples not known to be idle get a
+//! row of their own.
 
 use super::processes::OUTSIDE;
 use crate::model::{Mode, Process, Trace};
 
-/// Tells whether the kernel's function is one of the idle thread.
+/// True for kernel functions of the idle thread.
 fn is_idle(function: &str) -> bool {
     const IDLE: [&str; 10] = [
         "do_idle",
@@ -22,9 +22,9 @@ fn is_idle(function: &str) -> bool {
     IDLE.iter().any(|name| function.starts_with(name))
 }
 
-/// Gives what other programs did a row of its own: all samples of the id 0 that are not known to be of the idle thread.
+/// Assigns a separate row to outside processes: all samples of ID 0 not known to be of the idle thread.
 pub fn tell_apart(trace: &mut Trace) {
-    // Several: those outside are made and end under this id, too.
+    // There are several, because outside processes also start and end under this ID.
     let zero: Vec<bool> = trace
         .processes
         .iter()
@@ -51,7 +51,7 @@ pub fn tell_apart(trace: &mut Trace) {
             sample.process = outside;
         }
     }
-    // The idle thread touches no memory of programs.
+    // The idle thread touches no user memory.
     let faults = trace
         .faults
         .iter_mut()
@@ -59,7 +59,7 @@ pub fn tell_apart(trace: &mut Trace) {
     faults.for_each(|fault| fault.process = outside);
     let name = match has_names {
         true => "(outside)",
-        // Without the names of the kernel's functions nothing tells.
+        // Idle samples are recognizable by kernel function names only.
         false => "(outside or idle)",
     };
     trace.processes.push(Process {
@@ -94,7 +94,7 @@ mod tests {
         maker.sample(zero, 0, Mode::Kernel, &[kernel("clear_page_erms")], 10);
         maker.sample(zero, 0, Mode::Kernel, &[], 5);
         let mut trace = maker.build();
-        // As it was: all others are idle, and this program has the host to itself.
+        // Before, all others count as idle, and this process seems alone on the host.
         assert_eq!(counted(&trace), Counted { busy: 5, idle: 95 });
         tell_apart(&mut trace);
         assert_eq!(counted(&trace), Counted { busy: 80, idle: 20 });

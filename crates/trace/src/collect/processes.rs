@@ -1,8 +1,7 @@
-//! Processes while collecting: who there is, who descends from whom, what code each has mapped.
-//! Who was there at the start comes from `/proc`, the rest from records; records are in order of
-//! time. What code there is comes from `/proc` alone: records of it would make every mmap(2) of the
-//! host more expensive, most where threads fight for an address space (docs/internals/kernel-notes.md). So
-//! a program that ends before anybody looks, within a tenth of a second, has functions without names.
+//! Processes during collection: existence, descent and mapped code. Initial processes come from `/proc`, later ones from
+//! records, which are in order of time. Mapped code comes from `/proc` alone, because records of it would make every
+//! mmap(2) of the host more expensive, most where threads contend for an address space (docs/internals/kernel-notes.md). So
+//! a process that ends before a scan, within a tenth of a second, has functions without names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -24,20 +23,20 @@ struct Code {
     path: Rc<str>,
 }
 
-/// Code of a process, as it was at a time. Children share their parent's.
+/// The code of a process at one time. Children share their parent's.
 #[derive(Debug, Clone)]
 struct Map {
     code: Rc<BTreeMap<u64, Code>>,
     at_nanos: u64,
 }
 
-/// A process that runs outside all code that is known of it is read anew, this often at most.
+/// Minimum time between two reads of a process that runs outside all its known code.
 const AGAIN_NANOS: u64 = 20_000_000;
 
-/// So many mappings of code are kept of each process: a program may make any number.
+/// Maximum number of code mappings kept per process, because a process may make any number.
 const MOST_CODE: usize = 1 << 13;
 
-/// So much of a command line is kept: of each process that was there, however short.
+/// Maximum length of a stored command line, because even short-lived processes keep theirs.
 const LONGEST_COMMAND: Bytes = Bytes(2 << 10);
 
 #[derive(Debug)]
@@ -49,13 +48,13 @@ pub struct ProcessTable {
     threads: HashMap<(u32, u32), String>,
     everybody: bool,
     start_nanos: u64,
-    /// Processes of the target that were gone at the last look and whose end nothing has told yet.
+    /// Target processes that were gone at the last scan and whose end no record reported yet.
     missing: Vec<u32>,
 }
 
-/// The id that the kernel gives to a thread that is ending.
+/// The ID that the kernel gives to an exiting thread.
 const ENDING: u32 = u32::MAX;
-/// The id of all programs outside of this PID namespace, which no program has.
+/// The ID of all processes outside of this PID namespace; no process has it.
 pub(super) const OUTSIDE: u32 = u32::MAX - 1;
 
 impl ProcessTable {
@@ -80,14 +79,14 @@ impl ProcessTable {
         }
     }
 
-    /// Makes a process, and all that descends from it from now on, part of the target.
+    /// Makes a process and its future descendants part of the target.
     pub fn aim(&mut self, pid: u32) {
         let place = self.find(pid);
         self.all[place as usize].in_target = true;
     }
 
-    /// Ends processes that a look found gone though no record said so: they ended before the first record, theirs was lost,
-    /// or there are none. At the second look that misses them, for records of before the first one may have come after it.
+    /// Ends processes that a scan found gone without a record: they ended before the first record, it was lost, or there
+    /// are none. This happens at the second scan that misses them, because records from before the first may follow it.
     pub fn end_gone(&mut self, gone: Vec<u32>, nanos: u64) {
         for pid in &gone {
             if self.missing.contains(pid) {
@@ -97,7 +96,7 @@ impl ProcessTable {
         self.missing = gone;
     }
 
-    /// The place of a living process; it is taken up if nobody knew it.
+    /// Returns the index of a living process, and adds it if it is unknown.
     pub fn find(&mut self, pid: u32) -> u32 {
         if let Some(place) = self.now.get(&pid) {
             return *place;
@@ -132,7 +131,7 @@ impl ProcessTable {
         place
     }
 
-    /// What `/proc` says of it; a process that is gone keeps its id for a name.
+    /// Reads a process from `/proc`; a process that is gone has its PID as name.
     fn read(&self, process: &mut Process) {
         let pid = process.pid;
         match self
@@ -174,7 +173,7 @@ impl ProcessTable {
 
     fn fork(&mut self, nanos: u64, pid: u32, tid: u32, parent: u32) {
         if pid == parent || pid != tid {
-            // A thread: it begins with its maker's name, and says so itself if it changes.
+            // A thread: it has its creator's name until a record renames it.
             return;
         }
         let from = self.find(parent);
@@ -185,7 +184,7 @@ impl ProcessTable {
             name: from.name,
             command_line: from.command_line,
             in_target: from.in_target || (self.everybody && !from.kernel_thread),
-            // Threads of the kernel are made by kthreadd.
+            // Kernel threads are created by kthreadd.
             kernel_thread: from.kernel_thread,
             started_seconds: Some(self.seconds(nanos)),
             ..Process::default()
@@ -195,10 +194,10 @@ impl ProcessTable {
         self.maps.insert(pid, map);
     }
 
-    /// A thread has another name; with `exec` its process is another program.
+    /// Renames a thread; with `exec` its process runs another program.
     fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
         let place = self.find(pid) as usize;
-        // As `/proc/PID/stat` is read.
+        // The same form as read from `/proc/PID/stat`.
         let name = &name.replace('\n', "\\n");
         if tid != pid {
             self.threads.insert((pid, tid), name.to_owned());
@@ -211,7 +210,7 @@ impl ProcessTable {
                 ..Process::default()
             };
             self.read(&mut now);
-            // It may be gone, or yet another program, by now: then the record knows better.
+            // If `/proc` has another name, the process has changed since, and the record is right.
             if now.name == *name {
                 self.all[place].command_line = now.command_line;
             } else {
@@ -227,7 +226,7 @@ impl ProcessTable {
         }
     }
 
-    /// A thread ended; a process ends with its first thread.
+    /// Ends a thread; a process ends with its first thread.
     fn exit(&mut self, nanos: u64, pid: u32, tid: u32) {
         if pid != tid {
             return;
@@ -239,7 +238,7 @@ impl ProcessTable {
         self.maps.remove(&pid);
     }
 
-    /// The code of a process as it is known, read now if it never was.
+    /// Returns the known code of a process, and reads it the first time.
     fn map_of(&mut self, pid: u32, nanos: u64) -> Map {
         match self.maps.get(&pid) {
             Some(map) => map.clone(),
@@ -247,7 +246,7 @@ impl ProcessTable {
         }
     }
 
-    /// Reads the code of a process; what is gone keeps what was known.
+    /// Reads the code of a process; if it is gone, the known code stays.
     fn read_map(&mut self, pid: u32, at_nanos: u64) -> Map {
         let mut code = BTreeMap::new();
         let lines = self.root.parse_lines(format!("proc/{pid}/maps"), read_maps);
@@ -272,11 +271,11 @@ impl ProcessTable {
         map
     }
 
-    /// The stack of a sample, each frame by the file that it is in.
+    /// Returns the stack of a sample, with each frame located in its file.
     pub fn stack(&mut self, pid: u32, nanos: u64, raw: &[u64], stacks: &mut Stacks) -> u32 {
         self.find(pid);
         let mut map = self.map_of(pid, nanos);
-        // Only the innermost address is sure to be code: without frame pointers others may be data.
+        // Only the innermost address is certain to be code: without frame pointers others may be data.
         let running = contexts(raw).find(|(_, kernel)| !kernel);
         let again = nanos >= map.at_nanos.saturating_add(AGAIN_NANOS);
         if let Some((address, _)) = running
@@ -311,7 +310,7 @@ impl ProcessTable {
         &mut self.all[place as usize]
     }
 
-    /// All, each with the threads that `seen` names.
+    /// Returns all processes, each with its threads in `seen`.
     pub fn finish(mut self, seen: impl IntoIterator<Item = (u32, u32)>) -> Vec<Process> {
         for (place, tid) in seen {
             let Some(process) = self.all.get_mut(place as usize) else {
@@ -342,12 +341,12 @@ impl ProcessTable {
     }
 }
 
-/// Whether a mapping's name is a file's (or the kernel's own code in every program).
+/// True if a mapping's name is a file's, or the kernel's code in every process.
 fn is_file(path: &str) -> bool {
     path == "[vdso]" || (path.starts_with('/') && !path.starts_with("//anon"))
 }
 
-/// The code that an address is in, with its start.
+/// Returns the code mapping of an address, with its start.
 fn code_at(map: &BTreeMap<u64, Code>, address: u64) -> Option<(&u64, &Code)> {
     map.range(..=address)
         .next_back()
@@ -370,7 +369,7 @@ mod tests {
     use super::*;
 
     fn processes() -> ProcessTable {
-        // A root without processes: all comes from records.
+        // A root without processes: all come from records.
         ProcessTable::new(&Root::at("/nowhere"), false, 1_000_000_000)
     }
 
@@ -381,7 +380,7 @@ mod tests {
         processes.fork(2_000_000_000, 11, 11, 10);
         processes.fork(2_000_000_000, 12, 12, 11);
         processes.fork(2_000_000_000, 20, 20, 1);
-        // A thread is no process.
+        // A thread is not a process.
         processes.fork(2_000_000_000, 10, 13, 10);
         assert_eq!(processes.target(), [10, 11, 12]);
         processes.exit(3_000_000_000, 11, 11);
@@ -410,7 +409,7 @@ mod tests {
         assert_eq!(all[0].ended_seconds, Some(2.0));
     }
 
-    /// An id that is used again is another process.
+    /// A reused PID is another process.
     #[test]
     fn ids_are_used_again() {
         let mut processes = processes();
@@ -421,7 +420,7 @@ mod tests {
         assert_ne!(processes.find(11), first);
     }
 
-    /// Where an address of a process is, at a time.
+    /// The location of a process's address at a time.
     fn frame(processes: &mut ProcessTable, pid: u32, millis: u64, address: u64) -> String {
         let user = 0u64.wrapping_sub(512);
         let mut stacks = Stacks::default();
@@ -450,18 +449,18 @@ mod tests {
         write(11, &[a, data]);
         let mut processes = ProcessTable::new(&Root::at(root.path()), false, 0);
         processes.fork(0, 11, 11, 10);
-        // What is forked from a process that is not known has code of its own to be read.
+        // A child of an unknown process has code of its own to read.
         processes.name(11, 11, "a", true);
         assert_eq!(frame(&mut processes, 11, 1, 0x1810), "/bin/a 0xd10");
         processes.fork(2_000_000, 12, 12, 11);
         assert_eq!(frame(&mut processes, 12, 2, 0x1810), "/bin/a 0xd10");
-        // Data is no code.
+        // Data is not code.
         assert!(frame(&mut processes, 11, 3, 0x2800).starts_with("Process"));
-        // A library that came later: found as soon as something runs in it, but not at once again.
+        // A library loaded later is found once code runs in it, but not again at once.
         write(11, &[a, data, library]);
         assert!(frame(&mut processes, 11, 4, 0x5010).starts_with("Process"));
         assert_eq!(frame(&mut processes, 11, 50, 0x5010), "/lib/b.so 0x1010");
-        // What is gone keeps what was known of it.
+        // A process that is gone keeps its known code.
         std::fs::remove_dir_all(root.path().join("proc/11")).unwrap();
         assert!(frame(&mut processes, 11, 100, 0x9000).starts_with("Process"));
         assert_eq!(frame(&mut processes, 11, 101, 0x5010), "/lib/b.so 0x1010");

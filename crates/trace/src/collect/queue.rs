@@ -1,5 +1,5 @@
-//! From records to facts, in order of time. Rings of several CPUs are read one after the other:
-//! what was read waits until every ring has been read up to its time.
+//! Conversion of records to facts in order of time. The rings of the CPUs are read one after the
+//! other, so a record waits until every ring has been read up to its time.
 
 use std::collections::HashMap;
 
@@ -49,20 +49,19 @@ enum LockPart {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Calls {
     pub calls: u64,
-    /// Of how many bytes, where it was reported.
+    /// Number of bytes, if it was reported.
     pub bytes: Option<u64>,
     pub failed: Option<u64>,
 }
 
-/// Something of the memory management, counted: place in [`MEMORY`], result, process, thread,
-/// stack.
+/// Key of a memory-management count: index in [`MEMORY`], result, process, thread, stack.
 pub type MemoryKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
 
 #[derive(Debug)]
 pub struct Queue {
     waiting: Vec<(u64, What)>,
     pub stacks: Stacks,
-    /// The stack without frames: of what nobody looked at.
+    /// The stack without frames, for events whose stack was not sampled.
     pub no_stack: u32,
     pub processes: ProcessTable,
     pub locks: Locks,
@@ -70,11 +69,11 @@ pub struct Queue {
     pub samples: HashMap<(u32, u32, u32, Mode), u64>,
     pub faults: HashMap<(u32, u32, u32, Mode), u64>,
     pub memory: HashMap<MemoryKey, (u64, u64)>,
-    /// Begun and not ended: (place in [`MEMORY`], thread) to time and stack.
+    /// Pending operations: (name in [`MEMORY`], thread) to time and stack.
     begun: HashMap<(&'static str, u32), (u64, Option<u32>)>,
     /// Calls that pin: (process, thread, call).
     pub pins: HashMap<(u32, u32, &'static str), Calls>,
-    /// Where numbers come from: counts and losses are kept up here.
+    /// Sources of the numbers, with current counts and losses.
     pub sources: Vec<Source>,
     until: u64,
 }
@@ -98,8 +97,7 @@ impl Queue {
         }
     }
 
-    /// Reads all rings; hands on what happened before `horizon`, the time when the last reading
-    /// began.
+    /// Reads all rings, and processes records before `horizon`, the start of the previous reading.
     pub fn drain(&mut self, opened: &mut Opened, horizon: u64) {
         let mut lost_locks = false;
         let (roles, shapes) = (&opened.roles, &opened.shapes);
@@ -130,7 +128,7 @@ impl Queue {
                 let Some((role, source)) = roles.get(&head.id) else {
                     return;
                 };
-                // A wait is one event, with its stack or without.
+                // A wait counts as one event, with or without its stack.
                 if !matches!(role, Role::LockStack(_)) {
                     self.sources[*source].events += 1;
                 }
@@ -208,7 +206,7 @@ impl Queue {
     }
 
     pub fn hand_on(&mut self, horizon: u64) {
-        // Stable: what happened at the same time on one CPU stays in order.
+        // A stable sort keeps simultaneous records of one CPU in order.
         self.waiting.sort_by_key(|(nanos, _)| *nanos);
         let ready = self.waiting.partition_point(|(nanos, _)| *nanos < horizon);
         let rest = self.waiting.split_off(ready);
@@ -280,7 +278,7 @@ impl Queue {
             .stack(head.pid, head.nanos, stack, &mut self.stacks);
         let key = (place, head.tid, stack, mode);
         match fault {
-            // A sample of faults stands for those since the one before it.
+            // A fault sample represents all faults since the previous one.
             true => *self.faults.entry(key).or_default() += head.period.max(1),
             false => *self.samples.entry(key).or_default() += 1,
         }
@@ -316,7 +314,7 @@ impl Queue {
     }
 }
 
-/// `IORING_REGISTER_*` that pin memory, or let it go (linux/io_uring.h).
+/// Returns the name of `IORING_REGISTER_*` opcodes that pin or unpin memory (linux/io_uring.h).
 fn register_name(opcode: u64) -> Option<&'static str> {
     Some(match opcode {
         0 => "io_uring register buffers",

@@ -10,7 +10,7 @@ pub struct Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleHead {
     pub id: u64,
-    /// Process and thread; both `u32::MAX` for one that is ending.
+    /// Process and thread; both are `u32::MAX` for an exiting thread.
     pub pid: u32,
     pub tid: u32,
     pub nanos: u64,
@@ -22,7 +22,7 @@ pub struct SampleHead {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessRecord {
-    /// It has another name; with `exec`, by execve(2): the process is another program now.
+    /// A new name; with `exec` by execve(2), so that the process runs another program.
     Name {
         pid: u32,
         tid: u32,
@@ -74,10 +74,10 @@ impl<'a> Front<'a> {
     }
 }
 
-/// What a record without fields of its own ends in: process, thread, time, CPU, event number.
+/// Size of the trailer of non-sample records: process, thread, time, CPU, event ID.
 const TRAILER: usize = 32;
 
-/// Reads a record, its header included. `shape` says what an event's samples look like.
+/// Parses a record with its header; `shape` returns the sample layout of an event.
 pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Option<Record<'a>> {
     const LOST: u32 = 2;
     const COMM: u32 = 3;
@@ -128,7 +128,7 @@ fn parse_sample<'a>(
 ) -> Option<Record<'a>> {
     const CPU_MODES: u16 = 7;
     let id = front.u64()?;
-    // The location of the CPU; the stack has it too.
+    // Skip the address of the CPU, which the stack has too.
     front.u64()?;
     let (pid, tid, nanos, cpu) = (front.u32()?, front.u32()?, front.u64()?, front.u32()?);
     front.u32()?;
@@ -173,7 +173,7 @@ fn trailer_time(bytes: &[u8]) -> Option<u64> {
     front.u64()
 }
 
-/// A text that ends in a zero byte.
+/// Parses text up to a zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -230,7 +230,7 @@ mod tests {
             (10, 11, 99, 1, 7, 1)
         );
         assert_eq!((stack, raw), (vec![0xaa, 0xbb], &[1u8, 2, 3, 4][..]));
-        // An event that nobody opened.
+        // An event that was not opened.
         assert_eq!(parse(&bytes, |_| None), None);
     }
 

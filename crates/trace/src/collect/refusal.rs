@@ -1,5 +1,4 @@
-//! Why the kernel would not give events, and what to do: the exact setting and the capability.
-//! Pure.
+//! Reasons why the kernel refuses events, and remedies: the exact setting and the capability. Pure.
 
 use hugeleaf_sys::{Errno, SysError};
 
@@ -10,9 +9,9 @@ pub struct Guards {
     /// The mode in brackets of `/sys/kernel/security/lockdown`.
     pub lockdown: Option<String>,
     pub capabilities: u64,
-    /// The command that gives this program's file the capabilities that it takes.
+    /// The command that gives hugeleaf's file the required capabilities.
     pub setcap: String,
-    /// Whether a filter of system calls holds this process (seccomp(2), `Seccomp: 2` in its status).
+    /// True if a system-call filter restricts this process (seccomp(2), `Seccomp: 2` in its status).
     pub is_filtered: bool,
 }
 
@@ -20,13 +19,13 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 
 impl Guards {
-    /// Whether this process may watch all others whatever the setting says.
+    /// True if this process may watch all others regardless of the setting.
     pub const fn may_watch(&self) -> bool {
         self.capabilities & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0
     }
 }
 
-/// Whether an answer says that this machine has no such event.
+/// True if the error means that this machine has no such event.
 pub fn is_not_here(errno: Errno) -> bool {
     [
         Errno::NOENT,
@@ -117,7 +116,7 @@ mod tests {
         let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
         assert!(reason.contains("lockdown"), "{reason}");
         assert!(remedy.contains("lockdown=integrity"), "{remedy}");
-        // Without the capability, that comes first.
+        // Without the capability, that remedy comes first.
         let user = Guards {
             capabilities: 0,
             ..guards
@@ -142,7 +141,7 @@ mod tests {
             "{reason}"
         );
         assert!(remedy.contains("--intervals-only"), "{remedy}");
-        // Without the capability, that comes first.
+        // Without the capability, that remedy comes first.
         let user = Guards {
             capabilities: 0,
             ..root

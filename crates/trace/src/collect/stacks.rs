@@ -1,17 +1,17 @@
-//! Frames and stacks while collecting: each once, by number. A frame of a program is known by its
-//! file and the place in it at the moment of the sample, so that it can be named when the process
-//! is long gone. Names come at the end.
+//! Frames and stacks during collection, each stored once and numbered. A user frame is stored by
+//! its file and offset at the time of the sample, so that it can be named after the process has
+//! exited. Names are resolved at the end.
 
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frame {
     Kernel(u64),
-    /// In a file (a place in [`Stacks::modules`]), at an offset.
+    /// In a file (an index in [`Stacks::modules`]), at an offset.
     File(u32, u64),
-    /// In no file that is known, at an address of a process (its id).
+    /// In no known file, at an address of a process (its PID).
     Process(u32, u64),
-    /// In a process that ended before its code was looked at.
+    /// In a process that ended before its code was read.
     Ended,
 }
 
@@ -19,9 +19,9 @@ pub enum Frame {
 pub struct Module {
     /// Its path as the process saw it.
     pub path: String,
-    /// Its inode, where known: another one at that path is another program.
+    /// Its inode, if known: another inode at that path is another program.
     pub inode: u64,
-    /// A process that mapped it, through which it can be opened even when it was deleted.
+    /// A process that mapped it, through which even a deleted file can be opened.
     pub pid: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Stacks {
     module_numbers: HashMap<(String, u64), u32>,
 }
 
-/// Marks between the contexts of a stack (`PERF_CONTEXT_*`): the last 4095 numbers there are.
+/// Marks between the contexts of a stack (`PERF_CONTEXT_*`): the 4095 largest numbers.
 const MARKS: u64 = u64::MAX - 4095; // not a page size
 
 /// `PERF_CONTEXT_KERNEL`.
@@ -49,7 +49,7 @@ fn number(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// The frames of a raw stack with whether each is the kernel's; marks are left out.
+/// Returns the frames of a raw stack without marks, with true for kernel frames.
 pub fn contexts(raw: &[u64]) -> impl Iterator<Item = (u64, bool)> {
     let mut kernel = false;
     raw.iter().filter_map(move |word| {
@@ -67,7 +67,7 @@ pub fn contexts(raw: &[u64]) -> impl Iterator<Item = (u64, bool)> {
 
 impl Stacks {
     pub fn module(&mut self, path: &str, inode: u64, pid: u32) -> u32 {
-        // No borrowed form of a pair of text and number: one text a mapping costs little.
+        // A pair of text and number has no borrowed form; one allocation per mapping is cheap.
         let key = (path.to_owned(), inode);
         let next = number(self.modules.len());
         let modules = &mut self.modules;
@@ -100,8 +100,8 @@ impl Stacks {
         next
     }
 
-    /// The number of a stack that is the kernel's only, straight from a record: the quick way for
-    /// events that come a hundred thousand times a second.
+    /// Returns the number of a kernel-only stack directly from a record: a fast path for events
+    /// that occur a hundred thousand times a second.
     pub fn kernel_stack(&mut self, raw: &[u64]) -> u32 {
         if let Some(known) = self.kernel.get(raw) {
             return *known;

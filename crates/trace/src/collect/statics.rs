@@ -1,7 +1,7 @@
-//! Names of the kernel's static data, from `/proc/kallsyms`: a static lock has one, a lock in
+//! Names of the kernel's static data, from `/proc/kallsyms`. A static lock has a name, a lock in
 //! allocated memory has none. The parser is pure.
 
-/// Data of the kernel with names, by address.
+/// Named data of the kernel, by address.
 #[derive(Debug, Default)]
 pub struct Statics {
     symbols: Vec<(u64, String)>,
@@ -10,7 +10,7 @@ pub struct Statics {
 }
 
 impl Statics {
-    /// Reads the list. Without its addresses (`kernel.kptr_restrict`) it is empty.
+    /// Parses the list. Without addresses (`kernel.kptr_restrict`) the result is empty.
     pub fn parse(kallsyms: &str) -> Statics {
         let mut statics = Statics::default();
         for line in kallsyms.lines() {
@@ -28,7 +28,7 @@ impl Statics {
                 "_end" => statics.end = address,
                 _ => {}
             }
-            // Data, zeroed data, read-only data; what belongs to a module says so in a fourth word.
+            // Data and zeroed data of the kernel itself; a module's symbols have a fourth word.
             let is_data = matches!(kind, "d" | "D" | "b" | "B");
             if is_data && address != 0 && words.next().is_none() {
                 statics.symbols.push((address, name.to_owned()));
@@ -38,14 +38,14 @@ impl Statics {
         statics
     }
 
-    /// The name of what is at an address; with the distance where it is a part of something.
+    /// Returns the name of an address, with the offset if it is within an object.
     pub fn name(&self, address: u64) -> Option<String> {
         if !(self.start..self.end).contains(&address) {
             return None;
         }
         let after = self.symbols.partition_point(|(at, _)| *at <= address);
         let at = self.symbols[..after].last()?.0;
-        // Of several names of one place the first.
+        // Take the first of several names of an address.
         let first = self.symbols.partition_point(|(a, _)| *a < at);
         let name = &self.symbols[first].1;
         Some(match address - at {
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(statics.name(0x2048).as_deref(), Some("tasklist_lock+0x8"));
         assert_eq!(statics.name(0x1000), None);
         assert_eq!(statics.name(0xffff_8880_0000_0000), None);
-        // Addresses that are kept back.
+        // Hidden addresses.
         assert_eq!(
             Statics::parse("0 D _sdata\n0 D lock\n0 B _end\n").name(0),
             None

@@ -1,11 +1,11 @@
-//! Names of functions, by `blazesym`, at the end of a trace. A file that is not the one that ran
-//! (replaced, deleted) is opened through the process that still runs it, or its frames stay
-//! without names. A name is never guessed.
+//! Function names, resolved by `blazesym` at the end of a trace. A file that differs from the one that
+//! ran (replaced or deleted) is opened through a process that still runs it, or its frames have no names.
+//! A name is never guessed.
 //!
-//! Files with code are anybody's: the program of an unprivileged user decides which there are and what is
-//! in them. Only regular files are opened. One that others could cut or change meanwhile is copied first,
-//! and only its table of symbols is read. Maps of code that a program made belong to its user or to
-//! root. All of it is limited in size.
+//! Files with code are untrusted: the program of an unprivileged user determines their number and
+//! contents. Only regular files are opened. A file that others could truncate or change is copied first,
+//! and only its symbol table is read. JIT maps must belong to the process's user or to root. All sizes
+//! are limited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
@@ -29,24 +29,24 @@ use crate::model::Symbol;
 #[derive(Debug, Default)]
 pub struct Named {
     pub symbols: Vec<Symbol>,
-    /// For each frame the place of its function.
+    /// The index of the function of each frame.
     pub of_frame: Vec<u32>,
-    /// Things to know: files without symbols, files that were replaced.
+    /// Remarks: files without symbols, replaced files.
     pub notes: Vec<String>,
 }
 
-/// Said once: there is one such frame.
+/// Added once, because there is one such frame.
 const ENDED: &str = "Some programs ended before their code was looked at, or are outside of this PID namespace: \
                      functions of their own have no names.";
 
-/// A name that is longer is cut: the table of symbols of a program can hold names of any length.
+/// Maximum length of a name; symbol tables can hold names of any length.
 const LONGEST_NAME: usize = 2000;
 
-/// So large is a file that others control at most, and so large are all of them together.
+/// Maximum size of a file that others control, and of all such files together.
 const LARGEST_OF_OTHERS: Bytes = Bytes(48 << 20);
 const ALL_OF_OTHERS: u64 = 512 << 20;
 
-/// So large are maps of code that programs made, each and together.
+/// Maximum size of a JIT map, and of all together.
 const LARGEST_MAP: Bytes = Bytes(32 << 20);
 const ALL_MAPS: u64 = 128 << 20;
 
@@ -79,7 +79,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     }
     let mut left = ALL_MAPS;
     for (pid, frames) in made {
-        // One map at a time in memory.
+        // Keep one map at a time in memory.
         let map = JitMap::of(root, pid, &mut left, &mut notes);
         for (at, address) in frames {
             names[at] = Some(map.symbol(address));
@@ -90,7 +90,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     for (number, frames) in by_module {
         let module = &stacks.modules()[number as usize];
         if module.path.starts_with('[') {
-            // The kernel's own, mapped into every program: no file to look into.
+            // The kernel's own code, mapped into every process, has no file.
             for (at, offset) in frames {
                 names[at] = Some(nameless(&module.path, offset, false));
             }
@@ -118,19 +118,19 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     collect(names, notes)
 }
 
-/// A name as its language writes it. Only what is mangled is taken apart: to a demangler of C++ the
-/// functions `f`, `v` and `d` of C are the types float, void and double.
+/// Demangles a name. Unmangled names stay, because a C++ demangler reads the C functions `f`, `v` and `d`
+/// as the types float, void and double.
 fn demangled(name: &str) -> String {
-    // A table of symbols may hold anything; lists have a line a function.
+    // A symbol table may hold anything, but lists have one line per function.
     let name = &cut(name).replace('\n', "\\n");
-    // What linkers and clones add behind is no part of it: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
+    // Suffixes of linkers and clones are not part of the name: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
     if name.starts_with("_R") || name.starts_with("__R") {
         return rustc_demangle::try_demangle(name).map_or_else(
             |_| name.to_owned(),
             |name| limited(&format_args!("{name:#}")),
         );
     }
-    // Systems with an underscore before all names have one more.
+    // Systems that prefix all names with an underscore have one more.
     let is_mangled = ["_Z", "__Z", "___Z"].iter().any(|p| name.starts_with(p));
     if !is_mangled {
         return name.to_owned();
@@ -150,7 +150,7 @@ fn demangled(name: &str) -> String {
     }
 }
 
-/// Text up to a limit: a mangled name may stand for one that is exponentially longer.
+/// Text with a maximum length: a mangled name may expand exponentially.
 #[derive(Default)]
 struct Limited {
     text: String,
@@ -198,12 +198,12 @@ fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> Named {
     named
 }
 
-/// Code that a program made while it ran, named by the program itself in the file that
-/// `perf` has made a convention of: `/tmp/perf-PID.map`.
+/// Code generated at run time. The process itself names its functions in `/tmp/perf-PID.map`, a
+/// convention of `perf`.
 #[derive(Debug, Default)]
 struct JitMap {
     text: String,
-    /// Start, end, and where in the text the name is; in order of start, each start once.
+    /// Start, end, and position and length of the name in the text; sorted by start, each start once.
     functions: Vec<(u64, u64, u32, u32)>,
 }
 
@@ -212,8 +212,8 @@ impl JitMap {
         let name = format!("tmp/perf-{pid}.map");
         let status = root.parse(format!("proc/{pid}/status"), parse_status);
         let user = status.known().map(|status| status.uid);
-        // With the rights of whose program it is, and not where it is a link, for anybody can put one
-        // there: it may lead to what only root may read.
+        // Open it with the rights of the process's user and without following links. Anyone can put a
+        // link there, to a file that only root may read.
         let rights = root.is_live().then(|| {
             status
                 .known()
@@ -241,8 +241,8 @@ impl JitMap {
         }
     }
 
-    /// Lines of start, length and name, both numbers hexadecimal. Of two with one start the later
-    /// one counts.
+    /// Parses lines of start, length and name, both numbers hexadecimal. The later of two with the same
+    /// start counts.
     fn parse(text: String) -> JitMap {
         let mut functions: Vec<(u64, u64, u32, u32)> = text
             .lines()
@@ -274,7 +274,7 @@ impl JitMap {
         let name = |at: u32, size: u32| self.text.get(at as usize..(at + size) as usize);
         let named = named.and_then(|(_, _, at, size)| name(*at, *size));
         Symbol {
-            // All that has no name is one entry: each address alone would say nothing.
+            // All unnamed code is one entry, because single addresses would be useless.
             name: named.unwrap_or("[no file]").to_owned(),
             module: "[made while it ran]".to_owned(),
             kernel: false,
@@ -284,7 +284,7 @@ impl JitMap {
 }
 
 fn nobody() -> Rights {
-    /// `/proc/sys/fs/overflowuid`, as it is set unless somebody changes it.
+    /// The default of `/proc/sys/fs/overflowuid`.
     const NOBODY: u32 = 65534;
     Rights {
         uid: NOBODY,
@@ -293,8 +293,8 @@ fn nobody() -> Rights {
     }
 }
 
-/// Refuses a map that is neither root's nor of the user whose program it names: anybody may put a file
-/// of that name into `/tmp`.
+/// Refuses a map owned neither by root nor by the user of the process, because anyone may put a file of
+/// that name into `/tmp`.
 fn may_name(file: &File, user: Option<u32>) -> std::io::Result<()> {
     let owner = file.metadata()?.uid();
     if owner == 0 || user == Some(owner) {
@@ -343,7 +343,7 @@ fn name_kernel(
     if addresses.is_empty() {
         return;
     }
-    // The list of the running kernel, not a file that may be of another build.
+    // Use the list of the running kernel, not a file that may be of another build.
     let source = Source::Kernel(Kernel {
         vmlinux: blazesym::MaybeDefault::None,
         ..Kernel::default()
@@ -372,7 +372,7 @@ fn name_kernel(
     }
 }
 
-/// The functions at offsets of a file, and a note where it is not the file that ran, or may not be read.
+/// Names the functions at offsets of a file, with a note if it is unreadable or not the file that ran.
 fn name_file(
     symbolizer: &Symbolizer,
     module: &Module,
@@ -397,12 +397,13 @@ fn name_file(
     let found = match path
         .filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
     {
-        // By its own path: debug information may be next to it.
+        // Use its own path: debug information may be next to it.
         Some(path) => named_with_debug(symbolizer, &path, &offsets),
         None => match settled(file, left) {
             Ok((file, is_ours)) => {
                 let path = root.path(format!("proc/self/fd/{}", file.as_raw_fd()));
-                // What is known of it goes with this one: the number comes to mean another file.
+                // A symbolizer of its own: the descriptor number will later mean another file, so nothing
+                // may be cached.
                 let alone = symbolizer_of_names();
                 match is_ours {
                     true => named_with_debug(&alone, &path, &offsets),
@@ -433,8 +434,8 @@ fn name_file(
     (symbols, None)
 }
 
-/// A file that nobody changes while it is looked into: itself where only root and this user can write
-/// to it (then true), else a copy.
+/// Returns a file that cannot change while it is read: itself with true if only root and this user can
+/// write to it, else a copy.
 fn settled(file: File, left: &mut u64) -> std::io::Result<(File, bool)> {
     let meta = file.metadata()?;
     let is_owned = meta.uid() == 0 || meta.uid() == effective_uid();
@@ -454,8 +455,8 @@ fn symbolizer_of_names() -> Symbolizer {
         .build()
 }
 
-/// The symbol table first: debug information of a large program takes seconds to read, and is worth
-/// that only where there is nothing else.
+/// Resolves by the symbol table first. Debug information of a large program takes seconds to read, and is
+/// used only if there is nothing else.
 fn named_with_debug(symbolizer: &Symbolizer, path: &Path, offsets: &[u64]) -> Vec<Option<String>> {
     let found = symbolize(symbolizer, path, offsets, false);
     match found.iter().all(Option::is_none) {
@@ -481,7 +482,7 @@ fn symbolize(
     }
 }
 
-/// The file that was mapped, opened; and its path, where that is one of this host's own.
+/// Opens the file that was mapped, and returns its path too if it is in this mount namespace.
 fn the_file_that_ran(module: &Module, root: &Root) -> Option<(Option<PathBuf>, File)> {
     let relative = module.path.trim_start_matches('/');
     let is_it = |file: &File| {
@@ -492,7 +493,7 @@ fn the_file_that_ran(module: &Module, root: &Root) -> Option<(Option<PathBuf>, F
     if let Some(file) = open_regular(&path).ok().filter(is_it) {
         return Some((Some(path), file));
     }
-    // Of another mount namespace, or deleted while it runs.
+    // The file is in another mount namespace, or was deleted while it runs.
     let there = Inside::new(&root.path(format!("proc/{}/root", module.pid)), None);
     let there = there.and_then(|root| root.open(Path::new(relative)));
     if let Some(file) = there.ok().filter(is_it) {
@@ -521,7 +522,7 @@ mod tests {
         ] {
             assert_eq!(demangled(name), means);
         }
-        // What only looks so stays as it is.
+        // A name that only resembles a mangled one stays.
         for name in ["_Z", "_Zzz?", "_R", "_Rust", "__Z"] {
             assert_eq!(demangled(name), name);
         }
@@ -540,7 +541,7 @@ mod tests {
             the_file_that_ran(&module(0), &root).unwrap().0,
             Some(exe.clone())
         );
-        // Another inode: another file. Not even through the process itself.
+        // Another inode is another file, not to be opened even through the process.
         assert!(the_file_that_ran(&module(1), &root).is_none());
         let frames = [(0, 0x40)];
         let named = name_file(&Symbolizer::new(), &module(1), &frames, &root, &mut 0);
@@ -568,7 +569,7 @@ mod tests {
         assert_eq!(named.symbols[0].name, "[a+0x10]");
     }
 
-    /// A map is whose it names, of a size, and a file.
+    /// A map must be owned by the process's user, limited in size, and a regular file.
     #[test]
     fn a_map_that_is_not_the_programs_is_not_read() {
         use std::os::unix::fs::chown;
@@ -613,7 +614,7 @@ mod tests {
             .set_len(1 << 40)
             .unwrap();
         assert!(look().1.contains("more than 32M"), "{}", look().1);
-        // No FIFO and no link out of its root is one at all.
+        // FIFOs and links out of the root are not maps.
         std::fs::remove_file(&inside).unwrap();
         std::fs::remove_file(&outside).unwrap();
         let kind = rustix::fs::FileType::Fifo;
@@ -625,12 +626,12 @@ mod tests {
         assert_eq!(look(), nothing());
     }
 
-    /// Names of any length, and short ones that stand for long ones.
+    /// Names of any length, and short ones that expand to long ones.
     #[test]
     fn a_name_has_an_end() {
         let long = "x".repeat(1 << 20);
         assert_eq!(demangled(&long).len(), LONGEST_NAME);
-        // Each pair is twice as long as the one before: a thousand million characters in the end.
+        // Each pair doubles the length: in the end a thousand million characters.
         let mut pairs = "St4pairIiiE".to_owned();
         for _ in 0..30 {
             pairs = format!("St4pairI{pairs}S_E").replace("S_E", "S1_E");
@@ -639,7 +640,7 @@ mod tests {
         assert!(name.len() <= LONGEST_NAME.max(600), "{}", name.len());
     }
 
-    /// A file of somebody else is copied before it is mapped, and has to be of a size.
+    /// A file of another user is copied before it is mapped, and must be limited in size.
     #[test]
     fn what_others_can_change_is_copied() {
         use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Tracepoints: their numbers and where their fields are, as tracefs says. The parser is pure.
+//! Tracepoints: their IDs and field layouts, as read from tracefs. The parser is pure.
 
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};
@@ -7,7 +7,7 @@ use hugeleaf_sys::{Detached, SysError};
 #[derive(Debug)]
 pub enum Tracefs {
     Mounted(Root, String),
-    /// It is mounted nowhere, and this process holds it.
+    /// Not mounted anywhere, and held by this process.
     Held {
         root: Root,
         _mount: Detached,
@@ -22,7 +22,7 @@ pub enum Tracefs {
 pub struct Tracepoint {
     pub id: u64,
     fields: Vec<Field>,
-    /// Names of the values of its one field that has names (a result, a reason).
+    /// Names of the values of its one symbolic field (a result, a reason).
     names: Vec<(i64, String)>,
 }
 
@@ -34,7 +34,7 @@ struct Field {
 }
 
 impl Tracepoint {
-    /// Opens it on a CPU, switched off; a sample carries its fields.
+    /// Opens the tracepoint on a CPU, disabled; a sample carries its fields.
     pub fn open(&self, rate: PerfRate, stack: PerfStack, cpu: u32) -> Result<PerfEvent, SysError> {
         let setup = PerfSetup {
             kind: PerfKind::Tracepoint(self.id),
@@ -45,12 +45,12 @@ impl Tracepoint {
         PerfEvent::open(&setup, cpu)
     }
 
-    /// The value of a field of up to eight bytes; `None` where the kernel has no such field.
+    /// Returns the value of a field of up to eight bytes; `None` if the kernel has no such field.
     pub fn field(&self, name: &str, raw: &[u8]) -> Option<u64> {
         let field = self.fields.iter().find(|f| f.name == name)?;
         let bytes = raw.get(field.offset..field.offset.checked_add(field.size)?)?;
         let mut wide = [0u8; 8];
-        // The order of a value's bytes is the host's own.
+        // The byte order of a value is the host's own.
         match cfg!(target_endian = "little") {
             true => wide.get_mut(..bytes.len())?.copy_from_slice(bytes),
             false => wide
@@ -60,13 +60,13 @@ impl Tracepoint {
         Some(u64::from_ne_bytes(wide))
     }
 
-    /// What the kernel calls a value of its named field; the number itself where it has no name.
+    /// Returns the kernel's name for a value of the symbolic field, or the number if it has none.
     pub fn name_of(&self, value: i64) -> String {
         let found = self.names.iter().find(|(number, _)| *number == value);
         found.map_or_else(|| value.to_string(), |(_, name)| name.clone())
     }
 
-    /// The same of a signed field of four bytes.
+    /// Returns the value of a signed field of four bytes.
     pub fn signed(&self, name: &str, raw: &[u8]) -> Option<i32> {
         let value = u32::try_from(self.field(name, raw)?).ok()?;
         Some(value.cast_signed())
@@ -74,7 +74,7 @@ impl Tracepoint {
 }
 
 impl Tracefs {
-    /// Where the host has it; on a running host also where nobody has mounted it.
+    /// Finds tracefs on the host; on a running host even if it is not mounted.
     pub fn find(root: &Root) -> Tracefs {
         let mounts = root.read("proc/self/mounts");
         let mounted = mounts.known().and_then(|text| mount_point(text));
@@ -102,7 +102,7 @@ impl Tracefs {
         }
     }
 
-    /// A tracepoint, as in `lock/contention_begin`. Absent where this kernel has none of the name.
+    /// Returns a tracepoint such as `lock/contention_begin`; absent if the kernel lacks it.
     pub fn tracepoint(&self, name: &str) -> Fact<Tracepoint> {
         let (root, folder) = match self {
             Tracefs::Mounted(root, folder) => (root, format!("{folder}/")),
@@ -114,7 +114,7 @@ impl Tracefs {
     }
 }
 
-/// Where a tracefs is mounted, without the leading slash.
+/// Returns the mount point of a tracefs, without the leading slash.
 fn mount_point(mounts: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -123,7 +123,7 @@ fn mount_point(mounts: &str) -> Option<String> {
     })
 }
 
-/// The file `format` of a tracepoint.
+/// Parses the file `format` of a tracepoint.
 pub fn parse_format(text: &str) -> Option<Tracepoint> {
     let id = text
         .lines()
@@ -153,7 +153,7 @@ pub fn parse_format(text: &str) -> Option<Tracepoint> {
     })
 }
 
-/// The pairs of `__print_symbolic(…, {0, "failed"}, { 1, "succeeded" })`.
+/// Parses the pairs of `__print_symbolic(…, {0, "failed"}, { 1, "succeeded" })`.
 fn names_in(text: &str) -> Vec<(i64, String)> {
     let Some((_, pairs)) = text.split_once("__print_symbolic(") else {
         return Vec::new();
@@ -212,7 +212,7 @@ mod tests {
         let tracefs = Tracefs::find(&Root::at(dir.path()));
         assert!(matches!(tracefs, Tracefs::Missing { .. }));
         assert!(tracefs.tracepoint("lock/contention_begin").is_absent());
-        // One where it is mounted somewhere else.
+        // A tracefs with another mount point.
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

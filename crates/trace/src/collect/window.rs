@@ -1,11 +1,11 @@
-//! What is too expensive to be on all the time: system calls that lock memory (any tracepoint of a
-//! system call makes every system call of the host slower, here from 0.19 to 0.28 µs) and flushes
-//! of the TLB (one at every switch between programs). They are on now and then, and what they
-//! counted is scaled up. Where calls are seen, it is on in every second.
+//! Collections too expensive to be always on: system calls that lock memory (any system-call
+//! tracepoint slows every system call of the host, here from 0.19 to 0.28 µs) and TLB flushes (one at
+//! every context switch between processes). They are on in short windows, and their counts are scaled
+//! up. Once calls are seen, there is a window in every second.
 //!
-//! A tracepoint is patched into the kernel's code when the first event on it is opened, and out when
-//! the last one is closed; closing waits for all CPUs, tens of milliseconds each. So there are few
-//! of them, and they are closed on a thread of their own.
+//! A tracepoint is patched into the kernel's code when its first event is opened, and out when the
+//! last one is closed. Closing waits for all CPUs, tens of milliseconds each. So windows are few, and
+//! closed on a separate thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -22,15 +22,15 @@ use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{MemoryEvent, Pin, Source, SourceState};
 use crate::tables::measured::Collection;
 
-/// How long it is on in each second.
+/// Duration of a window.
 pub const OPEN: Duration = Duration::from_millis(100);
 
-/// From one window to the next in which nothing was seen in the last one, and otherwise.
+/// Seconds between windows: after one without calls, and after one with calls.
 const SELDOM: f64 = 4.0;
 const OFTEN: f64 = 1.0;
 
-/// System calls that lock memory: whether they say how much, and whether they are watched in
-/// windows too. Those that lock everything are made once in a program's life: no window sees them.
+/// System calls that lock memory: name, whether they report a size, and whether windows watch them.
+/// Calls that lock everything occur once in a process's life, so no window would see them.
 const CALLS: [(&str, bool, bool); 5] = [
     ("mlock", true, true),
     ("mlock2", true, true),
@@ -39,9 +39,9 @@ const CALLS: [(&str, bool, bool); 5] = [
     ("munlockall", false, false),
 ];
 
-/// Flushes that are looked at a second and CPU; each stands for those since the one before. Not one of
-/// so many: with a fixed period the kernel writes down every event of a tracepoint whose samples
-/// tell their period.
+/// Sampled flushes per second and CPU; each represents those since the previous one. With a fixed
+/// period instead, the kernel would write every event of a tracepoint whose samples carry their
+/// period.
 const FLUSHES_A_SECOND: u64 = 997;
 
 const ROOM: Bytes = Bytes::from_kib(512);
@@ -84,13 +84,13 @@ pub struct Windows {
     calls: Vec<Call>,
     flush: Option<Tracepoint>,
     on: Option<On>,
-    /// When to open next, in seconds.
+    /// Time of the next window, in seconds.
     next: f64,
     closing: Vec<std::thread::JoinHandle<()>>,
     seen: BTreeMap<(u32, u32, usize), Seen>,
     flushes: BTreeMap<String, u64>,
     open_nanos: u64,
-    /// On from the first to the last moment.
+    /// True if on during the whole trace.
     always: bool,
     /// `memory locking calls` and `tlb flushes`.
     pub sources: [Source; 2],
@@ -146,7 +146,7 @@ impl Windows {
         }
     }
 
-    /// Opens, reads and closes as it is time to; `at` is the time since the start, in seconds.
+    /// Opens, reads and closes windows on schedule; `at` is the time since the start, in seconds.
     pub fn turn(&mut self, at: f64, guards: &Guards, processes: &mut ProcessTable) {
         match &self.on {
             None if !self.always && at >= self.next => self.open(guards),
@@ -159,15 +159,15 @@ impl Windows {
                 }
                 let seen = self.on.as_ref().is_some_and(|on| on.calls > 0);
                 let every = if seen { OFTEN } else { SELDOM };
-                // A program that does something once a second must not hide behind the same rhythm:
-                // the window is elsewhere in each second.
+                // The window's position within a second varies, so that a process with a rhythm of one
+                // second is seen.
                 self.next = (at / every).floor() * every + every + (at * 0.37).fract() * 0.8;
                 self.close(processes);
             }
         }
     }
 
-    /// Switches it on. What cannot be opened is left out from now on, with the reason.
+    /// Opens a window. An event that cannot be opened is omitted from now on, with the reason.
     pub fn open(&mut self, guards: &Guards) {
         if self.calls.is_empty() && self.flush.is_none() {
             return;
@@ -233,7 +233,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Reads what is there, without switching off.
+    /// Reads the rings without closing the window.
     fn drain(&mut self, processes: &mut ProcessTable) {
         let Some(on) = &mut self.on else {
             return;
@@ -292,7 +292,7 @@ impl Windows {
     pub fn close(&mut self, processes: &mut ProcessTable) {
         if let Some(on) = &self.on {
             for event in &on.events {
-                // One that cannot be switched off ends when it is dropped.
+                // An event that cannot be disabled ends when it is dropped.
                 let _ = event.disable();
             }
         }
@@ -305,10 +305,10 @@ impl Windows {
         }
     }
 
-    /// The calls and the flushes, scaled up from the time that it was on to all of it.
+    /// Returns calls and flushes, scaled up from the windows to the whole trace.
     pub fn finish(&mut self, all_nanos: u64) -> (Vec<Pin>, Vec<MemoryEvent>) {
         for thread in self.closing.drain(..) {
-            // It only drops; there is nothing to hear of it.
+            // The thread only drops events and returns nothing.
             let _ = thread.join();
         }
         let share = (self.open_nanos as f64 / all_nanos.max(1) as f64).min(1.0);

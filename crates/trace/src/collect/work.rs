@@ -1,4 +1,4 @@
-//! What processes did between two looks: CPU time, faults, and the I/O of the target's threads.
+//! Work of processes between two scans: CPU time, faults, and I/O of the target's threads.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ fn since(now: Done, before: Done) -> Done {
     std::array::from_fn(|at| now[at].saturating_sub(before[at]))
 }
 
-/// `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
+/// Parses `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
 fn parse_done(text: &str) -> Option<Done> {
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -31,7 +31,7 @@ fn seconds([_, _, user, system]: Done) -> [f64; 2] {
     [user, system].map(|ticks| ticks as f64 / ticks_per_second().max(1) as f64)
 }
 
-/// `/proc/PID/task/TID/io`.
+/// Parses `/proc/PID/task/TID/io`.
 fn parse_io(text: &str) -> Option<ThreadIo> {
     let value = |key: &str| {
         text.lines().find_map(|line| {
@@ -61,7 +61,7 @@ fn io_since(now: &ThreadIo, before: &ThreadIo) -> ThreadIo {
     }
 }
 
-/// Threads whose I/O is read at each look; more would cost what is to be measured.
+/// Maximum number of threads whose I/O is read per scan; more would disturb the measurement.
 const THREADS_A_LOOK: usize = 600;
 
 const PROCESSES_A_LOOK: usize = 2_000;
@@ -69,13 +69,13 @@ const PROCESSES_A_LOOK: usize = 2_000;
 #[derive(Debug)]
 pub struct Work {
     root: Root,
-    /// By place: at the start, and as last seen.
+    /// By process index: at the start, and as last seen.
     done: HashMap<u32, (Done, Done)>,
-    /// By place and thread: at the start, and as last seen.
+    /// By process index and thread: at the start, and as last seen.
     io: HashMap<(u32, u32), (ThreadIo, ThreadIo)>,
-    /// By place: descriptors open with O_DIRECT.
+    /// By process index: descriptors open with O_DIRECT.
     direct: HashMap<u32, u64>,
-    /// Looks at processes or threads that were left out because there were too many.
+    /// True if a scan skipped processes or threads because there were too many.
     left_out: bool,
 }
 
@@ -90,7 +90,7 @@ impl Work {
         }
     }
 
-    /// Whether the I/O of a target's threads was read; nothing without a target.
+    /// Returns the source of the target's I/O; `None` without a target.
     pub fn source(&self, has_target: bool) -> Option<Source> {
         let state = match self.io.is_empty() {
             false => SourceState::Used,
@@ -102,8 +102,7 @@ impl Work {
         has_target.then(|| Source::new(Collection::Io.name(), state))
     }
 
-    /// Looks at the target; gives what it did since the last look, or nothing where nothing of it could be
-    /// read.
+    /// Scans the target. Returns its work since the last scan, or `None` if no process was readable.
     pub fn look(&mut self, processes: &mut ProcessTable) -> Option<TargetInterval> {
         let pids = processes.target();
         let mut interval = TargetInterval {
@@ -130,7 +129,7 @@ impl Work {
                 grown.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
-            // A kernel thread has none of them.
+            // A kernel thread has none of these values.
             if let Some(status) = status.known() {
                 let bytes = |held: Option<Bytes>| held.map_or(0, Bytes::get);
                 interval.page_tables_bytes += bytes(status.page_tables);
@@ -145,7 +144,7 @@ impl Work {
         were_read.then_some(interval)
     }
 
-    /// The I/O of a process's threads; gives how many there are.
+    /// Reads the I/O of a process's threads, and returns their number.
     fn look_at_io(
         &mut self,
         pid: u32,
@@ -171,7 +170,7 @@ impl Work {
             let Some(now) = text.known().and_then(|t| parse_io(t)) else {
                 continue;
             };
-            // A thread that was not there at the last look began at nothing.
+            // A thread that did not exist at the last scan started at zero.
             let first = match first_look && !begun_here {
                 true => now,
                 false => ThreadIo::default(),
@@ -234,7 +233,7 @@ impl Work {
     }
 }
 
-/// `flags` of a file of `/proc/PID/fdinfo` (octal): whether O_DIRECT is among them.
+/// Parses `flags` of a file of `/proc/PID/fdinfo` (octal), and returns true for O_DIRECT.
 fn is_direct(text: &str) -> bool {
     let flags = text
         .lines()

@@ -1,15 +1,15 @@
-//! Counts of a trace that was made to harm: whoever adds some of them up must not get a sum that
-//! wraps. So all of them together must fit a sum; then any part does.
+//! Bounds against hostile traces whose sums of counts would wrap. All counts together must fit a
+//! sum; then any subset does.
 
 use crate::model::{
     Held, Interval, Lock, LockTotals, MemoryState, Process, ProcessMemory, SizeCount, Trace,
 };
 
-/// All counts, times and bytes of a trace together are less: a host with 12 TiB that is traced for
-/// a day comes to an eighth of it.
+/// Upper bound of all counts, times and bytes together. A day's trace of a host with 12 TiB reaches
+/// an eighth of it.
 const MOST: u128 = i64::MAX as u128;
 
-/// Whether any sum of counts of this trace fits 64 bits.
+/// Checks that any sum of counts of this trace fits 64 bits.
 pub(super) fn check(trace: &Trace) -> Result<(), String> {
     let sum = of_parts(trace)
         + of(trace.intervals.iter(), interval)
@@ -39,8 +39,8 @@ fn add_known(counts: &[Option<u64>]) -> u128 {
     counts.iter().flatten().map(|c| u128::from(*c)).sum()
 }
 
-/// Pages are shown as bytes too. Two numbers of 64 bits make one of 128, and the sum of few of these
-/// could wrap itself: what is beyond is beyond anyhow.
+/// Pages are shown as bytes too. The product needs 128 bits and is capped, because a sum of few such
+/// products could wrap itself.
 fn pages(count: u64, page_bytes: u64) -> u128 {
     (u128::from(count) * u128::from(page_bytes.max(1))).min(MOST + 1)
 }

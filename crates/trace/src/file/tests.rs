@@ -1,4 +1,4 @@
-//! Whole, cut off, foreign, newer and damaged files.
+//! Complete, truncated, foreign, newer and damaged files.
 
 use std::path::Path;
 
@@ -56,11 +56,11 @@ fn what_was_written_is_read() {
     let size = write_trace(&path, &trace()).unwrap();
     assert_eq!(size, std::fs::metadata(&path).unwrap().len());
     assert_eq!(read_trace(&path).unwrap(), trace());
-    // Nothing else is left in the folder.
+    // No other file is left in the folder.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Cut at every place: never a smaller trace, never a panic.
+/// Truncation at any position gives an error: never a smaller trace, never a panic.
 #[test]
 fn a_file_that_is_cut_off() {
     let whole = packed(&trace());
@@ -118,7 +118,7 @@ fn a_flipped_bit_is_damage() {
     ));
 }
 
-/// A reference that leads nowhere is found here, not where it is drawn.
+/// An invalid reference is detected on reading, not on drawing.
 #[test]
 fn references_lead_somewhere() {
     for spoil in [
@@ -134,12 +134,12 @@ fn references_lead_somewhere() {
     }
 }
 
-/// A full device: no half file, and the earlier one is still there.
+/// A full device leaves no partial file, and keeps the earlier one.
 #[test]
 fn nothing_is_left_of_a_write_that_failed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("folder");
-    // A folder that is not empty cannot be replaced by a file: the last step fails.
+    // A file cannot replace a non-empty folder: the last step fails.
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("x"), "x").unwrap();
     let error = write_trace(&path, &trace()).unwrap_err();
@@ -150,7 +150,7 @@ fn nothing_is_left_of_a_write_that_failed() {
         let error = write_trace(Path::new("/dev/full"), &trace()).unwrap_err();
         assert!(error.next().contains("make room"), "{error}");
     }
-    // Nowhere to write at all.
+    // The folder does not exist.
     let nowhere = dir.path().join("none/a.trace");
     assert!(matches!(
         write_trace(&nowhere, &trace()),
@@ -173,7 +173,7 @@ proptest::proptest! {
     }
 }
 
-/// Each kind of count, once as large as it can be: no sum of two of them may be made.
+/// Each kind of count at its maximum: no two may be added.
 #[test]
 fn counts_that_no_host_counts() {
     type Spoil = fn(&mut Trace);

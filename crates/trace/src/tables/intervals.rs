@@ -1,4 +1,4 @@
-//! Intervals, summed up.
+//! Sums over intervals.
 
 use crate::model::{Interval, SizeCount, Trace};
 
@@ -17,13 +17,13 @@ impl CpuTime {
         self.user + self.system + self.idle + self.wait + self.steal
     }
 
-    /// A part as a share of all of it; `None` where there is none.
+    /// Returns a part as a share of the total; `None` if the total is zero.
     pub fn share(&self, part: f64) -> Option<f64> {
         let total = self.total();
         (total > 0.0).then(|| part / total)
     }
 
-    /// How many times the time of programs the kernel took; `None` where programs took none.
+    /// Returns the ratio of system time to user time; `None` without user time.
     pub fn system_over_user(&self) -> Option<f64> {
         (self.user > 0.0).then(|| self.system / self.user)
     }
@@ -54,8 +54,8 @@ pub fn host_cpu(trace: &Trace) -> CpuTime {
     each.fold(CpuTime::default(), CpuTime::add)
 }
 
-/// The user and system time of the target's processes, those that ended meanwhile included as far as they were
-/// seen. Of the whole host where there is no target. `None` where neither is known.
+/// Returns user and system time of the target's processes, including ended ones as far as they were observed.
+/// Without a target, those of the whole host. `None` if neither is known.
 pub fn target_cpu(trace: &Trace) -> Option<CpuTime> {
     if trace.target.is_none() {
         return (!trace.intervals.is_empty()).then(|| host_cpu(trace));
@@ -75,8 +75,8 @@ pub fn target_cpu(trace: &Trace) -> Option<CpuTime> {
         sum.system += system;
         Some(sum)
     });
-    // Each misses what the other saw: intervals what ended between two of them, processes those that could not
-    // be read at their end. What was seen is a lower bound, so the larger is nearer.
+    // Both are lower bounds: intervals miss processes that ended between two of them, and processes miss those
+    // unread at their end. The larger one is nearer.
     match (by_interval, by_process) {
         (Some(a), Some(b)) => Some(match a.user + a.system >= b.user + b.system {
             true => a,
@@ -90,7 +90,7 @@ pub fn sum(trace: &Trace, of: impl Fn(&Interval) -> u64) -> u64 {
     trace.intervals.iter().map(of).sum()
 }
 
-/// Faults by size of page, smallest first.
+/// Returns faults by page size, smallest first.
 pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for size in trace.intervals.iter().flat_map(|i| &i.faults_by_size) {
@@ -103,7 +103,7 @@ pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
     sizes
 }
 
-/// The most that the target held locked, and pinned, at the end of any interval.
+/// Returns the maximum of the target's locked and of its pinned memory over all interval ends.
 pub fn held_in_place(trace: &Trace) -> (u64, u64) {
     let targets = trace.intervals.iter().filter_map(|i| i.target.as_ref());
     targets.fold((0, 0), |(locked, pinned), t| {

@@ -1,4 +1,4 @@
-//! Lock contention: by lock, by thread, by caller, and whether threads take turns at one lock.
+//! Lock contention by lock, by thread and by caller, and the turns that threads take at one lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct LockTable<'a> {
     pub all: LockTotals,
 }
 
-/// Waits as an answer in JSON has them: times in seconds.
+/// Waits for an answer in JSON, with times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Waits {
     contentions: u64,
@@ -65,11 +65,11 @@ pub struct ThreadRow {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallerRow {
-    /// The function that takes the lock; `?` where it is not known.
+    /// The function that takes the lock; `?` if unknown.
     pub function: String,
     #[serde(serialize_with = "kind_name")]
     pub kind: LockKind,
-    /// The way there, from the function outward.
+    /// The call path, from the function outward.
     pub path: Vec<String>,
     #[serde(flatten, serialize_with = "waits")]
     pub totals: LockTotals,
@@ -77,12 +77,12 @@ pub struct CallerRow {
     pub share: Option<f64>,
 }
 
-/// Whether threads take turns at a lock: what a list of its events shows at a glance.
+/// The alternation of threads at a lock, as visible in its list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turns {
-    /// Times that a thread got the lock after waiting, in the events at hand.
+    /// Number of times that a thread got the lock after a wait, in the available events.
     pub got: u64,
-    /// Of those, how often another thread had got it before.
+    /// Number of these in which another thread had got it before.
     pub changed: u64,
     pub threads: usize,
 }
@@ -110,7 +110,7 @@ pub fn function<'a>(trace: &'a Trace, lock: &Lock) -> Option<&'a str> {
         .map(|place| trace.symbols[place as usize].name.as_str())
 }
 
-/// What a lock is called: its own name, or its address.
+/// Returns the name of a lock, or its address.
 pub fn label(lock: &Lock) -> String {
     match &lock.name {
         Some(name) => name.clone(),
@@ -118,8 +118,8 @@ pub fn label(lock: &Lock) -> String {
     }
 }
 
-/// The locks that a text means: an address, with or without `0x`; the name of a static lock; a function that takes it.
-/// The longest waited for first.
+/// Returns the locks that match a text: an address, with or without `0x`; the name of a static lock; a function that
+/// takes it. Longest waits come first.
 pub fn find<'a>(trace: &'a Trace, text: &str) -> Vec<&'a Lock> {
     let digits = text.trim_start_matches("0x");
     let address = u64::from_str_radix(digits, 16).ok();
@@ -139,7 +139,7 @@ pub fn find<'a>(trace: &'a Trace, text: &str) -> Vec<&'a Lock> {
     by(&|lock| function(trace, lock) == Some(text))
 }
 
-/// The threads that waited for a lock, longest first; for all locks without one.
+/// Returns the threads that waited for a lock, or for any lock, longest first.
 pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
     let mut rows: BTreeMap<(u32, u32), LockTotals> = BTreeMap::new();
     let mut all = LockTotals::default();
@@ -165,8 +165,8 @@ pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
     rows
 }
 
-/// The places that waited for a lock, longest first; for all locks without one. Ways are cut to `depth` functions,
-/// and those that agree so far are one row.
+/// Returns the call paths that waited for a lock, or for any lock, longest first. Paths are cut to `depth` functions,
+/// and equal ones are joined.
 pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<CallerRow> {
     let mut rows: BTreeMap<(String, LockKind, Vec<&str>), LockTotals> = BTreeMap::new();
     let mut all = LockTotals::default();
@@ -310,7 +310,7 @@ mod tests {
         let trace = trace();
         let threads = by_thread(&trace, Some(&trace.locks[1]));
         assert_eq!((threads[0].tid, threads[0].share), (11, Some(5.0 / 7.0)));
-        // Two stacks that agree as far as is shown are one row, from the function that takes it on.
+        // Two stacks that agree up to the depth are one row, from the function that takes the lock.
         let callers = by_caller(&trace, None, 4);
         assert_eq!((callers.len(), callers[0].totals.waited_nanos), (1, 700));
         assert_eq!(callers[0].path, ["pin_seg_range", "read"]);

@@ -1,9 +1,9 @@
-//! What a trace measured and what it did not: "none were seen" may be said of the first only.
+//! The collections that a trace measured. Only of these can it show that nothing occurred.
 
 use crate::model::{SourceState, Trace};
 
 hugeleaf_units::named! {
-    /// Something that is collected by itself, and may not have been. Its name is that of its
+    /// A collection that may be missing on its own. Its name is that of its
     /// [`Source`](crate::model::Source).
     pub enum Collection {
         CpuSamples = "cpu samples",
@@ -14,9 +14,9 @@ hugeleaf_units::named! {
         Registrations = "io_uring registration",
         LockingCalls = "memory locking calls",
         TlbFlushes = "tlb flushes",
-        /// `/proc/stat`: switches and runnable threads, too.
+        /// `/proc/stat`, including switches and runnable threads.
         CpuTime = "cpu time",
-        /// `/proc/vmstat`: the memory management's counters, too.
+        /// `/proc/vmstat`, including the counters of the memory management.
         Vmstat = "faults and paging",
         Io = "i/o of threads",
         /// Before and after.
@@ -26,14 +26,14 @@ hugeleaf_units::named! {
 }
 
 impl Collection {
-    /// Calls that pin or lock memory come from these.
+    /// The collections of calls that pin or lock memory.
     pub const PINS: [Collection; 3] = [
         Collection::LockingCalls,
         Collection::DirectIo,
         Collection::Registrations,
     ];
 
-    /// Whether a call that pins (see [`Collection::PINS`]) is counted here.
+    /// True if the collection counts this call that pins (see [`Collection::PINS`]).
     pub fn is_of(self, call: &str) -> bool {
         match self {
             Collection::DirectIo => call.starts_with("direct"),
@@ -43,8 +43,8 @@ impl Collection {
         }
     }
 
-    /// Whether the trace holds any of it, whatever its sources say: traces of earlier versions have not all
-    /// of these sources.
+    /// True if the trace holds any data of the collection. Traces of earlier versions lack some of these
+    /// sources.
     fn has_data(self, trace: &Trace) -> bool {
         let intervals = || trace.intervals.iter();
         match self {
@@ -75,7 +75,7 @@ impl Collection {
     }
 }
 
-/// Why something was not measured; `None` where it was, so that nothing in it means that there was nothing.
+/// Returns the reason why something was not measured; `None` if it was, so that no data means no events.
 pub fn not_measured(trace: &Trace, what: Collection) -> Option<String> {
     let source = trace.sources.iter().find(|s| s.name == what.name());
     match source.map(|s| &s.state) {
@@ -113,7 +113,7 @@ mod tests {
                 name: what.name().to_owned(),
                 ..Source::default()
             });
-            // It was on, and saw nothing.
+            // The source was on, and saw nothing.
             assert_eq!(not_measured(&trace, what), None, "{what:?}");
         }
         assert!(all_not_measured(&trace).is_empty());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::model::{Held, MemoryState, SegmentMemory, Trace};
 
-/// A page size and what was on it. `None` where that state was not read.
+/// A page size with its memory. `None` if that state was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SizeRow {
     pub page_bytes: u64,
@@ -18,9 +18,9 @@ pub struct SizeRow {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// All that processes map; a shared page once.
+    /// All memory that processes map; a shared page counts once.
     Host,
-    /// The processes of the target; a shared page once a process.
+    /// The processes of the target; a shared page counts once a process.
     Target,
 }
 
@@ -33,7 +33,7 @@ pub struct SegmentRow<'a> {
     pub segment: &'a SegmentMemory,
 }
 
-/// By page size and kind, smallest first.
+/// Returns memory by page size and kind, smallest first.
 pub fn sizes(trace: &Trace, whose: Whose) -> Vec<SizeRow> {
     let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
     let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
@@ -64,7 +64,7 @@ fn rank(kind: &str) -> usize {
     at.unwrap_or(kinds.len())
 }
 
-/// Memory by page size at one time; `None` where it is not known.
+/// Returns memory by page size at one time; `None` if unknown.
 pub fn held(state: &MemoryState, whose: Whose) -> Option<Vec<Held>> {
     if whose == Whose::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
@@ -91,7 +91,7 @@ pub fn total(table: &[Held]) -> u64 {
     table.iter().map(|h| h.bytes).sum()
 }
 
-/// The part that is on pages larger than the base page; `None` of nothing.
+/// Returns the share of memory on huge pages; `None` without memory.
 pub fn coverage(table: &[Held]) -> Option<f64> {
     let large = table.iter().filter(|h| h.kind != "base");
     super::share(large.map(|h| h.bytes).sum(), total(table))
@@ -101,7 +101,7 @@ pub fn newest(trace: &Trace) -> Option<&MemoryState> {
     trace.memory_after.as_ref().or(trace.memory_before.as_ref())
 }
 
-/// The target's segments at the end, the largest first.
+/// Returns the target's segments at the end, the largest first.
 pub fn segments(state: &MemoryState) -> Vec<SegmentRow<'_>> {
     let members = state.processes.iter().filter(|p| p.in_target);
     let rows = members.flat_map(|p| {

@@ -1,4 +1,4 @@
-//! The CPU profile: by process, by thread, by function, and who called a function.
+//! The CPU profile: by process, by thread, by function, and by callers of a function.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ impl Modes {
     }
 }
 
-/// With their sum, as an answer in JSON has them.
+/// Includes the sum, as in a JSON answer.
 impl Serialize for Modes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut of = serializer.serialize_struct("Modes", 4)?;
@@ -62,7 +62,7 @@ pub struct ProcessRow {
 pub struct ThreadRow {
     pub pid: u32,
     pub tid: u32,
-    /// Name of the thread; that of the process where it has none.
+    /// Name of the thread, or that of the process.
     pub name: String,
     #[serde(flatten)]
     pub modes: Modes,
@@ -73,11 +73,11 @@ pub struct SymbolRow {
     /// Its name; `[module+0x12]` without symbols.
     #[serde(rename = "function")]
     pub name: String,
-    /// The program, the library, `[kernel]`.
+    /// The program, the library, or `[kernel]`.
     pub module: String,
     pub kernel: bool,
     pub samples: u64,
-    /// Samples in it and in what it called.
+    /// Samples in the function and in its callees.
     #[serde(rename = "with_callees_samples")]
     pub with_callees: u64,
 }
@@ -85,9 +85,9 @@ pub struct SymbolRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callers {
     pub samples: u64,
-    /// By the function that called it, most first; the name is empty where the stack ends.
+    /// Direct callers, most samples first; the name is empty at the end of a stack.
     pub direct: Vec<SymbolRow>,
-    /// Whole ways there, outermost last, most first.
+    /// Whole call paths, outermost last, most samples first.
     pub paths: Vec<Path>,
 }
 
@@ -130,7 +130,7 @@ pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, Modes)> = BTreeMap::new();
     for sample in busy(trace, Of::Host) {
         let process = &trace.processes[sample.process as usize];
-        // The kernel's workers are named for what they do at the moment.
+        // kworker threads are named after their current work, so they are joined.
         let name = match process.kernel_thread && process.name.starts_with("kworker/") {
             true => "kworker",
             false => &process.name,
@@ -170,7 +170,7 @@ pub fn by_thread(trace: &Trace, of: Of) -> Vec<ThreadRow> {
     rows
 }
 
-/// Name of a thread; that of its process where it is not known.
+/// Returns the name of a thread, or that of its process if unknown.
 pub fn thread_name(trace: &Trace, process: u32, tid: u32) -> &str {
     let process = &trace.processes[process as usize];
     let thread = process.threads.iter().find(|t| t.tid == tid);
@@ -190,7 +190,7 @@ pub fn by_symbol(trace: &Trace, of: Of) -> Vec<SymbolRow> {
             if depth == 0 {
                 row.samples += sample.count;
             }
-            // A function that calls itself counts once.
+            // A recursive function counts once.
             if seen.insert(key) {
                 row.with_callees += sample.count;
             }
@@ -211,10 +211,10 @@ fn empty_row(symbol: &Symbol) -> SymbolRow {
     }
 }
 
-/// Ways to a function that are distinguished.
+/// Maximum length of a call path that is distinguished.
 const LONGEST_PATH: usize = 12;
 
-/// Who called the function of that name; `None` where it is in no stack.
+/// Returns the callers of the named function; `None` if it is in no stack.
 pub fn callers(trace: &Trace, of: Of, function: &str) -> Option<Callers> {
     let mut samples = 0;
     let mut direct: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
@@ -223,7 +223,7 @@ pub fn callers(trace: &Trace, of: Of, function: &str) -> Option<Callers> {
     let symbol = |frame: &u32| &trace.symbols[*frame as usize];
     for sample in busy(trace, of) {
         let frames = &trace.stacks[sample.stack as usize].frames;
-        // The outermost of several: the callers of a recursion are those from outside.
+        // Take the outermost frame: the callers of a recursion are those from outside.
         let Some(at) = frames.iter().rposition(|f| symbol(f).name == function) else {
             continue;
         };
@@ -332,7 +332,7 @@ mod tests {
         let find = |name: &str| rows.iter().find(|r| r.name == name).unwrap();
         assert_eq!(find("pin_user_pages").samples, 0);
         assert_eq!(find("pin_user_pages").with_callees, 30);
-        // Once, although it is on the stack twice.
+        // Counted once, although it is on the stack twice.
         assert_eq!((find("sum").samples, find("sum").with_callees), (10, 10));
     }
 
@@ -346,7 +346,7 @@ mod tests {
             (30, "pin_user_pages")
         );
         assert_eq!(gup.paths[0].names, ["gup_fast", "pin_user_pages", "read"]);
-        // A recursion is entered from outside.
+        // The caller of a recursion is outside of it.
         assert_eq!(callers_of("sum").unwrap().direct[0].name, "main");
         assert_eq!(callers_of("main").unwrap().direct[0].name, "");
         assert_eq!(callers_of("nowhere"), None);

@@ -1,4 +1,4 @@
-//! Small traces for tests, made by hand.
+//! Small handmade traces for tests.
 
 use std::collections::HashMap;
 

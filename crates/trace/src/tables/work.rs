@@ -1,4 +1,4 @@
-//! What the target got done: calls and bytes of its I/O, what it pinned, and what that cost.
+//! The target's work: calls and bytes of its I/O, pinned memory, and the cost.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub struct Work {
     pub write_calls: u64,
     pub read_bytes: u64,
     pub write_bytes: u64,
-    /// Bytes moved, in and out together, a second.
+    /// Bytes moved a second, in and out together.
     pub bytes_a_second: f64,
-    /// CPU time for each gigabyte (2^30) moved. `None` where nothing was moved or the time is not known.
+    /// CPU time for each gigabyte (2^30) moved. `None` if nothing was moved or the time is unknown.
     pub cpu_seconds_a_gigabyte: Option<f64>,
 }
 
@@ -34,32 +34,32 @@ impl Work {
         self.read_bytes.saturating_add(self.write_bytes)
     }
 
-    /// Whether moving data is what it does: a server that reads a file now and then has a rate and a
-    /// price of a gigabyte too, which say nothing.
+    /// True if the target mainly moves data. For a server that reads a file now and then, rate and cost of a
+    /// gigabyte are meaningless.
     pub fn moves_data(&self) -> bool {
-        /// A second.
+        /// Bytes a second.
         const LITTLE: u32 = 1 << 20; // not a page size
         self.bytes_a_second >= f64::from(LITTLE)
     }
 }
 
-/// Calls that pin, by what they are.
+/// Calls that pin, by kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PinRow {
     /// `mlock`, `direct read`, …
     pub call: String,
     pub calls: u64,
-    /// Of how many bytes; `None` where no call reported it.
+    /// Number of bytes; `None` if no call reported it.
     pub bytes: Option<u64>,
-    /// How many failed; `None` where no result was seen.
+    /// Number of failed calls; `None` if no result was observed.
     pub failed: Option<u64>,
-    /// Counted in a part of the time and scaled up.
+    /// True if counted for part of the time and scaled up.
     pub estimated: bool,
     pub threads: usize,
 }
 
-/// Bytes in and out of a thread. I/O through io_uring is seen at the device only, that from the page cache at the
-/// calls only: the larger of the two is what was moved.
+/// Returns bytes in and out of a thread. I/O through io_uring is visible at the device only, page-cache I/O at
+/// the calls only, so the larger number counts.
 pub const fn moved(io: &ThreadIo) -> (u64, u64) {
     const fn larger(a: u64, b: u64) -> u64 {
         if a > b { a } else { b }
@@ -70,7 +70,7 @@ pub const fn moved(io: &ThreadIo) -> (u64, u64) {
     )
 }
 
-/// I/O by thread, most bytes first. Threads that moved nothing are left out.
+/// Returns I/O by thread, most bytes first. Threads without I/O are omitted.
 pub fn io_by_thread(trace: &Trace) -> Vec<IoRow> {
     let mut rows = Vec::new();
     for (process, place) in trace.processes.iter().zip(0u32..) {
@@ -93,7 +93,7 @@ pub fn io_by_thread(trace: &Trace) -> Vec<IoRow> {
     rows
 }
 
-/// The target's work; `None` where its I/O was not read.
+/// Returns the target's work; `None` if its I/O was not read.
 pub fn work(trace: &Trace) -> Option<Work> {
     let members = trace.processes.iter().filter(|p| p.in_target);
     let ios = members.flat_map(|p| p.threads.iter().filter_map(|t| t.io));
@@ -117,7 +117,7 @@ pub fn work(trace: &Trace) -> Option<Work> {
     Some(work)
 }
 
-/// Calls that pin, most bytes first. Of the target; of everybody where there is none.
+/// Returns calls that pin, most bytes first: those of the target, or all without a target.
 pub fn pins(trace: &Trace) -> Vec<PinRow> {
     let mut rows: BTreeMap<&str, PinRow> = BTreeMap::new();
     for pin in &trace.pins {

@@ -21,7 +21,7 @@ fn arms_are_compared_round_by_round() {
     let found = row(arm.clone()).over(&base).unwrap();
     assert!((found.ratio - 0.5).abs() < 1e-12 && found.method == Method::SignedRank);
     assert!((found.high - found.low).abs() < 1e-12);
-    // A round that only one of them has is nobody's pair.
+    // A round without a partner forms no pair.
     arm[5].0 = 9;
     assert_eq!(row(arm).over(&base), None);
 }
@@ -57,7 +57,7 @@ fn live() -> Host {
     hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
-/// The rows of a quantity of an arm that have samples.
+/// Returns an arm's rows of a quantity that have samples.
 fn rows<'a>(results: &'a Results, arm: &str, what: &str) -> Vec<&'a Row> {
     let is_it = |row: &&Row| row.arm == arm && row.quantity.name == what;
     let rows = results.rows.iter().filter(is_it);
@@ -114,10 +114,10 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
         ("thp:8M", both.sizes[0].get())
     );
     assert!(lacking.reason.contains("8M") && !lacking.next.is_empty());
-    // Its rows are there, and empty.
+    // Its rows exist and are empty.
     let mut empty = results.rows.iter().filter(|row| row.arm == "thp:8M");
     assert!(empty.clone().count() > 0 && empty.all(|row| row.samples.is_empty()));
-    // Nothing else asked for: then that is the answer.
+    // If only this arm was requested, its absence is the error.
     let alone = settings(&host, vec![odd]);
     let error = run_it(&alone, false).unwrap_err();
     assert!(matches!(error, BenchError::NothingHad { .. }), "{error}");
@@ -137,7 +137,7 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
     assert_eq!(in_turn(tight.sizes[0]), [false; 4]);
     assert_eq!(in_turn(tight.sizes[1]), [true; 4]);
     for point in rows(&results, "base", READ) {
-        // Of both arms of that name.
+        // Samples of both arms of that name.
         assert!(!point.doubtful && point.samples.len() == 12, "{point:?}");
     }
     tight.most = tight.sizes[0];
@@ -168,7 +168,7 @@ fn memory_on_other_pages_or_not_there_is_told() {
     let seen = judge(table, large, length, &memory);
     let expected = format!("{length} of {length} were not on thp:2M");
     assert_eq!(seen.note, Some(expected));
-    // Half of it was swapped out: what is there is right, and it is not all.
+    // Half of it was swapped out: the resident part is right, but incomplete.
     let half = Bytes(length.get() / 2);
     let there = memory.pages(half).unwrap().unwrap();
     let seen = judge(there, base, length, &memory);

@@ -13,7 +13,7 @@ use crate::bench::{Machine, under_run};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LabArm {
     pub name: String,
-    /// Its pages; those that the program gets by itself where nothing is said.
+    /// Its pages; `None` for the program's own.
     pub pages: Option<LabPages>,
     pub set: Vec<(String, String)>,
     pub environment: Vec<(String, String)>,
@@ -21,9 +21,9 @@ pub struct LabArm {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabPages {
-    /// Of a size and kind, by `hugeleaf run`; base pages by switching transparent ones off.
+    /// A size and kind, provided by `hugeleaf run`; base pages by disabling THP.
     Asked(AskedPages),
-    /// What `hugeleaf run` gives without being told more.
+    /// The default of `hugeleaf run`.
     Run,
     Promoted,
 }
@@ -52,7 +52,7 @@ impl LabPages {
         }
     }
 
-    /// What a file calls it where it says that it does not fit.
+    /// Returns the name by which a file rules these pages out.
     pub(super) fn kind(self, host: &Host) -> &'static str {
         match self {
             LabPages::Run => "run",
@@ -65,7 +65,7 @@ impl LabPages {
         }
     }
 
-    /// Size and kind that its memory is to be on; `None` where any large page will do.
+    /// Returns the required size and kind; `None` if any huge page will do.
     pub(super) fn asked(self, host: &Host) -> Option<PageArm> {
         match self {
             LabPages::Asked(asked) => Some(PageArm::of(asked, host)),
@@ -93,7 +93,7 @@ impl LabPages {
 impl FromStr for LabArm {
     type Err = String;
 
-    /// `NAME=KEY=VALUE`: a variable of the workload, `pages`, or `env.NAME`.
+    /// Parses `NAME=KEY=VALUE`, with a variable of the workload, `pages`, or `env.NAME` as key.
     fn from_str(text: &str) -> Result<LabArm, String> {
         let wrong =
             || format!("'{text}' is not NAME=KEY=VALUE, as in new=server=/opt/new/bin/server");
@@ -123,7 +123,7 @@ impl fmt::Display for LabArm {
     }
 }
 
-/// Those of one name as one, in the order in which names come first.
+/// Joins arms of the same name, in order of first occurrence.
 pub fn merged(parts: impl IntoIterator<Item = LabArm>) -> Vec<LabArm> {
     let mut all: Vec<LabArm> = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! From what was asked for to its result.
+//! Measurement of a described workload, from settings to result.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::bench::measuring::Measuring;
 use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Sample};
 
-/// After so many failures at a place an arm is left out there.
+/// Number of failures after which an arm is skipped at a place.
 const FAILURES: usize = 2;
 
-/// Less than this part on the pages of its arm is doubtful, and more than that on large ones where it is to be on base pages.
+/// A huge-page arm is doubtful below this share on its pages, and a base-page arm above the second share on huge pages.
 const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
 
@@ -196,7 +196,7 @@ fn take_up(
     let differs = keys
         .into_iter()
         .find(|key| before.settings.get(*key) != results.settings.get(*key));
-    // More are added to what is there: two sets of results can take turns.
+    // Resuming may add rounds, so that two sets of results can take turns.
     let rounds = |of: &Results| of.settings.get("rounds").and_then(Json::as_u64);
     let has_more = rounds(before) > rounds(results);
     let differs = differs.or(has_more.then_some("pairs: it has more already"));
@@ -291,7 +291,7 @@ fn stage(
     })
 }
 
-/// What all arms set: the data that they share is made with it.
+/// Returns the settings common to all arms, for preparing their shared data.
 fn common(arms: &[LabArm]) -> LabArm {
     let sets = |arm: &LabArm, pair: &(String, String)| arm.set.contains(pair);
     let first = arms.first().map_or(&[][..], |arm| arm.set.as_slice());
@@ -383,7 +383,7 @@ fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
     }
 }
 
-/// Why its memory may not have been on the pages of its arm.
+/// Returns the reason for doubt about the pages of an arm's memory.
 fn doubt(arm: &LabArm, kind: Option<PageKind>, part: Option<f64>) -> Option<String> {
     let part = part.filter(|_| arm.pages.is_some())?;
     let percent = 100.0 * part;

@@ -1,4 +1,4 @@
-//! What is seen of a program's memory while it runs.
+//! Observations of a process tree's memory at run time.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use hugeleaf_workload::PageArm;
 
 use crate::bench::page_tables;
 
-/// How often it is looked at: a look at gigabytes on base pages takes tens of milliseconds.
+/// Interval between scans: a scan of gigabytes on base pages takes tens of milliseconds.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A program with all that it started, as it was when it was largest.
+/// A process tree at its largest observed size.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     at: Option<Instant>,
@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// The part of it that is on pages larger than the base page; of a size and kind, where one is asked for.
+    /// Returns the share of its memory on the requested size and kind, or on any huge pages.
     pub(super) fn part(&self, asked: Option<PageArm>) -> Option<f64> {
         let is_on = |held: &&Held| match asked {
             Some(arm) if arm.kind != PageKind::Base => {

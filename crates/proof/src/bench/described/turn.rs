@@ -1,4 +1,4 @@
-//! One turn of an arm at a place: started, filled, warmed, driven, looked at, checked, stopped.
+//! One turn of an arm at a place: start, fill, warm, load, scan, check, stop.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ pub(super) fn variables(
         all.insert(name.clone(), size.of(machine.most).get().to_string());
     }
     all.extend(point.iter().cloned());
-    // Before any arm, what takes several values has its first.
+    // The first value of each list is the default, which an arm may override.
     for (name, values) in &described.matrix {
         all.entry(name.clone()).or_insert_with(|| values[0].clone());
     }
@@ -128,8 +128,8 @@ impl Turn<'_> {
         ran.map(drop).map_err(|e| failed(self.settings, what, e))
     }
 
-    /// Runs what is measured. Where there is no server that is what the arm is about, and is looked at meanwhile; a server is
-    /// looked at when the load is over.
+    /// Runs the load. Without a server the load itself is the subject and is scanned meanwhile; a server is scanned after the
+    /// load.
     fn load(
         &self,
         start_with: &[OsString],
@@ -155,7 +155,7 @@ impl Turn<'_> {
         Ok(ran)
     }
 
-    /// Refuses pages that the file rules out, or that the pool does not have.
+    /// Refuses pages that the file rules out or that the pool lacks.
     fn fits(&self) -> Result<(), BenchError> {
         let (host, described) = (self.machine.host, self.settings.described);
         let Some(pages) = self.arm.pages else {
@@ -193,8 +193,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Runs what warms it. Of a server that is looked at, and promoted where the arm says so, while it has its connections:
-    /// a process of its own for each may be all that maps its memory.
+    /// Runs the warm-up. A server is scanned, and promoted if the arm requires it, while it has its connections: processes of
+    /// connections may be the only ones that map its memory.
     fn warm(&self, server: Option<&Running>, seen: &mut Seen) -> Result<Option<f64>, BenchError> {
         let (host, described) = (self.machine.host, self.settings.described);
         let wants = self.arm.pages == Some(LabPages::Promoted);
@@ -225,7 +225,7 @@ impl Turn<'_> {
     }
 }
 
-/// Moves a server with all that it started; how long it took, in seconds.
+/// Promotes a server's process tree, and returns the duration in seconds.
 fn promote_tree(program: &Path, pid: u32) -> Result<f64, BenchError> {
     let none = (
         "no block of it is wholly in memory, or the kernel does not collapse it",
@@ -234,13 +234,13 @@ fn promote_tree(program: &Path, pid: u32) -> Result<f64, BenchError> {
     promote(program, &["--switch-thp-on", &format!("tree:{pid}")], none)
 }
 
-/// Transparent huge pages are off for what this process starts, until this is dropped (PR_SET_THP_DISABLE is kept
-/// across fork and execve, prctl(2)).
+/// Disables THP for processes that this process starts, until dropped (PR_SET_THP_DISABLE is kept across fork and execve,
+/// prctl(2)).
 struct ThpOff(bool);
 
 impl ThpOff {
     fn during(wanted: bool) -> ThpOff {
-        // Where the kernel refuses, what is read back says so.
+        // If the kernel refuses, reading the pages back reveals it.
         ThpOff(wanted && rustix::thread::disable_transparent_huge_pages(true).is_ok())
     }
 }

@@ -24,7 +24,7 @@ fn total(trace: &Trace, of: Of) -> u64 {
     profile::modes(trace, of).total()
 }
 
-/// How many samples there were, where any were taken.
+/// Formats the number of samples; `None` without any.
 fn of_busy(trace: &Trace) -> Option<String> {
     let counted = profile::counted(trace);
     let (busy, idle) = (count(counted.busy), count(counted.idle));
@@ -33,7 +33,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
     is_measured(trace, Collection::CpuSamples).then_some(text)
 }
 
-/// As tprof shows it: kernel, user and other by process.
+/// Returns kernel, user and other time by process, in the style of tprof.
 pub(super) fn processes(trace: &Trace) -> Section {
     let all = total(trace, Of::Host);
     let rows = Table::of(profile::by_process(trace))
@@ -104,7 +104,7 @@ fn waits<T>(table: TableOf<T>, totals: impl Fn(&T) -> LockTotals) -> TableOf<T> 
         .right("LONGEST", |row| nanos(totals(row).longest_nanos))
 }
 
-/// As splat shows it, with what Linux tells: waits, not acquisitions.
+/// Returns locks in the style of splat; Linux reports waits, not acquisitions.
 pub(super) fn locks(trace: &Trace) -> Section {
     let all = locks::table(trace);
     let rows = Table::of(&all.rows)
@@ -192,7 +192,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
     let (any, estimated) = (!all.is_empty(), all.iter().any(|row| row.estimated));
     let large = trace.host.pmd_page_bytes.unwrap_or(0);
     let each = |row: &work::PinRow| row.bytes.and_then(|bytes| bytes.checked_div(row.calls));
-    // What is scaled up is a little off: to the nearest whole number.
+    // Scaled-up values are inexact, so round to the nearest whole number.
     let pages = |row: &work::PinRow, size: u64| -> Cell {
         let each = each(row).filter(|_| size > 0);
         each.map(|each| count(((each + size / 2) / size).max(1)))

@@ -1,4 +1,4 @@
-//! Intervals, I/O, counters, and where numbers come from.
+//! Intervals, I/O, counters, and the sources of the numbers.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Pressure, Source, SourceState, TargetInterval};
@@ -14,13 +14,13 @@ use super::super::words::{
 };
 use crate::page::{Block, Cell, Section, Table, short};
 
-/// User, system and idle over the whole time.
+/// Returns user, system and idle time over the whole trace.
 pub(crate) fn cpu(trace: &Trace) -> Section {
     let host = intervals::host_cpu(trace);
     let all = host.total();
     let share = |time: f64| part((all > 0.0).then(|| time / all));
     let target = intervals::target_cpu(trace).filter(|_| trace.target.is_some());
-    // Of a program nobody counts how long it was idle.
+    // Idle time exists for the host only, not for a process tree.
     let of_host = |is_host: bool, time: f64| match is_host {
         true => share(time),
         false => Cell::empty(),
@@ -46,7 +46,7 @@ pub(crate) fn cpu(trace: &Trace) -> Section {
     table("CPU time", rows, none)
 }
 
-/// As vmstat shows them, one a second.
+/// Returns one interval a second, in the style of vmstat.
 pub(super) fn intervals(trace: &Trace) -> Section {
     let sources = [Collection::CpuTime, Collection::Vmstat];
     let [has_stat, has_vmstat] = sources.map(|what| is_measured(trace, what));
@@ -97,7 +97,7 @@ pub(super) fn intervals(trace: &Trace) -> Section {
          on large pages), in percent; P-: share of the time in which somebody waited for it (PSI)."
             .to_owned(),
     ];
-    // What `-` means here.
+    // Explain the meaning of `-`.
     for what in sources {
         let why = not_measured(trace, what);
         notes.extend(why.map(|why| format!("{}: not measured: {why}.", what.name())));
@@ -137,7 +137,7 @@ pub(super) fn io(trace: &Trace) -> Section {
     table("I/O by thread", rows, none).noted(work)
 }
 
-/// What the target moved and what that cost, in a sentence.
+/// Returns a sentence on the data that the target moved, and its cost.
 pub(crate) fn work_line(trace: &Trace, work: &work::Work) -> String {
     let cost = work.cpu_seconds_a_gigabyte;
     let cost = cost.map(|seconds| format!(", {} CPU seconds a GB", short(seconds)));

@@ -1,4 +1,4 @@
-//! Memory: faults, page sizes, segments, and what the memory management did.
+//! Memory: faults, page sizes, segments, and events of the memory management.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
     let title = "Page faults by size";
     let by_size = table(title, rows, none).noted([note.to_owned()]);
     let process = |fault: &Sample| trace.processes[fault.process as usize].name.clone();
-    // The first function of the program: where it touched the page.
+    // The first function of the process itself, which touched the page.
     let function = |fault: &Sample| {
         let frames = &trace.stacks[fault.stack as usize].frames;
         let symbols: Vec<_> = frames.iter().map(|f| &trace.symbols[*f as usize]).collect();
@@ -124,7 +124,7 @@ pub(super) fn segments(trace: &Trace) -> Section {
     table("Segments by page size", rows, none)
 }
 
-/// How often, how many base pages, how many nanoseconds.
+/// Sums of events: number, base pages, nanoseconds.
 #[derive(Default)]
 struct Sums {
     times: u64,
@@ -141,7 +141,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
     let none = missing_or(trace, Collection::Vmstat, "none of its counters moved");
     let counters = table("What the memory management did", rows, none);
 
-    // What happened, how it ended, and the process that made it happen.
+    // Key: event, result, and the process that caused it.
     let mut rows: BTreeMap<[&str; 3], Sums> = BTreeMap::new();
     for event in &trace.memory_events {
         let process = event.process.map(|p| &trace.processes[p as usize].name);

@@ -1,4 +1,5 @@
-//! A trace for tests of views: the published case, small. `pinning` is on base pages, `cured` on large ones.
+//! A trace for tests of views: the published case, reduced. `pinning` is on base pages, `cured` on huge
+//! pages.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
@@ -178,7 +179,7 @@ fn processes(reads: u64, user: f64, system: f64) -> Vec<Process> {
     ]
 }
 
-/// A second of two CPUs; shares of both together.
+/// A second of two CPUs; the values are shares of both together.
 fn interval(at: f64, user: f64, system: f64) -> Interval {
     let drift = 0.02 * (at % 3.0);
     Interval {

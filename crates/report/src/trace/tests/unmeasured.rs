@@ -1,5 +1,5 @@
-//! No data is never shown as zero: a trace in which one collection after the other was not measured, on every
-//! screen and page and in every answer.
+//! Missing data is never shown as zero. Each collection in turn is missing from a trace, on every screen and
+//! page and in every answer.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Source, SourceState};
@@ -14,7 +14,7 @@ use crate::page::View;
 
 const WHY: &str = "the reason of this test";
 
-/// A trace that has measured all but one thing; that one has left nothing.
+/// A trace in which one collection is missing and left no data.
 fn without(what: Collection) -> Trace {
     let mut trace = testing::pinning();
     trace.sources = Collection::ALL
@@ -67,7 +67,7 @@ fn without(what: Collection) -> Trace {
     trace
 }
 
-/// What only a trace that has measured it may say, on its own and compared with another.
+/// Texts that only a trace with this measurement may show, alone or in a comparison.
 const fn claims(what: Collection) -> &'static [&'static str] {
     match what {
         Collection::CpuSamples => &["no samples", "0 samples", "No samples"],
@@ -186,7 +186,7 @@ fn an_answer_has_null_and_a_reason_and_no_zero() {
     }
 }
 
-/// One side has measured and seen nothing, the other has not measured: 0 and `-`.
+/// One side measured nothing, shown as 0; the other did not measure, shown as `-`.
 #[test]
 fn a_comparison_tells_zero_from_unknown() {
     let (blind, mut seeing) = (without(Collection::Locks), testing::pinning());
@@ -221,11 +221,11 @@ fn a_comparison_tells_zero_from_unknown() {
         serde_json::from_str(&diff_json(&testing::compared(&seeing, &blind))).unwrap();
     assert_eq!(answer["locks"][0]["before"]["contentions"], 5000);
     assert!(answer["locks"][0]["after"].is_null());
-    // Neither could tell.
+    // Neither side measured.
     let answer: Value =
         serde_json::from_str(&diff_json(&testing::compared(&blind, &blind))).unwrap();
     assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
-    // A call that pins was looked for and not seen, or not looked for.
+    // A pinning call was observed without occurring, or was not observed.
     let text = testing::compared(&seeing, &without(Collection::LockingCalls))
         .page()
         .text(View::plain(200));

@@ -1,4 +1,4 @@
-//! A report with one of everything.
+//! A report with one of every kind of entry.
 
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
