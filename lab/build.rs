@@ -1,4 +1,5 @@
-//! Tells tests and benchmarks where the program hugeleaf is: next to hugeleaf-lab. `make lab` builds both.
+//! Gives tests and benchmarks the path of the program hugeleaf, next to hugeleaf-lab. `make lab` builds
+//! both.
 
 use std::path::Path;
 
