@@ -28,7 +28,7 @@ pub struct Order {
     pub cache: Option<Bytes>,
     /// Cache sizes of the steps.
     pub by_cache: Vec<Bytes>,
-    /// How pages outside the cache are read, or that all touched data must fit the cache.
+    /// Path of reads outside the cache, or the demand that all touched data fits the cache.
     pub io: Option<Io>,
     /// Length of a file that is copied while the load runs.
     pub copy_beside: Option<Bytes>,
