@@ -1,7 +1,7 @@
 //! Plays experiments on recorded noise and prints how often they are right.
 //!
-//! `cargo run --release -p hugeleaf-proof --example simulate -- [--experiments N] [--seed N]
-//! [--interval S] [--transition S] [--for S] [--no-power] [--json] FILE…`
+//! `scripts/lab.sh run --release --example simulate -- [--experiments N] [--seed N] [--interval S]
+//! [--transition S] [--for S] [--no-power] [--json] FILE…`
 
 use std::process::ExitCode;
 
@@ -9,14 +9,14 @@ use hugeleaf_lab::simulate::{Noise, Play, Scenario, Summary, pairs_needed, play_
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
 const MOST_PAIRS: usize = 1000;
-/// What is injected in each scenario: nothing, for false calls, and an effect to be covered.
+/// Injected effects in each scenario: none, for false calls, and an effect to be covered.
 const IN_SCENARIOS: [f64; 2] = [1.0, 1.05];
 
 struct Options {
     experiments: usize,
     seed: u64,
     json: bool,
-    /// Whether to look how many pairs an effect needs.
+    /// True to determine the number of pairs that an effect needs.
     power: bool,
     play: Play,
     files: Vec<String>,
