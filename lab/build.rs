@@ -1,5 +1,4 @@
-//! Gives tests and benchmarks the path of the program hugeleaf, next to hugeleaf-lab. `make lab` builds
-//! both.
+//! Gives tests and benchmarks the path of hugeleaf, next to hugeleaf-lab. `make lab` builds both.
 
 use std::path::Path;
 

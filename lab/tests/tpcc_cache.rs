@@ -98,7 +98,6 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     whole(Bytes::from_mib(6), 1, 3, false);
     whole(Bytes::from_mib(10), 3, 3, true);
     assert_eq!(cache.outside(), 0);
-    // Together they want more than there is. The available memory must suffice, and nothing is
-    // lost.
+    // Together they want more than there is. The available memory must suffice, without any loss.
     whole(Bytes::from_mib(64), 3, 3, true);
 }

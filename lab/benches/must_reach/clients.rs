@@ -113,7 +113,7 @@ pub struct Interval {
 }
 
 impl Log {
-    /// Returns the results between two times, in seconds since the clients started; whole buckets
+    /// Returns the results between two times, in seconds since the clients' start; whole buckets
     /// only.
     pub fn interval(&self, from: f64, to: f64) -> Interval {
         let count = ((to - from) / BUCKET_SECONDS).floor().max(1.0);

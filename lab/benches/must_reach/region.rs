@@ -202,7 +202,7 @@ fn map_populate(length: Bytes) -> Result<f64, Failed> {
     let flags = MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::POPULATE;
     let start = Instant::now();
     // SAFETY: a new mapping at an address of the kernel's choice, unmapped below and touched by
-    // nobody.
+    // none.
     let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
     let took = start.elapsed().as_secs_f64();
     // SAFETY: as above.

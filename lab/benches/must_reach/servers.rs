@@ -241,9 +241,8 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
         name: "promote-mariadb",
         server,
         // More clients than processors, so that no processor is idle. With two clients on two
-        // processors each round trip may wait for a wakeup, depending on their placement by the
-        // scheduler: 92,000 or 25,000 a second, alternating every half second, independent of other
-        // work.
+        // processors each round trip may wait for a wakeup, depending on the scheduler's placement:
+        // 92,000 or 25,000 a second, alternating every half second, independent of other work.
         clients: CLIENTS_A_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from),
         connect: mariadb_client,
         socket,

@@ -127,8 +127,7 @@ fn attach(
     Ok(holders)
 }
 
-/// Returns the number of processes that `mem` reports on base pages for a segment that others have on
-/// huge pages.
+/// Returns the number of processes that `mem` reports on base pages, while others have huge pages.
 fn misfits(sizes: &Sizes) -> Result<usize, Failed> {
     let segment = Segment::new(sizes.segment.get())?;
     let size = format!("{:#}", sizes.segment);

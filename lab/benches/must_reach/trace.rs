@@ -202,7 +202,7 @@ fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
-    // More clients than processors: with few clients, their placement by the scheduler determines the
+    // More clients than processors: with few clients, the scheduler's placement determines the
     // result.
     for (name, kind) in [("pgbench read-only", "-S"), ("pgbench tpcb", "-r")] {
         let load = Pgbench::start(&mut client(&[kind, "-c", "16", "-j", "2"]))?;

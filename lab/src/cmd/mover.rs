@@ -155,8 +155,7 @@ impl Args {
         Bytes(self.block.get().saturating_mul(slots))
     }
 
-    /// Returns the number of slots per thread; with it no thread waits for a slot while another has spare
-    /// ones.
+    /// Returns the number of slots per thread, so that no thread waits while another has spare slots.
     fn slots_a_thread(&self) -> u64 {
         match self.mode.iter().any(|mode| mode.is_ring()) {
             true => self.depth as u64 + 1,

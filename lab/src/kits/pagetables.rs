@@ -44,9 +44,8 @@ pub struct Attachers {
 
 impl Attachers {
     /// Makes the pipes, and starts no process yet. `program` runs [`serve_attacher`]; this
-    /// process's id and the line of `Handle::inheritable` are added to its arguments. The thread
-    /// that calls [`Attachers::grow_to`] must live as long as this value: the kernel ends children
-    /// with it.
+    /// process's id and the line of `Handle::inheritable` are appended to its arguments. The thread
+    /// that calls [`Attachers::grow_to`] must outlive this value: the kernel ends children with it.
     ///
     /// # Errors
     /// Those of pipe(2).

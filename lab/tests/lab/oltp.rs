@@ -378,8 +378,7 @@ fn a_server_is_started_anew_on_other_pages() {
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
 }
 
-/// MariaDB's buffer pool is private memory, and is promoted independently of the knob for shared
-/// memory.
+/// MariaDB's buffer pool is private memory, whose promotion ignores the knob for shared memory.
 #[test]
 fn mariadb_is_started_anew_on_other_pages() {
     let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -527,8 +526,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
         runs = children_of(id);
         !runs.is_empty()
     });
-    // Sent to this process only, as from another terminal: the run has ten minutes left and gets no
-    // signal.
+    // Sent to this process only, as from another terminal: the run has ten minutes left.
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let mut status = None;

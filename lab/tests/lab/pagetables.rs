@@ -18,8 +18,7 @@ fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
-/// Original values of the host's files, restored when dropped; tests that change them hold the
-/// lock.
+/// Original values of the host's files, restored when dropped; the host is locked meanwhile.
 struct HostGuard {
     before: Vec<(PathBuf, String)>,
     _lock: HostLock,

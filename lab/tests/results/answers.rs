@@ -163,8 +163,7 @@ fn disturbed(runs: &Runs) -> [String; 4] {
     [question.to_owned(), answers.join(", "), sure.join("; "), by]
 }
 
-/// Returns the rates at which `prove` calls an effect that does not exist, and covers one that
-/// exists.
+/// Returns the rates of effects that `prove` calls wrongly, and of existing ones that it covers.
 fn wrong(runs: &Runs) -> [String; 4] {
     let question = "How often is `prove` wrong?".to_owned();
     let run = runs.find("simulate");

@@ -164,16 +164,14 @@ fn results(runs: &Runs, begin: &str) -> String {
     files.map(oltp::of_run).collect()
 }
 
-/// Returns the section on two servers that share a target, with memory and disk usage in each
-/// phase.
+/// Returns the section on two servers that share a target, with their usage in each phase.
 fn amm(runs: &Runs) -> String {
     const ABOUT: &str = "Two MariaDB servers share a target: divided by hand (`manual`) or by `hugeleaf balance` (`amm`), on base pages (`base`), promoted ones (`large`)\n\
         or pages of the pool (`hugetlb`). Rows without a phase are of the whole load. Second by second it is in the raw runs.\n\n";
     ABOUT.to_owned() + &results(runs, "amm")
 }
 
-/// Returns the page tables of processes that share a region, in bytes; these are counted, and equal
-/// on all hosts.
+/// Returns the page tables of processes that share a region, in bytes; equal on all hosts.
 fn page_tables(runs: &Runs) -> String {
     let Some(run) = runs.find("pagetables") else {
         return String::new();

@@ -64,8 +64,7 @@ impl Cache {
         Ok(lock_host(&self.folder("locks")?.join(file), true)?)
     }
 
-    /// Returns the folder of an entry. Without a complete entry, `make` is called with an empty
-    /// folder and makes it.
+    /// Returns the folder of an entry. If it is incomplete, `make` fills an empty folder.
     ///
     /// # Errors
     /// Those of `make`; nothing remains under `key` then.

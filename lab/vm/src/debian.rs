@@ -220,8 +220,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Parses a line of `apt-get --print-uris`: the address in quotes, the file name, its size and
-    /// checksum.
+    /// Parses a line of `apt-get --print-uris`: quoted address, file name, size and checksum.
     fn parse(line: &str) -> Option<Listed> {
         let mut words = line.strip_prefix('\'')?.split_once("' ")?.1.split(' ');
         let (file, size) = (words.next()?, words.next()?.parse().ok()?);

@@ -141,8 +141,8 @@ fn counts(tests: &[Test]) -> (usize, usize, usize) {
 /// The program whose tests are capabilities: the same on every host.
 const CAPABILITIES: &str = "vm/every_host";
 
-/// Returns the table of hosts and capabilities. A capability that a host's tests leave out has an
-/// empty cell.
+/// Returns the table of hosts and capabilities; a capability that a host leaves out has an empty
+/// cell.
 fn capabilities(results: &[HostResult]) -> String {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut cells: BTreeMap<(&str, &str), &Outcome> = BTreeMap::new();

@@ -36,8 +36,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),
         Mode::Smoke => (2, Duration::from_secs(2)),
     };
-    // Runs without the host's lock, which others need meanwhile. It changes no setting, and only its own programs'
-    // pages.
+    // Runs without the host's lock, which others need. It changes no setting, and only its own programs' pages.
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: guard-soak: needs root");
         return Ok(());

@@ -36,8 +36,7 @@ impl Arm {
         }
     }
 
-    /// Returns the arm of `hugeleaf run` with its defaults: shared memory from the pool if there is
-    /// one.
+    /// Returns the arm of `hugeleaf run` by default: shared memory from the pool if there is one.
     pub fn pool() -> Arm {
         Arm {
             label: "run, pool",

@@ -38,8 +38,7 @@ impl Host {
             println!("not run: {name}: needs hugetlb and transparent huge pages");
             return Ok(None);
         };
-        // Signals are checked between two samples, so that they never leave a changed knob on the
-        // host.
+        // Signals are checked between two samples, so that no knob stays changed on the host.
         let is_asked_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end))?;

@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Runs the command to its end, and interrupts it once `stop` is set. It has a process group of its
-/// own: a Ctrl-C at the terminal reaches only this process, and a second one would end the child at
-/// once.
+/// own: Ctrl-C at the terminal reaches only this process, and a second one would end the child.
 ///
 /// # Errors
 /// It could not be started or watched.

@@ -103,7 +103,7 @@ impl<'a> Mariadb<'a> {
         let Some(arm) = pages.arm(self.machine.host) else {
             return Ok(());
         };
-        // Buffers of its log are on these pages, too. Without free pages MariaDB silently uses base
+        // Its log's buffers use these pages, too. Without free pages MariaDB silently takes base
         // pages.
         let needs = cache + Bytes(cache.get() / 16);
         let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, self.machine)?;

@@ -17,8 +17,7 @@ const LEAST: Bytes = Bytes::from_mib(16);
 const PART: u64 = 5;
 
 impl Setup {
-    /// Derives the setup from the flags; with steps, for the largest cache and the fewest
-    /// connections.
+    /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
     pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {

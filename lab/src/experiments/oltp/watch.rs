@@ -1,5 +1,4 @@
-//! Observation of the database's processes during the load: their usage at the end, and the counts of the
-//! processor.
+//! Observation of the database's processes during the load: their usage at the end, and processor counts.
 
 use std::time::Instant;
 

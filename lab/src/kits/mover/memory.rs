@@ -261,7 +261,7 @@ fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryE
     Ok(OwnMemory::of(space)?)
 }
 
-/// Takes huge pages and splits each by ageing one of its base pages. No byte moves, so they stay
+/// Takes huge pages and splits each by ageing one of its base pages. No byte moves: all stay
 /// contiguous.
 fn split(length: Bytes, host: &Host) -> Result<OwnMemory, MemoryError> {
     let huge = PageArm {

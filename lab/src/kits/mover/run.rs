@@ -448,8 +448,7 @@ impl Pace {
     }
 }
 
-/// Reads back, through `memory`, the blocks written since the last verification. Returns their
-/// number.
+/// Reads back, through `memory`, the blocks since the last verification, and returns their number.
 ///
 /// # Errors
 /// [`MoverError::Block`] if a block differs from the written one; those of reading.

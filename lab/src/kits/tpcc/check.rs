@@ -47,8 +47,7 @@ impl Condition {
         matches!(self.0, 4 | 6 | 7 | 10 | 12)
     }
 
-    /// Returns the query, with the columns warehouse, district, order or customer, left side, right
-    /// side.
+    /// Returns the query: warehouse, district, order or customer, left side, right side.
     fn sql(self, origin: &Origin) -> String {
         match self.0 {
             1 => FIRST.to_owned(),

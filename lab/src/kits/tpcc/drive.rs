@@ -192,8 +192,8 @@ pub fn drive(
         match (joined(workers), watched) {
             (Err(TpccError::Stopped) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
             (Ok(tallies), Ok(interval)) => {
-                // Read after all connections are closed: some servers count a connection's work
-                // when it ends.
+                // Read after all connections are closed: some servers count at the end of a
+                // connection.
                 let counters = (store.counters()? - interval.before)?;
                 summed(tallies, &interval, counters)
             }

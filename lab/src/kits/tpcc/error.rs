@@ -119,8 +119,7 @@ impl From<ServerError> for TpccError {
     }
 }
 
-/// Joins all threads and returns their results, or the first error. The cause precedes errors of stopped
-/// threads.
+/// Joins all threads. Returns their results, or the first error that is not `Stopped` if any.
 pub(super) fn joined<T>(
     workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
 ) -> Result<Vec<T>, TpccError> {

@@ -119,7 +119,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Makes a terminal for the warehouses `homes`, one after the other. It reaches the warehouses
-    /// from the first to the last of `reach`. An empty list stands for the first warehouse of its
+    /// from the first to the last of `reach`. An empty list stands for the first warehouse within
     /// reach.
     pub fn new(
         random: Random,

@@ -67,8 +67,7 @@ pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room
 }
 
 /// Checks that a store holds the wanted data, and returns what it holds. An empty store is filled
-/// if `may_fill` is set. Filling continues on a partly filled store. A store with other data is
-/// refused.
+/// if `may_fill` is set, a partly filled one is completed, and one with other data is refused.
 ///
 /// # Errors
 /// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::Halfway`], [`TpccError::NoRoom`],

@@ -41,8 +41,7 @@ impl MariadbStore {
     /// rows that runs add.
     pub const WAREHOUSE: Bytes = Bytes::from_mib(110);
 
-    /// Describes a server whose superuser connects on a socket without a password. Does not connect
-    /// yet.
+    /// Describes a server whose superuser connects on a socket without a password; connects later.
     pub fn new(socket: &Path) -> MariadbStore {
         MariadbStore {
             name: format!("mariadb at {}", socket.display()),

@@ -56,8 +56,7 @@ impl Constants {
 }
 
 impl Random {
-    /// Makes the numbers of one place (a table, a warehouse, a connection), independent of other
-    /// draws.
+    /// Makes the numbers of one place (a table, a warehouse, a connection), independent of others.
     pub fn new(seed: u64, place: &[u64]) -> Random {
         // SplitMix64's step (Steele, Lea and Flood, 2014) spreads the differences between places.
         let mut state = seed;

@@ -164,8 +164,8 @@ impl SqliteStore {
     }
 }
 
-/// Reads every page of every table and index once, or only the rows and index entries of the touched
-/// warehouses.
+/// Reads all pages of all tables and indexes once, or only the rows and index entries that are
+/// touched.
 fn warm(connection: &Connection, touched: Option<(i32, i32)>) -> rusqlite::Result<()> {
     let mut scans = Vec::new();
     for table in TABLES {

@@ -64,7 +64,7 @@ pub struct Origin {
 const VERSION: i64 = 1;
 
 impl Origin {
-    /// Returns the SQL that makes the tables of an empty database by `definition`, and stores this
+    /// Returns the SQL that makes the tables of an empty database by `definition` and stores this
     /// origin.
     pub(crate) fn creation(&self, definition: impl Fn(Table) -> String) -> String {
         let Scale {
@@ -117,8 +117,8 @@ impl Origin {
     }
 
     /// Returns the touched warehouses of a database, its first ones, if `touched` in total are
-    /// touched. They are distributed like the warehouses. `None` if no warehouse of this database is
-    /// touched.
+    /// touched. They are distributed like the warehouses. `None` if this database has no touched
+    /// warehouse.
     pub fn touched_of(&self, shard: i32, touched: Option<i32>) -> Option<(i32, i32)> {
         let (first, last) = self.warehouses_of(shard);
         let share = Origin {
@@ -152,8 +152,8 @@ impl Part {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is committed. The number summarises its result: two databases with the same data return the
-    /// same number.
+    /// It is committed. The number summarises its result, and is equal on databases with the same
+    /// data.
     Committed(i64),
     /// An order for an item that does not exist, as the standard has it in one of a hundred: nothing
     /// of it remains.
@@ -178,7 +178,7 @@ pub trait Session {
 
 /// Fills one database.
 pub trait Loader {
-    /// Returns the name of the place of its tables for messages, and the kind of it: a database, a
+    /// Returns the place of its tables for messages, and the kind of that place: a database, a
     /// schema.
     fn place(&self) -> (String, &'static str);
     /// Returns true if anything exists, and true if that has the mark of this kit.

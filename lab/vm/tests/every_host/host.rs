@@ -27,8 +27,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Locks the host if a test can run: as root, with THP and MADV_COLLAPSE. Otherwise prints the
-    /// reason.
+    /// Locks the host if a test can run: as root, with THP and MADV_COLLAPSE. Prints why if not.
     pub fn new(test: &str) -> Option<Host> {
         let kernel = Kernel::new();
         let why = if effective_uid() != 0 {

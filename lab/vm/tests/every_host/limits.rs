@@ -52,8 +52,7 @@ impl Group {
         Group::below(root, name)
     }
 
-    /// Makes a group that can limit memory, of either version, and returns the files of its limit and its
-    /// usage.
+    /// Makes a group of either version that can limit memory, with the files of its limit and usage.
     fn of_memory(name: &str) -> Option<(Group, PathBuf, PathBuf)> {
         let first = Path::new("/sys/fs/cgroup/memory");
         let (group, limit, usage) = match first.join("cgroup.procs").exists() {

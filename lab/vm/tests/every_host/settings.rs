@@ -12,8 +12,7 @@ use crate::{json, not_run};
 const PAGES: u64 = 4;
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Returns a host with THP on for all memory, like Debian's default, and khugepaged asleep during a
-/// test.
+/// Returns a host with THP on for all memory, like Debian's, and khugepaged asleep during a test.
 fn always(test: &str) -> Option<Host> {
     let mut host = Host::new(test)?;
     let size = format!("{FOLDER}/hugepages-{}kB/enabled", host.huge / 1024);

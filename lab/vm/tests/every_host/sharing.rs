@@ -38,8 +38,7 @@ fn agrees(what: &str, got: u64, shares: u64, outside: u64) {
     );
 }
 
-/// Returns the kernel's sum of shares of a tree, and the part of its files that belongs to other
-/// processes.
+/// Returns the kernel's sum of shares of a tree, and the part of its files that others own.
 fn by_the_kernel(top: u32) -> (u64, u64) {
     let pids = tree(top);
     let shares = pids

@@ -178,8 +178,7 @@ fn pinned_memory_is_called_pinned() {
         return;
     };
     let (mut victim, range) = victim(&host, "private", &[]);
-    // One page is pinned at its start. A pin is invisible from outside; only the existence of pins is
-    // known.
+    // One page is pinned at its start. From outside, only the existence of pins is visible.
     if let Err(error) = victim.try_tell(&format!("pin a {}", 16 * host.base)) {
         return not_run(test, &format!("needs io_uring: {error}"));
     }

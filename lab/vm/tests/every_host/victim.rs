@@ -216,8 +216,7 @@ impl Memory {
     fn on(&self, verb: &str, range: Addresses) -> Result<(), Failed> {
         match verb {
             "touch" => touch(range),
-            // On base pages under any setting: THP is disabled for the process while it touches the
-            // range.
+            // On base pages under any setting: THP is disabled for the process meanwhile.
             "small" => {
                 thp_disabled(true)?;
                 touch(range);

@@ -28,8 +28,7 @@ impl MariadbStore {
     }
 }
 
-/// Returns the scans. Rows are in the tree of their key; reading the last column excludes other
-/// indexes.
+/// Returns the scans, which read the last column so that only the tree of the key can serve.
 fn scans(touched: Option<i32>) -> Vec<String> {
     let some = |first: &str| match touched {
         Some(last) => format!(" WHERE {first} <= {last}"),

@@ -7,8 +7,7 @@ use super::explain::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::tables::{TABLES, Table};
 
-/// A connection that has filled the server's cache. While open, it has all of it in its page
-/// tables.
+/// A connection that has filled the server's cache, and maps all of it while it is open.
 pub struct Warm {
     how: Warmed,
     _connection: Client,

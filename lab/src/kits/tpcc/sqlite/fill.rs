@@ -55,8 +55,7 @@ impl SqliteLoader {
 }
 
 /// Returns the definition of a table. A key of one number is the row id; narrow rows are in the
-/// tree of their key. Other tables get an index after filling, which is faster than maintaining it
-/// meanwhile.
+/// tree of their key. Other tables get an index after filling, which is faster than maintaining it.
 fn definition(table: Table) -> String {
     let columns = table.definition();
     let name = table.name();

@@ -52,8 +52,7 @@ impl<'c> SqliteSession<'c> {
         Ok(SqliteSession {
             connection,
             place,
-            // A writer begins as one: of two transactions that begin as readers, one would have to
-            // yield.
+            // A writer says so at once: of two that begin as readers, one would have to yield.
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             begin_to_read: connection.prepare("BEGIN")?,
             commit: connection.prepare("COMMIT")?,
