@@ -1,4 +1,4 @@
-//! Tells tests and benchmarks where the program hugeleaf is: next to hugeleaf-lab. `make lab` builds both.
+//! Gives tests and benchmarks the path of hugeleaf, next to hugeleaf-lab. `make lab` builds both.
 
 use std::path::Path;
 

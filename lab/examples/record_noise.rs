@@ -1,8 +1,8 @@
-//! Records the rate of a load that nothing is done to, for the simulator.
+//! Records the rate of an undisturbed load, for the simulator.
 //!
-//! `cargo run --release -p hugeleaf-proof --example record_noise -- METRIC MINUTES
-//! [INTERVAL_SECONDS] > noise.json`, where METRIC is written as for `hugeleaf prove --metric`.
-//! Keep the machine as busy as it is when experiments run on it, and no busier.
+//! `scripts/lab.sh run --release --example record_noise -- METRIC MINUTES [INTERVAL_SECONDS] >
+//! noise.json`, where METRIC is written as for `hugeleaf prove --metric`. Keep the machine as busy
+//! as during experiments on it, and no busier.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -39,7 +39,7 @@ fn run() -> Result<(), String> {
     let mut samples = Vec::new();
     let end = kernel.now() + Duration::from_secs_f64(minutes * 60.0);
     let mut before = (metric.read(&goes_on).map_err(explain)?, kernel.now());
-    // On a fixed grid: a late reading does not push the later ones.
+    // A fixed grid, so that a late reading does not delay the later ones.
     let mut due = before.1;
     while kernel.now() < end {
         due += interval;

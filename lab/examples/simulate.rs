@@ -1,7 +1,7 @@
 //! Plays experiments on recorded noise and prints how often they are right.
 //!
-//! `cargo run --release -p hugeleaf-proof --example simulate -- [--experiments N] [--seed N]
-//! [--interval S] [--transition S] [--for S] [--hold S] [--no-power] [--json] FILE…`
+//! `scripts/lab.sh run --release --example simulate -- [--experiments N] [--seed N] [--interval S]
+//! [--transition S] [--for S] [--hold S] [--no-power] [--json] FILE…`
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ struct Options {
     experiments: usize,
     seed: u64,
     json: bool,
-    /// Whether to look how many pairs an effect needs.
+    /// True to determine the number of pairs that an effect needs.
     power: bool,
     play: Play,
     files: Vec<String>,

@@ -1,13 +1,13 @@
-//! Loads of SQLite on its own cache and on ours, a process each: SQLite is configured once.
+//! Loads of SQLite on its own cache and on ours, with a process each, since SQLite is configured once.
 //!
 //! ```text
 //! sqlite LOAD CACHE FOLDER MIB SECONDS
 //! ```
 //!
-//! LOAD: `keyed`, `threads`, `scan`, `write`, `small`, `tpcc`, `swap`. CACHE: `stock` (SQLite's own), `large` and `base` (ours, on
-//! huge and on base pages), `half` and `uneven` (fixed shares on huge pages: equal, and 13 of 16 parts for the first database). MIB: pages of databases in
-//! all. Prints operations a second; of `swap` those of each second, and the longest operation in seconds: of all, and of those that
-//! memory was moved during.
+//! LOAD: `keyed`, `threads`, `scan`, `write`, `small`, `tpcc`, `swap`. CACHE: `stock` (SQLite's own), `large` and
+//! `base` (ours, on huge and on base pages), `half` and `uneven` (fixed shares on huge pages: equal, and 13 of 16 parts
+//! for the first database). MIB: pages of all databases together. Prints operations a second; for `swap` those of each
+//! second, and the longest operation in seconds, of all operations and of those during a move of memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,20 +27,20 @@ use rusqlite::{Connection, OpenFlags};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A row takes about so much of a database.
+/// Approximate bytes of a row in a database.
 const ROW_BYTES: u64 = 117;
-/// An operation that takes longer is kept, and so is the longest where all are shorter.
+/// Minimum duration of operations that are stored; the longest is stored in any case.
 const SLOW: Duration = Duration::from_millis(1);
-/// A phase of `swap`.
+/// Length of a phase of `swap`.
 const PHASE: Duration = Duration::from_secs(30);
 
 struct Asked {
     folder: PathBuf,
     cache: Bytes,
-    /// Of each database's cache, as SQLite is told.
+    /// Size of each database's cache, as set in SQLite.
     each: [Bytes; 2],
     time: Duration,
-    /// When the cache was made.
+    /// Time at which the cache was made.
     began: Instant,
     installed: Option<Installed>,
 }
@@ -74,7 +74,7 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What each database may take of the cache.
+/// Returns the part of the cache for each database.
 fn shares(load: &str, cache: &str, size: Bytes) -> [Bytes; 2] {
     let part = |of_16: u64| Bytes(size.get() / 16 * of_16);
     match (load, cache) {
@@ -97,7 +97,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
         "large" => managed(format!("thp:{huge}")).map(Some),
         "base" => managed(host.base_page.to_string()).map(Some),
         "half" | "uneven" => {
-            // Connections keep to the size that SQLite is told.
+            // Connections keep to the size set in SQLite.
             let more = Bytes(size.get() / 16 * 17);
             install_cache(
                 PageArm::of(format!("thp:{huge}").parse::<AskedPages>()?, host),
@@ -111,7 +111,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
     }
 }
 
-/// A database of so many rows, made where it is not there.
+/// Makes a database with `rows` rows if it does not exist.
 fn database(file: &Path, rows: u64) -> rusqlite::Result<()> {
     if file.exists() {
         return Ok(());
@@ -141,7 +141,7 @@ fn open(file: &Path, cache: Bytes) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Rows of a database that fits into the cache with room to spare.
+/// Returns the rows of a database that fits into the cache with room to spare.
 fn fitting(cache: Bytes) -> u64 {
     cache.get() / ROW_BYTES / 10 * 8
 }
@@ -154,14 +154,14 @@ fn warm(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// An operation that took long.
+/// A slow operation.
 #[derive(Clone, Copy)]
 struct Slow {
     began: Instant,
     took: Duration,
 }
 
-/// Reads rows at random until `end`, and counts them; those that took long.
+/// Reads rows at random until `end`, and counts them; returns the slow reads.
 fn read(
     connection: &Connection,
     rows: u64,
@@ -227,7 +227,7 @@ fn keyed(asked: &Asked, threads: u64) -> Result<f64, Failed> {
     Ok(count.load(Ordering::Relaxed) as f64 / seconds)
 }
 
-/// Scans a table that is three times as large as the cache.
+/// Scans a table that is about three times as large as the cache.
 fn scan(asked: &Asked) -> Result<f64, Failed> {
     let rows = fitting(asked.cache) * 4;
     let file = asked.folder.join(format!("scan-{rows}.db"));
@@ -242,7 +242,7 @@ fn scan(asked: &Asked) -> Result<f64, Failed> {
     Ok(scans / began.elapsed().as_secs_f64())
 }
 
-/// Transactions of 20 changes by key.
+/// Runs transactions of 20 changes by key.
 fn write(asked: &Asked) -> Result<f64, Failed> {
     let rows = fitting(asked.cache) / 2;
     let source = asked.folder.join(format!("write-{rows}.db"));
@@ -269,7 +269,7 @@ fn write(asked: &Asked) -> Result<f64, Failed> {
     Ok(done / began.elapsed().as_secs_f64())
 }
 
-/// Opens a small database, asks it, and closes it.
+/// Repeatedly opens a small database, queries it, and closes it.
 fn small(asked: &Asked) -> Result<f64, Failed> {
     let file = asked.folder.join("small.db");
     database(&file, 200)?;
@@ -285,7 +285,7 @@ fn small(asked: &Asked) -> Result<f64, Failed> {
     Ok(done / began.elapsed().as_secs_f64())
 }
 
-/// The order-entry load of `hugeleaf-lab oltp`: new orders a second.
+/// Runs the order-entry load of `hugeleaf-lab oltp`; returns new orders a second.
 fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     let warehouses =
         i32::try_from(asked.cache.get() / SqliteStore::WAREHOUSE.get() / 5 * 4)?.max(1);
@@ -322,7 +322,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     Ok(outcome.notpm() / 60.0)
 }
 
-/// Two databases, each a little less than the cache; one is read at full speed, the other a little, and then the other way.
+/// Two databases, each slightly smaller than the cache; one is read at full speed, the other little, in turns.
 #[expect(clippy::too_many_lines, reason = "one run")]
 fn swap(asked: &Asked) -> Result<(), Failed> {
     let rows = asked.cache.get() / ROW_BYTES / 10 * 7;
@@ -398,7 +398,7 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
     Ok(())
 }
 
-/// When memory was moved. The manager's clock began a moment after this program's.
+/// Returns the intervals in which memory was moved. The manager's clock began a moment after this program's.
 fn moves(asked: &Asked) -> Vec<(Instant, Instant)> {
     let view = asked.installed.and_then(|installed| installed.view());
     let operations = view.map_or_else(Vec::new, |view| view.operations);

@@ -1,7 +1,7 @@
-//! Plays the guard's tests for ten years and prints how many servers were moved back.
+//! Plays the guard's tests for ten years and prints the number of demoted servers.
 //!
-//! `scripts/lab.sh run --example years -- [--servers N] [--tests N] [--seed N] [--only NAME,…] [RECORDING…]`, a name being
-//! one of a judge, a way to keep, a noise or an effect as in the rows.
+//! `scripts/lab.sh run --example years -- [--servers N] [--tests N] [--seed N] [--only NAME,…] [RECORDING…]`. A NAME is
+//! that of a judge, a policy to keep, a noise or an effect, as in the rows.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ struct Options {
     servers: usize,
     seed: u64,
     tests: usize,
-    /// The judge, ways to keep, noises and effects that are left; all where none is named.
+    /// Selected judges, policies, noises and effects; all if empty.
     only: Vec<String>,
     files: Vec<String>,
 }
@@ -46,7 +46,7 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// The name of a variant, as a row has it.
+/// Returns the name of a variant, as in a row.
 fn name(value: &impl serde::Serialize) -> Result<String, String> {
     let value = serde_json::to_value(value).map_err(|e| e.to_string())?;
     Ok(value.as_str().unwrap_or_default().to_owned())

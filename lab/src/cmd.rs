@@ -1,4 +1,4 @@
-//! The command `hugeleaf-lab`: from flags to experiments, and nothing else.
+//! The command `hugeleaf-lab`: turns flags into experiments, and does nothing else.
 
 mod amm;
 mod mover;
@@ -61,14 +61,14 @@ enum Command {
     Pin(pin::Args),
 }
 
-/// Runs the command that this process was started with.
+/// Runs the command line of this process.
 pub fn run() -> ExitCode {
     if let Some(code) = pagetables::attacher().or_else(oltp::copier) {
         return code;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and the version are asked for, not failures.
+        // Help and version requests are not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),
         Err(error) => return wrong_usage(&error).report(),
     };
@@ -162,7 +162,7 @@ impl Command {
     }
 }
 
-/// A usage error of clap in the two lines that every failure has.
+/// Converts a usage error of clap to the two lines that every failure has.
 fn wrong_usage(error: &clap::Error) -> Failure {
     let typed = std::env::args().nth(1);
     let typed = typed.filter(|word| {

@@ -1,4 +1,4 @@
-//! Experiments: kits measured on pages of each size, as rows of a result.
+//! Experiments: they measure kits on pages of each size and return rows of a result.
 
 pub mod amm;
 mod layout;

@@ -1,8 +1,8 @@
-//! How hugeleaf is measured: benchmark kits and the experiments made with them. Nothing here is part of the product.
+//! Benchmark kits and experiments that measure hugeleaf. Nothing here is part of the product.
 //!
-//! [`kits`] are the workloads, [`experiments`] measure them on pages of each size, and the program `hugeleaf-lab` ([`run`])
-//! answers, draws and keeps results as `hugeleaf bench` does. [`simulate`] plays `hugeleaf prove` on recorded noise,
-//! [`years`] the guard's tests.
+//! [`kits`] holds the workloads; [`experiments`] measures them on pages of each size. The program `hugeleaf-lab`
+//! ([`run`]) prints, draws and stores results as `hugeleaf bench` does. [`simulate`] plays `hugeleaf prove` on recorded
+//! noise; [`years`] plays the guard's tests.
 
 mod cmd;
 pub mod experiments;

@@ -1,13 +1,13 @@
-//! How good the stopping rule and the interval are: experiments on recorded noise.
+//! Plays experiments on recorded noise, to measure the stopping rule and the interval.
 //!
-//! A recording is the rate of some load, sampled at fixed intervals while nothing was changed. An
-//! experiment is played on it as the engine would do it on a server: a block of consecutive
-//! samples from a random start, pairs in the engine's own balanced [`Orders`], time lost at every
-//! change of page size, the same [`Rule`], the same [`weigh`], the same [`stats::judge`]. The
-//! samples that fall to large pages are multiplied by the effect to be injected. So what is true is
-//! known, and what the experiment says of it can be counted.
+//! A recording is the rate of a load, sampled at fixed intervals while nothing was changed. An
+//! experiment on it follows the engine on a server: a block of consecutive samples from a random
+//! start, pairs in the engine's own balanced [`Orders`], and time lost at every change of page size.
+//! It uses the same [`Rule`], the same [`weigh`] and the same [`stats::judge`]. Samples on huge
+//! pages are multiplied by the injected effect. The true effect is therefore known, and the
+//! experiment's verdicts are counted against it.
 //!
-//! A [`Scenario`] makes the recorded noise worse in one way that servers are known for.
+//! A [`Scenario`] degrades the recorded noise in one way that servers are known for.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,14 @@ use hugeleaf_proof::stats::{self, Better, LogInterval, Verdict};
 use hugeleaf_proof::subject::Arm;
 use hugeleaf_proof::weigh::{self, PairLogs, Part};
 
-/// A recording of a load that nothing was done to. The file format of `record_noise`.
+/// A recording of an undisturbed load. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     pub host: String,
     pub kernel: String,
     pub command: String,
     pub interval_seconds: f64,
-    /// The rates, in the order they were taken; all above 0.
+    /// The rates in the order of sampling; all are above 0.
     pub samples: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Noise {
     /// Reads a recording.
     ///
     /// # Errors
-    /// Why no experiment can be played on it.
+    /// Returns the reason why no experiment can be played on the recording.
     pub fn parse(text: &str) -> Result<Noise, String> {
         let noise: Noise =
             serde_json::from_str(text).map_err(|e| format!("not a recording: {e}"))?;
@@ -56,38 +56,38 @@ impl Noise {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Play {
-    /// Length of one interval of an arm; whole samples of the recording.
+    /// Length of one interval of an arm, in whole samples of the recording.
     pub interval_seconds: f64,
-    /// Time lost at each change of page size: moving and settling. Half an interval more is
-    /// discarded after it, as the engine does.
+    /// Time lost at each change of page size, by promotion or demotion and settling. As in the
+    /// engine, half an interval more is then discarded.
     pub transition_seconds: f64,
     pub for_seconds: f64,
     /// Time for which each arm is held after the pairs; 0 holds none.
     pub hold_seconds: f64,
     pub rule: Rule,
     pub equal: f64,
-    /// What else happens.
+    /// The disturbance of the load.
     pub scenario: Scenario,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
-    /// Nothing: as it was recorded.
+    /// No disturbance: the rates as recorded.
     Recorded,
-    /// Noise whose correlation from one interval to the next is 0.5; its log has a standard
+    /// Noise with a correlation of 0.5 from one interval to the next. Its log has a standard
     /// deviation of 0.1.
     Ar1,
-    /// The load rises, or falls, by 30 % over the time of an experiment.
+    /// The load rises, or falls, by 30 % during the experiment.
     Drift,
-    /// The rate falls to three tenths, at random one second in twenty, for one to five seconds.
+    /// The rate falls to 30 %, at random in one sample of twenty, for one to five samples.
     Bursts,
-    /// After a move and its settling time memory goes as before for half an interval more.
+    /// After a change of pages and its settling time, the rate stays as before for half an interval.
     CarryOver,
-    /// The same for a whole interval: longer than what is discarded.
+    /// As [`Scenario::CarryOver`], for a whole interval, which is longer than the discarded time.
     LongCarryOver,
-    /// Noise whose log is 0.05 times Student's t with 2 degrees of freedom: its variance is
-    /// infinite.
+    /// Noise whose log is 0.05 times Student's t with 2 degrees of freedom, which has infinite
+    /// variance.
     HeavyTails,
     /// The effect grows for 30 s after a move to large pages.
     WarmUp,
@@ -108,7 +108,7 @@ impl Scenario {
         Scenario::SlowStart,
     ];
 
-    /// How long, in intervals, memory goes as before after it has settled.
+    /// Returns how long the rate stays as before after memory has settled, in intervals.
     const fn carried_intervals(self) -> f64 {
         match self {
             Scenario::CarryOver => 0.5,
@@ -142,7 +142,7 @@ pub struct Played {
     pub seconds: f64,
 }
 
-/// A place in a recording; past its end it goes on at another place drawn at random.
+/// A position in a recording; at its end, reading continues at a random position.
 struct Tape<'a> {
     noise: &'a Noise,
     at: usize,
@@ -163,23 +163,22 @@ impl Tape<'_> {
     }
 }
 
-/// A server while an experiment goes on: one sample of the recording after another, as the
-/// scenario has them.
+/// A server during an experiment: the samples of the recording in turn, disturbed by the scenario.
 struct Server<'a> {
     tape: Tape<'a>,
     scenario: Scenario,
     effect: f64,
-    /// Samples that went by, and of how many the experiment is.
+    /// Number of samples used, and number of samples of the experiment.
     gone: usize,
     whole: usize,
-    /// Of samples, how many after a move go as before.
+    /// Number of samples after a change of pages that still have the old rate.
     carried: usize,
-    /// Correlation of one sample with the next, and where the scenario's own noise is.
+    /// Correlation between neighbouring samples, and the current value of the scenario's own noise.
     next_like_last: f64,
     wander: f64,
     burst: usize,
     rises: bool,
-    /// On which pages, and how many samples ago that settled.
+    /// The current arm, and the number of samples since it settled.
     arm: Arm,
     since: usize,
 }
@@ -256,14 +255,14 @@ impl<'a> Server<'a> {
                 if slow { 0.3 } else { 1.0 }
             }
             Scenario::HeavyTails => {
-                // A normal number over the root of an exponential one of mean 1.
+                // A normal number divided by the root of an exponential one of mean 1.
                 let spread = (-(1.0 - rng.f64()).ln()).sqrt();
                 (0.05 * normal(rng) / spread.max(1e-3)).exp()
             }
         }
     }
 
-    /// One interval on `arm`, after a move where it is on the other; and how many samples that took.
+    /// Plays one interval on `arm`; where memory is on the other arm, it is moved first.
     fn interval(&mut self, arm: Arm, play: &Play, rng: &mut Rng) -> Part {
         let samples = self.tape.samples(play.interval_seconds).max(1);
         let moves = arm != self.arm;
@@ -327,18 +326,18 @@ impl<'a> Server<'a> {
     }
 }
 
-/// A number of the standard normal distribution (Box and Muller).
+/// Draws a number of the standard normal distribution (Box and Muller).
 pub fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (1.0 - rng.f64(), rng.f64());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// Plays one experiment in which large pages multiply the rate by `effect` (1.0 for A/A).
+/// Plays one experiment in which huge pages multiply the rate by `effect` (1.0 for A/A).
 pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     let mut server = Server::start(noise, effect, play, rng);
     let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
     let mut logs: Vec<PairLogs> = Vec::new();
-    // As the engine has it: time ends nothing before the fewest pairs are there.
+    // As in the engine: the time limit ends nothing before the minimum number of pairs.
     while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
         logs.extend(server.pair(orders.draw(), play, rng));
         let is_due = play.rule.is_look(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
@@ -361,7 +360,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     }
 }
 
-/// The log ratios of so many pairs in a row.
+/// Returns the log ratios of `pairs` consecutive pairs.
 pub fn pairs(noise: &Noise, effect: f64, play: &Play, pairs: usize, rng: &mut Rng) -> Vec<f64> {
     let mut server = Server::start(noise, effect, play, rng);
     let mut orders = Orders::new(rng.u64(..), Some(pairs));
@@ -375,22 +374,22 @@ pub fn pairs(noise: &Noise, effect: f64, play: &Play, pairs: usize, rng: &mut Rn
 pub struct Summary {
     pub effect: f64,
     pub experiments: usize,
-    /// Said `faster`.
+    /// Share of experiments that said `faster`.
     pub faster: f64,
-    /// Said `slower`.
+    /// Share of experiments that said `slower`.
     pub slower: f64,
-    /// Said `same`.
+    /// Share of experiments that said `same`.
     pub same: f64,
     /// Said that the effect is not settled.
     pub not_settled: f64,
     pub covered: f64,
     pub seconds: f64,
     pub pairs: f64,
-    /// Half width of the interval, on average, as a log ratio.
+    /// Mean half width of the interval, as a log ratio.
     pub half_width: f64,
 }
 
-/// Plays `experiments` of them, each on one of `noises` in turn.
+/// Plays `experiments` experiments, on each of `noises` in turn.
 pub fn play_many(
     noises: &[Noise],
     effect: f64,
@@ -423,8 +422,8 @@ pub fn play_many(
     }
 }
 
-/// The fewest pairs, fixed beforehand, with which an effect is called in at least `power` of the
-/// experiments; looks no further than `most` pairs and answers `None` beyond.
+/// Returns the smallest fixed number of pairs with which at least `power` of the experiments call an
+/// effect. Returns `None` if more than `most` pairs are needed.
 pub fn pairs_needed(
     noises: &[Noise],
     effect: f64,
@@ -437,7 +436,7 @@ pub fn pairs_needed(
     let mut called = |pairs: usize| {
         let mut settings = *settings;
         settings.rule.fixed_pairs = Some(pairs);
-        // An effect within the band of equality is found too, even though it is called `same`.
+        // An effect within the band of equality counts as found too, although it is called `same`.
         settings.equal = 0.0;
         settings.hold_seconds = 0.0;
         play_many(noises, effect, &settings, experiments, rng).faster >= power
@@ -463,8 +462,8 @@ mod tests {
     use proptest::prelude::{any, prop};
     use proptest::{prop_assert, proptest};
 
-    /// Noise as it was met: a slow drift, spikes, and a sample's own scatter. For tests only;
-    /// claims are made from recordings. `scatter` and `drift` are those of 2 s; a sample is 1 s.
+    /// Noise as observed: a slow drift, spikes, and the scatter of a sample. For tests only;
+    /// published claims use recordings. `scatter` and `drift` are those of 2 s; a sample is 1 s.
     fn synthetic(scatter: f64, drift: f64, seed: u64) -> Noise {
         let mut rng = Rng::with_seed(seed);
         let mut level = 0.0;
@@ -486,7 +485,7 @@ mod tests {
     }
 
     proptest! {
-        /// Accepted bytes can be played on; nothing panics.
+        /// Accepted recordings can be played on; nothing panics.
         #[test]
         fn recordings_of_any_text(text in ".{0,200}", samples in prop::collection::vec(any::<f64>(), 0..40), length: f64) {
             let whole = serde_json::json!({
@@ -503,12 +502,12 @@ mod tests {
 
     #[test]
     fn keeps_its_promises_on_synthetic_noise() {
-        // Scatter at which the default rule stops at once, now and then, and never.
+        // Scatter at which the default rule stops at once, sometimes, and never.
         for (scatter, drift) in [(0.01, 0.005), (0.03, 0.01), (0.04, 0.02), (0.08, 0.02)] {
             let noises = [synthetic(scatter, drift, 1), synthetic(scatter, drift, 2)];
             let mut rng = Rng::with_seed(7);
             let null = play_many(&noises, 1.0, &Play::default(), 2000, &mut rng);
-            // 6 % promised; 2,000 experiments scatter by half a percent.
+            // The promise is 6 %; 2,000 experiments scatter by half a percent.
             assert!(null.faster + null.slower <= 0.06, "{scatter}: {null:?}");
             let five = play_many(&noises, 1.05, &Play::default(), 2000, &mut rng);
             assert!(five.covered >= 0.94, "{scatter}: {five:?}");
@@ -536,7 +535,7 @@ mod tests {
             let null = play_many(&noises, 1.0, &settings, 2000, &mut rng);
             assert!(null.faster + null.slower <= 0.06, "{scenario:?}: {null:?}");
             let five = play_many(&noises, 1.05, &settings, 2000, &mut rng);
-            // An effect that lasts longer than the discarded time is published and not promised; one that needs time
+            // A carry-over longer than the discarded time is published, not promised; one that needs time
             // is held (see `slow_effects_are_not_called_settled`).
             let promised = match scenario {
                 Scenario::LongCarryOver | Scenario::WarmUp | Scenario::SlowStart => 0.0,
@@ -574,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_forgets_to_pay_for_looking_is_found_out() {
-        // The simulator must be able to fail: stop at the first interval that excludes 0.
+        // The simulator must be able to fail: this one stops at the first interval that excludes 0.
         let noises = [synthetic(0.06, 0.01, 3)];
         let mut rng = Rng::with_seed(1);
         let mut wrong = 0;

@@ -1,7 +1,7 @@
-//! The guard's tests of one server, played for years: is its memory moved back when it should be, and only then?
+//! Plays the guard's tests of one server over years, and counts correct and wrong demotions.
 //!
-//! Each test is [`PAIRS`] pairs, one test a week, as a rule without further keys has them. What they say and what follows
-//! is the guard's own code ([`Evidence`]).
+//! Each test is [`PAIRS`] pairs. There is one test a week, as for a rule without further keys. The guard's own code
+//! ([`Evidence`]) judges the tests.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use hugeleaf_proof::weigh::{self, PairLogs};
 use crate::simulate::{Noise, Play, normal, pairs};
 
 pub const PAIRS: usize = 12;
-/// Pairs that are made without a pause.
+/// Number of pairs of one session, without a pause between them.
 const AT_A_TIME: usize = 4;
 pub const TEN_YEARS: usize = 520;
 
@@ -25,11 +25,11 @@ pub const TEN_YEARS: usize = 520;
 pub enum Spread {
     /// The log ratios of pairs have a standard deviation of 5 %.
     Pairs,
-    /// Each interval has one of 5 %, so a pair 7.1 %.
+    /// Each interval has a standard deviation of 5 %, so a pair has 7.1 %.
     Intervals,
-    /// 5 % times Student's t with 2 degrees of freedom: infinite variance.
+    /// 5 % times Student's t with 2 degrees of freedom, which has infinite variance.
     HeavyTails,
-    /// 5 % of pairs, and the effect differs by 1 % from week to week.
+    /// Pairs have 5 %, and the effect differs by 1 % from week to week.
     Weeks,
     /// Pairs of 5 s on recorded noise.
     Recorded,
@@ -48,13 +48,13 @@ impl Spread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judge {
-    /// The guard's: all tests together.
+    /// The guard's rule: all tests together.
     Together,
-    /// Each test alone at 95 %, as the guard had it before, for comparison.
+    /// Each test alone at 95 %: the guard's earlier rule, for comparison.
     Alone,
 }
 
-/// The log ratios of one test; large pages multiply the rate by `effect`.
+/// Returns the log ratios of one test; huge pages multiply the rate by `effect`.
 fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64> {
     let week = match spread {
         Spread::Weeks => 0.01 * normal(rng),
@@ -84,7 +84,7 @@ fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64
     (0..PAIRS / AT_A_TIME).flat_map(sitting).collect()
 }
 
-/// Judges one test by itself, as the guard did before.
+/// Judges one test alone, as the guard did earlier.
 fn alone(logs: &[f64], keep: Keep) -> bool {
     let rule = Rule {
         fixed_pairs: Some(logs.len()),
@@ -100,7 +100,7 @@ fn alone(logs: &[f64], keep: Keep) -> bool {
     }
 }
 
-/// The number of the test, from 1, that has a server's memory moved back; `None` where none of `tests` does.
+/// Returns the number of the test, from 1, that demotes a server's memory; `None` if none of `tests` does.
 pub fn reverted(
     noises: &[Noise],
     (effect, spread): (f64, Spread),
@@ -139,14 +139,14 @@ pub struct Row {
     pub effect: f64,
     pub servers: usize,
     pub tests: usize,
-    /// Servers whose memory was moved back within four weeks (four tests), half a year, a year, and all of the tests.
+    /// Servers demoted within four weeks (four tests), half a year, a year, and all of the tests.
     pub in_four_weeks: usize,
     pub in_half_a_year: usize,
     pub in_a_year: usize,
     pub ever: usize,
 }
 
-/// Plays servers, one after the other, with as many tests each.
+/// Plays `servers` servers, one after the other, each with `tests` tests.
 pub fn play_servers(
     noises: &[Noise],
     (effect, spread): (f64, Spread),

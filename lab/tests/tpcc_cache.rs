@@ -1,5 +1,5 @@
-//! SQLite's page cache in memory of ours: it holds what is written, also when it is much too small,
-//! and its memory is what it was asked to be. A program of its own: SQLite takes a cache once.
+//! SQLite's page cache in private memory: it holds the written data even if it is much too small,
+//! and its memory has the requested size. A test program of its own: SQLite takes a cache once.
 
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
@@ -28,7 +28,7 @@ fn run(connections: usize) -> Run {
     }
 }
 
-/// Fills, drives and checks with so much cache for each connection.
+/// Fills, drives and checks with the given cache for each connection.
 fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(SqliteSettings {
@@ -76,7 +76,7 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     let base = PageArm::base(&host);
     let length = Bytes::from_mib(32);
     let cache = install_cache(base, length, false, &host).unwrap();
-    // In addition to the pages there is what SQLite wants for each.
+    // SQLite needs additional memory for each page.
     assert!(cache.length() > length && cache.length().get() < length.get() * 11 / 10);
     if let Some(pages) = cache.pages().unwrap() {
         let on_base: u64 = pages
@@ -88,9 +88,9 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     }
     let again = install_cache(base, length, false, &host).unwrap_err();
     assert!(matches!(again, TpccError::Cache(_)), "{again:?}");
-    // All of it fits: after the scan at the start next to nothing is read from the file.
+    // All of it fits: after the initial scan almost nothing is read from the file.
     let fitting = whole(Bytes::from_mib(30), 1, 1, true);
-    // A tenth fits, and pages are reused all the time.
+    // A tenth fits, so pages are reused all the time.
     let scarce = whole(Bytes::from_mib(2), 1, 1, true);
     assert!(scarce > 10 * fitting.max(1), "{scarce} and {fitting}");
     assert_eq!(cache.outside(), 0);
@@ -98,6 +98,6 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     whole(Bytes::from_mib(6), 1, 3, false);
     whole(Bytes::from_mib(10), 3, 3, true);
     assert_eq!(cache.outside(), 0);
-    // Together they want more than there is: what is there has to do, and nothing is lost.
+    // Together they want more than there is. The available memory must suffice, without any loss.
     whole(Bytes::from_mib(64), 3, 3, true);
 }

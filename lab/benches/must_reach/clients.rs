@@ -1,4 +1,4 @@
-//! Clients that ask without pause, and note when each answer came and how long it took.
+//! Clients that send requests without pause, and record the time and the duration of each answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::Failed;
 
-/// One operation of a client; the number of server operations in it.
+/// One operation of a client; returns the number of server operations in it.
 pub type Operation = Box<dyn FnMut() -> Result<u32, String>>;
 
 /// An answer.
@@ -18,7 +18,7 @@ struct Answer {
     operations: u32,
 }
 
-/// Clients at work until dropped.
+/// Running clients; stopped when dropped.
 pub struct Clients {
     start: Instant,
     stop: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts `count` of them; each connects for itself.
+    /// Starts `count` clients, each with its own connection.
     pub fn start<C>(count: usize, connect: C) -> Clients
     where
         C: Fn(u64) -> Result<Operation, String> + Clone + Send + 'static,
@@ -65,12 +65,12 @@ impl Clients {
         clients
     }
 
-    /// Seconds since they started.
+    /// Returns the seconds since their start.
     pub fn now(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Stops them and gives what they noted.
+    /// Stops the clients and returns their answers.
     pub fn end(mut self) -> Result<Log, Failed> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -102,18 +102,19 @@ pub struct Log {
     answers: Vec<Answer>,
 }
 
-/// What happened in one interval.
+/// Results of one interval.
 pub struct Interval {
     /// Operations a second, bucket by bucket.
     pub rates: Vec<f64>,
-    /// 99th percentile of the time that a client waited for an answer.
+    /// 99th percentile of a client's wait for an answer.
     pub p99_seconds: f64,
-    /// The longest that one waited.
+    /// Longest wait of a client.
     pub longest_seconds: f64,
 }
 
 impl Log {
-    /// From one time to another, in seconds since the clients started; whole buckets only.
+    /// Returns the results between two times, in seconds since the clients' start; whole buckets
+    /// only.
     pub fn interval(&self, from: f64, to: f64) -> Interval {
         let count = ((to - from) / BUCKET_SECONDS).floor().max(1.0);
         #[allow(clippy::cast_possible_truncation)] // small and positive
@@ -139,7 +140,7 @@ impl Log {
 }
 
 impl Interval {
-    /// Mean rate over the worst `seconds` in a row.
+    /// Returns the mean rate over the worst `seconds` in a row.
     pub fn worst(&self, seconds: f64) -> f64 {
         #[allow(clippy::cast_possible_truncation)] // small and positive
         let window = ((seconds / BUCKET_SECONDS).round() as usize).clamp(1, self.rates.len());

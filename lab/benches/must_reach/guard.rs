@@ -1,5 +1,5 @@
-//! `guard`: what it costs, whether it stays as it began over hours, whether its tests are right, and how soon servers
-//! that grow are on large pages again.
+//! `guard`: its cost, its stability over hours, the correctness of its tests, and the time until servers that grow
+//! are on huge pages again.
 
 mod cost;
 mod growth;
@@ -22,12 +22,12 @@ use hugeleaf_sys::ticks_per_second;
 
 use crate::Failed;
 
-/// What the tests watch too: memory that grows when told, and a counter whose speed follows its pages.
+/// Compiles the worker that the tests watch too: its memory grows on command, and its speed follows its pages.
 fn compile_worker(folder: &Path) -> Result<PathBuf, Failed> {
     compile("../crates/cli/tests/guard/worker.c", folder)
 }
 
-/// A C program of the lab's folder.
+/// Compiles a C program of the lab's folder.
 fn compile(source: &str, folder: &Path) -> Result<PathBuf, Failed> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let program = folder.join(source.file_stem().unwrap_or_default());
@@ -41,18 +41,18 @@ fn compile(source: &str, folder: &Path) -> Result<PathBuf, Failed> {
     }
 }
 
-/// The same program under another name: a link.
+/// Links the same program under another name.
 fn named(program: &Path, name: &str) -> Result<PathBuf, Failed> {
     let link = program.with_file_name(name);
     std::fs::hard_link(program, &link)?;
     Ok(link)
 }
 
-/// A program that holds memory, ended when dropped.
+/// A program that holds memory; ended when dropped.
 struct Holder(Child);
 
 impl Holder {
-    /// A worker that holds so much.
+    /// Starts a worker that holds `mib` MiB.
     fn start(program: &Path, mib: u64) -> Result<Holder, Failed> {
         let mut holder = Holder::spawn(program, &["-", "1"])?;
         let input = holder.0.stdin.as_mut().ok_or("no pipe")?;
@@ -62,7 +62,7 @@ impl Holder {
         Ok(holder)
     }
 
-    /// A program that says "ok" when it holds its memory.
+    /// Starts a program that prints "ok" when it holds its memory.
     fn spawn(program: &Path, args: &[&str]) -> Result<Holder, Failed> {
         let child = Command::new(program)
             .args(args)
@@ -99,14 +99,14 @@ impl Drop for Holder {
     }
 }
 
-/// Processor time of a process so far, in seconds.
+/// Returns the processor time of a process so far, in seconds.
 pub fn used(pid: u32) -> Result<f64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let stat = parse_stat(&text)?;
     Ok((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second() as f64)
 }
 
-/// A line of its status in MiB, as `VmRSS`.
+/// Returns a line of its status, such as `VmRSS`, in MiB.
 fn mib(pid: u32, name: &str) -> Result<f64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -12,7 +12,7 @@ pub struct Holder {
     stdin: Option<ChildStdin>,
 }
 
-/// Where cargo puts examples: next to the program.
+/// Returns the example's path: cargo puts examples next to the program.
 fn program() -> Result<PathBuf, Failed> {
     let path = Path::new(crate::HUGELEAF)
         .with_file_name("examples")
@@ -24,7 +24,7 @@ fn program() -> Result<PathBuf, Failed> {
 }
 
 impl Holder {
-    /// Starts one without waiting for it.
+    /// Starts a process without waiting for it.
     pub fn start(file: &str, size: &str, skew: &str, collapse: bool) -> Result<Holder, Failed> {
         let mut command = Command::new(program()?);
         command
@@ -50,7 +50,7 @@ impl Holder {
         Err(format!("the holder said '{}'", line.trim()).into())
     }
 
-    /// Its id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -66,13 +66,13 @@ impl Drop for Holder {
     }
 }
 
-/// A file in memory of a given length; gone when dropped.
+/// A file in memory of a given length; removed when dropped.
 pub struct Segment {
     file: tempfile::NamedTempFile,
 }
 
 impl Segment {
-    /// On the tmpfs at /dev/shm, where POSIX shared memory lives.
+    /// Makes a file on the tmpfs at /dev/shm, the place of POSIX shared memory.
     pub fn new(bytes: u64) -> Result<Segment, Failed> {
         let file = tempfile::Builder::new()
             .prefix("hugeleaf-bench-")
@@ -81,7 +81,7 @@ impl Segment {
         Ok(Segment { file })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> Result<&str, Failed> {
         self.file.path().to_str().ok_or_else(|| "not UTF-8".into())
     }

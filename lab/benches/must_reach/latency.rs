@@ -1,4 +1,4 @@
-//! How long a person waits: `status`, and `mem PID` of a large process.
+//! Time until a user gets an answer from `status`, and from `mem PID` of a large process.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::record::{Record, median};
 use crate::timing::{Arm, interleave};
 use crate::{Failed, HUGELEAF, Mode};
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     let (size, rounds) = match mode {
         Mode::Full => ("4G", 30),

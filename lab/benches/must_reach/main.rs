@@ -1,5 +1,5 @@
-//! The benchmarks behind the figures in README.md that need a whole program: servers under load
-//! while they are promoted, `mem` over many processes, and what a person waits.
+//! The benchmarks behind the figures in README.md that need a whole program: servers under load during their promotion,
+//! `mem` over many processes, and the time until a user gets an answer.
 //!
 //! `scripts/bench.sh` (`make bench`) runs it; by hand:
 //!
@@ -7,10 +7,12 @@
 //! scripts/lab.sh bench --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`, `region`, `run-rates`, `run-pool`, `trace`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
-//! `sqlite`, `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. Those from `run-rates` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
-//! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
+//! Names: `latency`, `shared`, `servers`, `region`, `run-rates`, `run-pool`, `trace`, `top`, `guard-cost`,
+//! `guard-proofs`, `guard-kills`, `guard-growth`, `sqlite`, `guard-soak`; without a name all but the last, which takes
+//! two hours. `--smoke` takes small sizes and one round. It shows that everything still runs, and its figures have no
+//! meaning. Those from `run-rates` on, except `top` and `guard-cost`, also take `--rounds N`, `--only PART,…` (programs
+//! or calls by name), and `--more`. With `--more`, samples are added to those in FOLDER, so that hours of them can be
+//! taken in several sessions.
 
 #[path = "../../../crates/cli/tests/common.rs"]
 #[allow(dead_code, unused_imports, clippy::unwrap_used)]
@@ -41,7 +43,7 @@ use common::HUGELEAF;
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Whether figures or only a sign of life are wanted.
+/// Full measurement, or a check that the benchmark still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Full,
@@ -65,10 +67,10 @@ const NAMES: [&str; 14] = [
     SOAK,
 ];
 
-/// Only where it is named: it takes hours.
+/// Runs only if named: it takes hours.
 const SOAK: &str = "guard-soak";
 
-/// What a benchmark was asked for.
+/// Options of a benchmark.
 struct Asked {
     mode: Mode,
     out: PathBuf,
@@ -78,7 +80,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// How many rounds, where the benchmark itself would take so many.
+    /// Returns the number of rounds; `usual` is the benchmark's default.
     fn rounds(&self, usual: usize) -> usize {
         let usual = match self.mode {
             Mode::Full => usual,
@@ -87,7 +89,7 @@ impl Asked {
         self.rounds.unwrap_or(usual)
     }
 
-    /// Whether a part of the benchmark is wanted.
+    /// Returns true if a part of the benchmark is requested.
     fn wants(&self, part: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == part)
     }
@@ -105,7 +107,7 @@ fn main() -> Result<(), Failed> {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            // What cargo adds.
+            // Added by cargo.
             "--bench" => {}
             "--smoke" => asked.mode = Mode::Smoke,
             "--out" => asked.out = arguments.next().unwrap_or_default().into(),

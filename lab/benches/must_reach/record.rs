@@ -1,4 +1,4 @@
-//! Raw samples as they are kept: as a result's rows, with host, kernel, settings and the exact command.
+//! Raw samples as stored: rows of a result, with host, kernel, settings and the exact command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 
 use crate::Failed;
 
-/// One benchmark's file.
+/// The file of one benchmark.
 pub struct Record {
     results: Results,
     summary: Map<String, Value>,
 }
 
 impl Record {
-    /// Nothing yet.
+    /// Makes an empty record.
     pub fn new(name: impl Into<String>, command: impl Into<String>) -> Record {
         let mut results = Results::empty(&name.into(), "");
         let command: String = command.into();
@@ -29,8 +29,8 @@ impl Record {
         }
     }
 
-    /// The raw samples of one arm, in the order they were taken: `ARM: QUANTITY`, or `ARM` alone. A sample that is no
-    /// number is left out, and its round with it.
+    /// Adds the raw samples of one arm, in the order of measurement. The label is `ARM: QUANTITY`, or `ARM` alone. A
+    /// sample that is not a number is omitted, and its round with it.
     pub fn arm(&mut self, label: impl Into<String>, unit: &str, samples: &[f64]) {
         let label = label.into();
         let unit_alone = if unit == "seconds" { "time" } else { unit };
@@ -46,7 +46,7 @@ impl Record {
         self.results.rows.push(row);
     }
 
-    /// A figure made from the samples; also printed.
+    /// Adds and prints a figure derived from the samples.
     pub fn figure(&mut self, name: impl Into<String>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
         println!("  {name}: {value}");
@@ -78,7 +78,7 @@ fn line(path: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The knobs in force, as they stand in their files.
+/// Returns the active knobs, as in their files.
 fn settings() -> Map<String, Value> {
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let mut settings = Map::new();
@@ -99,7 +99,7 @@ fn settings() -> Map<String, Value> {
         .lines()
         .find_map(|line| line.strip_prefix("SwapTotal:"));
     settings.insert("swap".to_owned(), json!(swap.map(str::trim)));
-    // Of a virtual machine whose hypervisor takes what is free: from blocks of this order on.
+    // On a virtual machine whose hypervisor reclaims free memory: in blocks from this order on.
     let reporting = "/sys/module/page_reporting/parameters/page_reporting_order";
     if Path::new(reporting).exists() {
         settings.insert("page_reporting_order".to_owned(), json!(line(reporting)));
@@ -107,7 +107,7 @@ fn settings() -> Map<String, Value> {
     settings
 }
 
-/// The first line that a program says of its version.
+/// Returns the first line of a program's version output.
 pub fn version(program: &Path) -> String {
     let output = Command::new(program).arg("--version").output();
     let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
@@ -116,7 +116,7 @@ pub fn version(program: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// The middle value; NaN of none.
+/// Returns the median; NaN without samples.
 pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -127,8 +127,8 @@ pub fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// The median of ratios within pairs, between the ends of its 95 % interval: order statistics that
-/// leave out at most 2.5 % at each end, whatever the noise is (the sign test).
+/// Returns the median of ratios within pairs, and its 95 % interval. The ends are order statistics that exclude at
+/// most 2.5 % each, for any noise (the sign test).
 pub fn paired(mut ratios: Vec<f64>) -> [f64; 3] {
     ratios.sort_by(f64::total_cmp);
     let n = ratios.len();

@@ -1,8 +1,8 @@
 //! The library compared with the bare system calls: populating, reading, and moving granules.
 #![allow(unsafe_code)]
 //! # Safety
-//! A path is laid through memory that this program has just populated and owns until the samples
-//! are taken; every address in it is inside.
+//! A path is laid through memory that this program has just populated and owns until the samples are
+//! taken; every address in it is inside.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::record::{Record, median, paired};
 use crate::setting::{Put, pages};
 use crate::{Failed, Mode};
 
-/// How large, and how often.
+/// Sizes, and numbers of repetitions.
 struct Sizes {
     populate: Bytes,
     populate_pairs: usize,
@@ -57,7 +57,7 @@ impl Sizes {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: region: needs root to set up pools");
@@ -87,7 +87,7 @@ fn seconds(work: impl FnOnce() -> Result<Box<dyn std::any::Any>, Failed>) -> Res
 
 type Work<'a> = (&'static str, Box<dyn FnMut() -> Result<f64, Failed> + 'a>);
 
-/// Takes every arm once a round in random order; a first round, not kept, warms the memory.
+/// Runs every arm once a round in random order; a first round, not stored, warms the memory.
 fn rounds(arms: &mut [Work<'_>], rounds: usize) -> Result<Vec<Vec<f64>>, Failed> {
     let mut samples = vec![Vec::new(); arms.len()];
     for round in 0..=rounds {
@@ -103,7 +103,7 @@ fn rounds(arms: &mut [Work<'_>], rounds: usize) -> Result<Vec<Vec<f64>>, Failed>
     Ok(samples)
 }
 
-/// Keeps the samples of arms and, of each arm but the first, how the first compares.
+/// Stores the samples of arms, and the ratio of the first arm to each other arm.
 fn keep(
     record: &mut Record,
     what: &str,
@@ -143,8 +143,8 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
             true => options.shared(),
             false => options,
         };
-        // Free memory may be returned to the machine below this one, and is expensive the first time
-        // it is used again: what was freed a moment ago is what the next sample gets.
+        // Free memory may have been returned to the hypervisor, and is then expensive at its first
+        // reuse. The next sample therefore gets memory that was just freed.
         let warm = || -> Result<(), Failed> {
             if !from_pool {
                 Bare::map(length, page, false)?.populate(threads)?;
@@ -178,7 +178,7 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
             },
         ];
         let samples = rounds(&mut arms, sizes.populate_pairs)?;
-        // Bytes a second: the inverse of time.
+        // Ratio of bytes a second, the inverse of time.
         keep(
             &mut record,
             what,
@@ -194,14 +194,15 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
     Ok(())
 }
 
-/// Seconds of one mmap(2) that populates pages of the default pool.
+/// Returns the seconds of one mmap(2) that populates pages of the default pool.
 fn map_populate(length: Bytes) -> Result<f64, Failed> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let length = usize::try_from(length.get())?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::POPULATE;
     let start = Instant::now();
-    // SAFETY: a new mapping where the kernel likes, returned below and touched by nobody.
+    // SAFETY: a new mapping at an address of the kernel's choice, unmapped below and touched by
+    // none.
     let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
     let took = start.elapsed().as_secs_f64();
     // SAFETY: as above.
@@ -235,8 +236,8 @@ impl Bare {
         Ok(Bare { space, file })
     }
 
-    /// Each thread goes through its share. In chunks: one call holds the lock on the address space
-    /// until it is done, and with one call a thread they would go one after the other.
+    /// Populates a share per thread, in chunks. One call holds the lock on the address space until
+    /// it ends, so with one call per thread the threads would run one after the other.
     fn populate(self, threads: usize) -> Result<Bare, Failed> {
         let space = &self.space;
         let whole = space.range();
@@ -256,7 +257,7 @@ impl Bare {
     }
 }
 
-/// How much one call of the bare loop populates.
+/// Bytes that one call of the bare loop populates.
 const CHUNK: Bytes = Bytes::from_mib(32);
 
 fn populate_chunks(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysError> {
@@ -267,11 +268,11 @@ fn populate_chunks(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysEr
     Ok(())
 }
 
-/// Bytes between two reads: what no processor's line is longer than.
+/// Bytes between two reads: no processor has a longer cache line.
 const LINE: u64 = 128;
 
-/// Lays one cycle through all lines of some memory, in random order: each line has the offset of
-/// the next, so that the path holds wherever the memory is mapped.
+/// Lays one cycle through all lines of some memory, in random order. Each line contains the offset
+/// of the next, so the path is independent of the address of the mapping.
 fn lay(memory: Range, seed: u64) {
     let lines = memory.len().get() / LINE;
     let mut order: Vec<u32> = (0..u32::try_from(lines).unwrap_or(u32::MAX)).collect();
@@ -284,7 +285,7 @@ fn lay(memory: Range, seed: u64) {
     }
 }
 
-/// Seconds for so many reads from `start` on, each at the offset that the one before gave.
+/// Returns the seconds of `hops` reads from `start` on, each at the offset read before.
 fn walk(start: u64, offset: &mut u64, hops: u64) -> f64 {
     let began = Instant::now();
     let mut at = *offset;
@@ -296,8 +297,8 @@ fn walk(start: u64, offset: &mut u64, hops: u64) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// The pages of a region, mapped once more by mmap(2) and nothing else. The same pages, because
-/// where two sets of pages are in memory can make a difference of its own.
+/// Maps the pages of a region once more by mmap(2) alone. The pages are the same, because different
+/// physical pages can differ in speed.
 fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
     let memory = Memory::new();
     let space = memory.set_aside(region.len(), align)?;
@@ -310,7 +311,7 @@ fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
             descriptors.push(entry.file_name().to_string_lossy().parse()?);
         }
     }
-    // An extent is made after the one before it in address.
+    // Extents are made in the order of their addresses.
     descriptors.sort_unstable();
     let mut at = 0;
     for descriptor in descriptors {
@@ -368,7 +369,7 @@ fn read(sizes: &Sizes, pool: PageSize, base: PageSize, out: &Path) -> Result<(),
     Ok(())
 }
 
-/// Wall-clock seconds of moving granules from one component to another, and back.
+/// Measures the wall-clock seconds of moving granules from one component to another, and back.
 fn elastic(sizes: &Sizes, pool: PageSize, out: &Path) -> Result<(), Failed> {
     let mut record = Record::new("region-elastic", "make bench");
     let still = pool.pages_for(Bytes(sizes.moved.get() / 16)).of(pool);
@@ -450,7 +451,7 @@ fn moved(
 }
 
 impl Bare {
-    /// All pages returned and taken again, by one call each; seconds.
+    /// Returns the seconds to free all pages and populate them again, by one call each.
     fn punch_and_take_again(&self) -> Result<f64, Failed> {
         let file = self.file.as_ref().ok_or("no file")?;
         let whole = Range::new(0, self.space.range().len().get())?;
@@ -462,7 +463,7 @@ impl Bare {
     }
 }
 
-/// The addresses of one line a base page of some granules.
+/// Returns the addresses of one line in each base page of some granules.
 fn lines_of(elastic: &Elastic, granules: &[Granule], page: PageSize) -> Result<Vec<u64>, Failed> {
     let mut lines = Vec::new();
     for granule in granules {
@@ -476,8 +477,8 @@ fn lines_of(elastic: &Elastic, granules: &[Granule], page: PageSize) -> Result<V
     Ok(lines)
 }
 
-/// The longest time between two reads of some lines, by a thread that does nothing else, while
-/// `work` is done.
+/// Returns the longest time between two reads of some lines, by a thread that does nothing else,
+/// while `work` runs.
 fn longest_gap(lines: &[u64], work: impl FnOnce() -> Result<(), Failed>) -> Result<f64, Failed> {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -510,7 +511,7 @@ fn steps(
     most: usize,
     steps: u64,
 ) -> Result<(), Failed> {
-    // Few, so that the same pages come and go.
+    // Few, so that the same pages are reused.
     let most = most.clamp(1, 64);
     let mut random = fastrand::Rng::with_seed(11);
     let mut held: [Vec<Granule>; 2] = [Vec::new(), Vec::new()];

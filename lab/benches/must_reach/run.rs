@@ -1,9 +1,9 @@
-//! `hugeleaf run`: what starting a program and its calls cost, and what happens when the pool is short. Coverage and speed
-//! of whole programs are measured by workload files (`hugeleaf bench FILE`).
+//! `hugeleaf run`: the cost of starting a program and of its calls, and its behaviour with a short pool. Workload files
+//! (`hugeleaf bench FILE`) measure coverage and speed of whole programs.
 //!
-//! Every sample is a process of its own from start to end. The arms of a round are taken in random
-//! order, and all figures are ratios within rounds. What a program has is read from its `smaps`
-//! and not asked of hugeleaf, so that the program under test does not judge itself.
+//! Every sample is a process of its own from start to end. The arms of a round are taken in random order, and all
+//! figures are ratios within rounds. The memory of a program is read from its `smaps` and not from hugeleaf, so that
+//! the program under test does not judge itself.
 
 mod arms;
 mod host;
@@ -18,12 +18,12 @@ use std::process::Command;
 
 use crate::{Asked, Failed};
 
-/// What starting a program and its calls cost.
+/// Measures the cost of starting a program and of its calls.
 pub fn rates(asked: &Asked) -> Result<(), Failed> {
     rates::run(asked)
 }
 
-/// Shared memory with a pool that is too small.
+/// Measures shared memory with a pool that is too small.
 pub fn pool(asked: &Asked) -> Result<(), Failed> {
     pool::run(asked)
 }
@@ -35,21 +35,21 @@ struct Workshop {
 
 impl Workshop {
     fn new() -> Result<Workshop, Failed> {
-        // Servers run as accounts of their own and pass through here.
+        // Servers run under accounts of their own and pass through here.
         let folder = tempfile::Builder::new().prefix("hugeleaf-run-").tempdir()?;
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
         Ok(Workshop { folder })
     }
 
-    /// Writes a file; its path.
+    /// Writes a file and returns its path.
     fn file(&self, name: &str, text: &str) -> Result<PathBuf, Failed> {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text)?;
         Ok(path)
     }
 
-    /// Compiles a C program; `None` where there is no compiler.
+    /// Compiles a C program; `None` if there is no compiler.
     fn compile(&self, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
         let Some(compiler) = hugeleaf_testkit::find_program(&["cc", "gcc"]) else {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Workshop {
     }
 }
 
-/// Runs a command that must succeed; what it wrote.
+/// Runs a command that must succeed, and returns its output.
 fn done(command: &mut Command) -> Result<String, Failed> {
     let output = command.stdin(std::process::Stdio::null()).output()?;
     if output.status.success() {
@@ -73,7 +73,7 @@ fn done(command: &mut Command) -> Result<String, Failed> {
     Err(format!("{command:?}: {}: {}", output.status, said.trim()).into())
 }
 
-/// Bytes as a figure of a sample: exact up to 2^53.
+/// Converts bytes to a figure of a sample: exact up to 2^53.
 fn number(bytes: u64) -> f64 {
     bytes as f64
 }

@@ -1,9 +1,9 @@
-//! What a server under load loses while it is promoted with the default budget.
+//! Throughput that a server under load loses during its promotion with the default budget.
 //!
-//! Each round takes three intervals of equal length: two in which nothing is done, and one in
-//! which the server is promoted. The worst 3 s of the third over those of the second is the
-//! figure; the second over the first shows what chance alone makes of it. Clients ask without
-//! pause, so that whatever the work takes from the server is seen.
+//! Each round has three intervals of equal length: two without any action, and one in which the
+//! server is promoted. The figure is the worst 3 s of the third relative to those of the second.
+//! The second relative to the first shows the effect of chance alone. Clients send requests without
+//! pause, so that every effect of the promotion is visible.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,10 +19,10 @@ use crate::{Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::find_program;
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 
-/// How many clients ask MariaDB.
+/// Number of MariaDB's clients per processor.
 const CLIENTS_A_PROCESSOR: usize = 4;
 
-/// A server that can be put under load.
+/// A server for a load.
 struct Subject {
     name: &'static str,
     server: Server,
@@ -33,7 +33,7 @@ struct Subject {
     version: String,
 }
 
-/// Runs it for both servers.
+/// Runs the benchmark for both servers.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: servers: needs root to start servers as their own accounts");
@@ -64,7 +64,7 @@ fn measure(subject: &Subject, mode: Mode, out: &Path) -> Result<(), Failed> {
     };
     let mut record = Record::new(subject.name, "make bench");
     record.figure("server", subject.version.as_str());
-    // The first promotion only tells how long one takes.
+    // The first promotion only determines the duration of one.
     let mut length = promote(subject, mode)?.seconds;
     let mut figures = Figures::default();
     for round in 0..rounds {
@@ -157,7 +157,7 @@ struct Promoted {
     done_bytes: f64,
 }
 
-/// With the default budget, which is what is measured; a sign of life need not take that long.
+/// Promotes with the default budget, which is measured; a smoke run need not take that long.
 fn promote(subject: &Subject, mode: Mode) -> Result<Promoted, Failed> {
     let pid = subject.server.pid().to_string();
     let json = match mode {
@@ -184,7 +184,7 @@ fn demote(subject: &Subject) -> Result<(), Failed> {
     answer(&["demote", "--budget", "100%", "--json", &pid]).map(|_| ())
 }
 
-/// Runs hugeleaf; less than all of it (status 1) is an answer too.
+/// Runs hugeleaf; an incomplete promotion (status 1) is an answer too.
 fn answer(arguments: &[&str]) -> Result<Value, Failed> {
     let output = Command::new(HUGELEAF).args(arguments).output()?;
     if !matches!(output.status.code(), Some(0 | 1)) {
@@ -198,9 +198,9 @@ fn sleep(seconds: f64) {
     std::thread::sleep(Duration::from_secs_f64(seconds));
 }
 
-/// MariaDB whose buffer pool is full of the rows that are asked for.
+/// Starts MariaDB with a buffer pool full of the requested rows.
 fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed> {
-    // Rows of 700 bytes and a little: they fill the pool.
+    // Rows of slightly more than 700 bytes fill the pool.
     let (pool, rows) = match mode {
         Mode::Full => ("384M", 400_000),
         Mode::Smoke => ("64M", 40_000),
@@ -240,9 +240,9 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
     Ok(Subject {
         name: "promote-mariadb",
         server,
-        // More than there are processors, so that none is ever idle. With two clients on two
-        // processors each round trip waits for one to wake up or not, as the scheduler happens to
-        // place them: 92,000 or 25,000 a second, in turns of half a second, whatever else is done.
+        // More clients than processors, so that no processor is idle. With two clients on two
+        // processors each round trip may wait for a wakeup, depending on the scheduler's placement:
+        // 92,000 or 25,000 a second, alternating every half second, independent of other work.
         clients: CLIENTS_A_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from),
         connect: mariadb_client,
         socket,
@@ -251,7 +251,7 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
     })
 }
 
-/// MariaDB on a Unix socket, whose disk is not what is measured.
+/// Options of MariaDB on a Unix socket, with little influence of the disk.
 pub const MARIADB: [&str; 6] = [
     "--skip-networking",
     "--skip-log-bin",
@@ -268,7 +268,7 @@ pub fn open_mariadb(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
     mysql::Conn::new(options)
 }
 
-/// Reads a random row; every tenth time it changes one.
+/// Reads a random row; every tenth operation changes one.
 fn mariadb_client(socket: &Path, rows: u64, seed: u64) -> Result<Operation, String> {
     let mut connection = open_mariadb(socket).map_err(|e| e.to_string())?;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -286,7 +286,7 @@ fn mariadb_client(socket: &Path, rows: u64, seed: u64) -> Result<Operation, Stri
     }))
 }
 
-/// Redis with all of its keys in memory.
+/// Starts Redis with all of its keys in memory.
 fn redis(mode: Mode, program: &Path) -> Result<Subject, Failed> {
     let keys = match mode {
         Mode::Full => 1_000_000,
@@ -336,7 +336,7 @@ pub fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
     redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
 }
 
-/// Sixteen requests at a time: reads of random keys, and one write in place.
+/// Sends sixteen requests at a time: reads of random keys, and one write in place.
 fn redis_client(socket: &Path, keys: u64, seed: u64) -> Result<Operation, String> {
     const AT_A_TIME: u32 = 16;
     let mut connection = open_redis(socket).map_err(|e| e.to_string())?;

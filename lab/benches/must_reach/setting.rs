@@ -1,4 +1,4 @@
-//! A setting of the kernel with another value for a while, and free pages in a pool.
+//! Temporary values of kernel settings, and free pages in a pool.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::Failed;
 
-/// A file of the kernel that is put back when this is dropped.
+/// A kernel file whose value is restored when this is dropped.
 pub struct Put {
     path: PathBuf,
     before: String,
 }
 
 impl Put {
-    /// So many bytes of a pool that nobody uses.
+    /// Provides `bytes` free bytes in a pool.
     ///
-    /// They stand beside the pages that others use. A pool counts those that overcommit added too, and what
-    /// is written to it are pages that stay: put back is their number alone.
+    /// They are added to the pages in use. `nr_hugepages` also counts surplus pages of overcommit, but a
+    /// written value makes persistent pages. Therefore only the number of persistent pages is restored.
     pub fn free_pages(size: PageSize, bytes: Bytes) -> Result<Put, Failed> {
         let path = PathBuf::from(pool_file(size, None, "nr_hugepages"));
         let total = pages(size, "nr_hugepages")?;
@@ -53,7 +53,7 @@ impl Drop for Put {
     }
 }
 
-/// A number of the pool of this size.
+/// Returns a number of the pool of this size.
 pub fn pages(size: PageSize, name: &str) -> Result<u64, Failed> {
     let text = std::fs::read_to_string(pool_file(size, None, name))?;
     Ok(text.trim().parse()?)

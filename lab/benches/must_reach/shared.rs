@@ -1,5 +1,5 @@
-//! `mem` over many processes that attach one segment, compared with `smem`; and whether it still finds
-//! the one that attached it at an address that does not fit.
+//! `mem` over many processes that attach one segment, compared with `smem`; and its detection of the
+//! process that attached it at a misaligned address.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ impl Sizes {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     let sizes = Sizes::of(mode);
     let smem = hugeleaf_testkit::find_program(&["smem"]);
@@ -52,7 +52,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     holders.extend(attach(&segment, &sizes, sizes.many - sizes.few, false)?);
     let many = time(&mut record, smem.as_deref(), &sizes, sizes.many, "between")?;
     holders.truncate(sizes.few);
-    // Again with few: shows whether the host drifted meanwhile.
+    // Again with few: shows a drift of the host meanwhile.
     let again = time(&mut record, smem.as_deref(), &sizes, sizes.few, "again")?;
     drop(holders);
     let few = [first.mem, again.mem].concat();
@@ -102,8 +102,8 @@ fn time(
     })
 }
 
-/// Starts processes that attach the segment; with `misfit` the last one does so one base page past
-/// a multiple of the large page.
+/// Starts processes that attach the segment; with `misfit` the last one attaches it one base page past
+/// a multiple of the huge page.
 fn attach(
     segment: &Segment,
     sizes: &Sizes,
@@ -127,7 +127,7 @@ fn attach(
     Ok(holders)
 }
 
-/// How many processes `mem` says hold a segment on base pages that the others hold on large ones.
+/// Returns the number of processes that `mem` reports on base pages, while others have huge pages.
 fn misfits(sizes: &Sizes) -> Result<usize, Failed> {
     let segment = Segment::new(sizes.segment.get())?;
     let size = format!("{:#}", sizes.segment);

@@ -1,7 +1,7 @@
-//! SQLite on the cache of hugeleaf-sqlite next to its own, with the same bytes of pages: loads by keys, with threads, of scans,
-//! of changes, of small databases and of order entry; and two databases whose load swaps, next to fixed splits.
+//! SQLite on the cache of hugeleaf-sqlite and on its own, with the same bytes of pages. Loads by key, with threads, of
+//! scans, of changes, of small databases and of order entry; and two databases whose load swaps, next to fixed splits.
 //!
-//! Every sample is a process of its own (`crates/workload/examples/sqlite.rs`): SQLite is configured once.
+//! Every sample is a process of its own (`lab/examples/sqlite.rs`), since SQLite is configured once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use crate::record::{Record, median, paired};
 use crate::{Asked, Failed, Mode};
 
-/// Loads whose figure is operations a second.
+/// Loads measured in operations a second.
 const RATES: [&str; 6] = ["keyed", "threads", "scan", "write", "small", "tpcc"];
 const SWAP: &str = "swap";
-/// Ours, and what it is measured against.
+/// SQLite's own cache, and ours.
 const RATE_ARMS: [&str; 2] = ["stock", "large"];
-/// `half` and `uneven` are fixed splits on large pages: equal, and such that the first database is wholly in its part.
+/// `half` and `uneven` are fixed splits on huge pages: equal, and with the whole first database in its part.
 const SWAP_ARMS: [&str; 4] = ["large", "base", "half", "uneven"];
-/// A phase of `swap`, in seconds, and from when on what moved has to be where it is used.
+/// Length of a phase of `swap` in seconds, and the second from which moved memory must be in use.
 const PHASE: usize = 30;
 const MOVED: usize = 20;
 
@@ -28,7 +28,7 @@ struct Sizes {
     swap_rounds: usize,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let sizes = match asked.mode {
         Mode::Full => Sizes {
@@ -69,7 +69,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The loads, built beside this program.
+/// Returns the program of the loads, built beside this program.
 fn program() -> Result<PathBuf, Failed> {
     let own = std::env::current_exe()?;
     let profile = own.parent().and_then(Path::parent);
@@ -86,7 +86,7 @@ fn program() -> Result<PathBuf, Failed> {
     }
 }
 
-/// What one process printed.
+/// Returns the output of one process.
 fn one(
     program: &Path,
     [load, cache]: [&str; 2],
@@ -117,7 +117,7 @@ fn rates(
 ) -> Result<(), Failed> {
     let mut record = Record::new(format!("sqlite-{load}"), "make bench");
     let mut samples: [Vec<f64>; 2] = Default::default();
-    // The first makes the database.
+    // The first run makes the database.
     one(program, [load, "stock"], folder, sizes.mib, 1)?;
     for _ in 0..sizes.rounds {
         let mut order = [0, 1];
@@ -146,7 +146,7 @@ fn rates(
     remove_databases(folder)
 }
 
-/// One load's databases are of no use to the next.
+/// Removes the databases of a load, which the next load cannot use.
 fn remove_databases(folder: &Path) -> Result<(), Failed> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -158,16 +158,16 @@ fn remove_databases(folder: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a time of a run is called, and where it stands in one.
+/// Name of a time of a run, and its accessor.
 type Time = (&'static str, fn(&Run) -> f64);
 
 /// One run of two databases whose load swaps.
 struct Run {
     /// Operations of each second.
     rates: Vec<f64>,
-    /// The longest operation, in milliseconds.
+    /// Longest operation, in milliseconds.
     longest: f64,
-    /// The longest that memory was moved during.
+    /// Longest operation during which memory was moved, in milliseconds.
     longest_in_a_move: f64,
 }
 
@@ -195,7 +195,7 @@ impl Run {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
 
-    /// The mean of what is in a phase of the first database, from when on all should have moved.
+    /// Returns the mean rate in phases of the first database, from the second at which all memory should have moved.
     fn moved(&self) -> f64 {
         let of_first = |at: usize| (at / PHASE).is_multiple_of(2) && at % PHASE >= MOVED;
         let rates = self.rates.iter().enumerate();

@@ -1,22 +1,22 @@
-//! Wall-clock time of commands, arm after arm in random order.
+//! Wall-clock time of commands, with arms in random order.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::Failed;
 
-/// One way to get an answer, and how long each run of it took.
+/// One way to get an answer, and the duration of each run of it.
 pub struct Arm {
-    /// What it is called.
+    /// Name of the arm.
     pub label: String,
     program: String,
     arguments: Vec<String>,
-    /// Seconds, in the order taken.
+    /// Seconds, in the order of measurement.
     pub seconds: Vec<f64>,
 }
 
 impl Arm {
-    /// A command; its output is thrown away.
+    /// Makes an arm of a command, whose output is discarded.
     pub fn new(label: &str, program: &str, arguments: &[&str]) -> Arm {
         Arm {
             label: label.to_owned(),
@@ -41,8 +41,8 @@ impl Arm {
     }
 }
 
-/// Runs every arm `rounds` times; each round in a new random order. One round before is not
-/// counted: it warms caches.
+/// Runs every arm `rounds` times, each round in a new random order. A first round, not counted,
+/// warms caches.
 pub fn interleave(arms: &mut [Arm], rounds: usize) -> Result<(), Failed> {
     for round in 0..=rounds {
         let mut order: Vec<usize> = (0..arms.len()).collect();

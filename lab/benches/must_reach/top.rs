@@ -1,4 +1,4 @@
-//! What `top` costs: its share of a processor with 1,000 processes that sleep, in a terminal of 80×24 and in one of 120×40.
+//! Cost of `top`: its share of a processor with 1,000 sleeping processes, in a terminal of 80×24 and in one of 120×40.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use crate::record::{Record, median};
 use crate::{Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::terminal::Terminal;
 
-/// The first looks are not counted: each program is looked at once more then, for its user and its unit.
+/// The first scans are not counted, because they also read the user and the unit of each process.
 const WARM: Duration = Duration::from_secs(5);
 
-/// Processes that sleep, ended when dropped.
+/// Sleeping processes; ended when dropped.
 struct Sleepers(Vec<Child>);
 
 impl Sleepers {
@@ -40,7 +40,7 @@ impl Drop for Sleepers {
     }
 }
 
-/// Draws for so long, reading all that is drawn.
+/// Reads the output of a terminal for a time.
 fn draw(terminal: &mut Terminal, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -48,7 +48,7 @@ fn draw(terminal: &mut Terminal, time: Duration) {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     let (count, sample, rounds) = match mode {
         Mode::Full => (1000, Duration::from_secs(30), 6),

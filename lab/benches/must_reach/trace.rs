@@ -1,10 +1,9 @@
-//! `hugeleaf trace`: what it costs a server and a load that fights for a lock, whether it says the
-//! same as `perf` on the same run, and how large its file is.
+//! `hugeleaf trace`: its cost for a server and for a load with lock contention, its agreement with
+//! `perf` on the same run, and the size of its file.
 //!
-//! Cost: one run of the load, of which intervals with and without a trace over them take turns in
-//! random order; ratios within rounds. That a trace begins and ends, which a server feels for a
-//! moment, is outside of them. Agreement: `perf record`,
-//! `perf lock record` and `hugeleaf trace` at once over one load.
+//! Cost: one run of the load, with intervals with and without a trace in random order; ratios within
+//! rounds. The start and end of a trace affect a server for a moment and are excluded. Agreement:
+//! `perf record`, `perf lock record` and `hugeleaf trace` concurrently over one load.
 
 mod agreement;
 mod loads;
@@ -22,7 +21,7 @@ use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::postgresql::{init, programs};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
 
-/// Before each interval: a trace reads memory first, and what it leaves behind is named at its end.
+/// Time before each interval: a trace first reads memory, and names functions at its end.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Runs all parts.
@@ -49,7 +48,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         interval,
         folder,
     };
-    // A file a part: a part can be taken anew by itself.
+    // One file per part, so that a part can be repeated alone.
     let part = |name, work: &mut dyn FnMut(&mut Record) -> Result<(), Failed>| {
         if !asked.wants(name) {
             return Ok(());
@@ -72,7 +71,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     })
 }
 
-/// A trace over the next `seconds`, from now on.
+/// Starts a trace over the next `seconds`.
 fn start_trace(seconds: u64, file: &Path) -> Result<Child, Failed> {
     let child = Command::new(HUGELEAF)
         .args(["trace", "--for", &format!("{seconds}s"), "-o"])
@@ -91,7 +90,7 @@ fn end(mut child: Child, what: &str) -> Result<(), Failed> {
     }
 }
 
-/// How the cost of a trace is measured.
+/// Parameters of the measurement of a trace's cost.
 struct Cost<'a> {
     rounds: usize,
     /// Seconds of an interval.
@@ -100,7 +99,7 @@ struct Cost<'a> {
 }
 
 impl Cost<'_> {
-    /// What a trace costs a load.
+    /// Measures the cost of a trace for a load.
     fn measure(
         &self,
         name: &str,
@@ -110,7 +109,7 @@ impl Cost<'_> {
     ) -> Result<(), Failed> {
         let mut arms = [Vec::new(), Vec::new()];
         let (mut events, mut lost) = (Vec::new(), 0);
-        // One that does not count: it warms memory that the guest has never touched.
+        // A first interval, not counted, warms memory that the guest has never touched.
         load.rate(self.interval)?;
         for _ in 0..self.rounds {
             let mut order = [false, true];
@@ -143,7 +142,7 @@ impl Cost<'_> {
         Ok(())
     }
 
-    /// An interval, after a while in which what was before has come to rest, or a trace has begun.
+    /// Measures an interval, after a pause for earlier effects to end or for a trace to begin.
     fn rate(&self, load: &mut impl Load) -> Result<f64, Failed> {
         std::thread::sleep(SETTLE);
         load.rate(self.interval)
@@ -151,7 +150,7 @@ impl Cost<'_> {
 
     fn traced(&self, name: &str, load: &mut impl Load) -> Result<(f64, Trace), Failed> {
         let file = self.folder.join(format!("{name}.trace"));
-        // Up to a second passes before a load that reports each second begins to count.
+        // A load that reports each second begins to count up to a second later.
         let mut trace = start_trace(SETTLE.as_secs() + self.interval + 2, &file)?;
         let rate = self.rate(load);
         let over = trace.try_wait()?.is_some();
@@ -163,7 +162,7 @@ impl Cost<'_> {
     }
 }
 
-/// The cost to PostgreSQL under pgbench.
+/// Measures the cost for PostgreSQL under pgbench.
 fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
     let Some(bin) = programs().filter(|bin| bin.join("pgbench").exists()) else {
         println!("not run: trace: pgbench is not installed");
@@ -203,7 +202,8 @@ fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
-    // More clients than processors: with few, what counts is where the scheduler happens to put them.
+    // More clients than processors: with few clients, the scheduler's placement determines the
+    // result.
     for (name, kind) in [("pgbench read-only", "-S"), ("pgbench tpcb", "-r")] {
         let load = Pgbench::start(&mut client(&[kind, "-c", "16", "-j", "2"]))?;
         cost.measure(name, "transactions/s", record, load)?;
@@ -211,7 +211,7 @@ fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The file of half a minute of a host whose CPUs are all busy, and the time to draw it.
+/// Measures the file of half a minute on a host with busy CPUs, and the time to draw it.
 fn size(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Result<(), Failed> {
     let seconds = match mode {
         Mode::Full => 30,

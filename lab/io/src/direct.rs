@@ -1,8 +1,8 @@
 //! Direct I/O: files and block devices past the page cache, and memory that is locked for it.
 #![allow(unsafe_code)]
 //! # Safety
-//! mlock(2) and munlock(2) are given slices: memory that is mapped, and whose content they leave
-//! alone.
+//! mlock(2) and munlock(2) are given slices. Their memory is mapped, and the calls do not change
+//! its content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -16,24 +16,24 @@ use hugeleaf_sys::{Errno, SysError, errno_of, last_errno};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// One that is there, for reading alone.
+    /// An existing one, for reading only.
     Read,
-    /// One that is there, for reading and writing; a block device for this program alone.
+    /// An existing one, for reading and writing; a block device is opened exclusively.
     Write,
-    /// The same, while others have it open.
+    /// As [`Opening::Write`], while others have it open.
     WriteShared,
-    /// A new one, for reading and writing; one that is there is never taken.
+    /// A new one, for reading and writing; an existing one is never opened.
     New,
 }
 
-/// What direct I/O on a file has to keep to (statx(2), STATX_DIOALIGN, Linux 6.1).
+/// Requirements of direct I/O on a file (statx(2), STATX_DIOALIGN, Linux 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectRules {
-    /// Addresses and offsets in the file are multiples of these.
+    /// Addresses and file offsets must be multiples of these.
     Aligned { memory: u32, offset: u32 },
-    /// The file system has none, whatever open(2) says: it copies.
+    /// The file system has no direct I/O and copies, even if open(2) accepts the flag.
     None,
-    /// The kernel does not report it.
+    /// The kernel does not report the requirements.
     Untold,
 }
 
@@ -44,15 +44,15 @@ fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
 /// Opens a file or block device with O_DIRECT.
 ///
 /// # Errors
-/// EINVAL where the file system has no direct I/O; EEXIST for a new one that is there already;
-/// EBUSY for a block device that is in use; those of open(2).
+/// EINVAL if the file system has no direct I/O; EEXIST if a new one already exists; EBUSY if a
+/// block device is in use; those of open(2).
 pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_DIRECT);
     match how {
         Opening::Read => {}
         Opening::Write => {
-            // A block device that is mounted, or that another program has claimed, is refused.
+            // A block device that is mounted, or claimed by another program, is refused.
             options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
             options.write(true);
         }
@@ -68,7 +68,7 @@ pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
         .map_err(|e| fail("open(O_DIRECT)", path, errno_of(&e)))
 }
 
-/// What direct I/O on an open file has to keep to.
+/// Returns the requirements of direct I/O on an open file.
 ///
 /// # Errors
 /// Those of statx(2).
@@ -88,8 +88,8 @@ pub fn direct_rules(file: &File) -> Result<DirectRules, SysError> {
     })
 }
 
-/// Whether a file is on a file system that is memory: it takes O_DIRECT (tmpfs since Linux 6.6),
-/// copies all the same, and tells no rules.
+/// Returns true if a file is on an in-memory file system. Such a file system accepts O_DIRECT
+/// (tmpfs since Linux 6.6), but copies, and reports no requirements.
 fn is_in_memory(file: &File) -> Result<bool, SysError> {
     // linux/magic.h
     const TMPFS: u64 = 0x0102_1994;
@@ -105,7 +105,7 @@ fn is_in_memory(file: &File) -> Result<bool, SysError> {
     Ok(matches!(kind & u64::from(u32::MAX), TMPFS | RAMFS))
 }
 
-/// The length of a file, or of the block device behind it.
+/// Returns the length of a file, or of the block device behind it.
 ///
 /// # Errors
 /// Those of lseek(2).
@@ -115,16 +115,16 @@ pub fn length_of(mut file: &File) -> Result<Bytes, SysError> {
         .map_err(|e| SysError::new("lseek", "to the end", errno_of(&e)))
 }
 
-/// Whether a path is a block device, a link followed.
+/// Returns true if a path is a block device; links are followed.
 pub fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
-/// Gives a file room for `length` bytes now, so that a full disk is met here and not later
+/// Allocates `length` bytes for a file, so that a full disk is reported here and not later
 /// (fallocate(2)).
 ///
 /// # Errors
-/// ENOSPC, EFBIG, EDQUOT; EOPNOTSUPP where the file system cannot.
+/// ENOSPC, EFBIG, EDQUOT; EOPNOTSUPP if the file system does not support it.
 pub fn allocate_file(file: &File, length: Bytes) -> Result<(), SysError> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length.get()) {
@@ -135,13 +135,13 @@ pub fn allocate_file(file: &File, length: Bytes) -> Result<(), SysError> {
     }
 }
 
-/// Locks a part of memory (mlock(2)): on ordinary memory each page is pinned, and a huge page that
-/// is locked in part is mapped by base pages from then on.
+/// Locks a part of memory (mlock(2)). Each page of ordinary memory is pinned. A huge page that is
+/// locked in part is mapped by base pages from then on.
 ///
 /// # Errors
-/// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
+/// ENOMEM past the memlock limit, EPERM if that is 0, EAGAIN.
 pub fn lock_memory(part: &[u8]) -> Result<(), SysError> {
-    // SAFETY: the slice is mapped; locking changes nothing that it holds.
+    // SAFETY: the slice is mapped; locking does not change its content.
     match unsafe { libc::mlock(part.as_ptr().cast(), part.len()) } {
         0 => Ok(()),
         _ => Err(SysError::new("mlock", size(part), last_errno())),
@@ -151,9 +151,9 @@ pub fn lock_memory(part: &[u8]) -> Result<(), SysError> {
 /// Unlocks a part of memory (munlock(2)).
 ///
 /// # Errors
-/// ENOMEM where splitting the mapping needs more mappings than a process may have.
+/// ENOMEM if splitting the mapping would exceed the number of mappings of a process.
 pub fn unlock_memory(part: &[u8]) -> Result<(), SysError> {
-    // SAFETY: the slice is mapped; unlocking changes nothing that it holds.
+    // SAFETY: the slice is mapped; unlocking does not change its content.
     match unsafe { libc::munlock(part.as_ptr().cast(), part.len()) } {
         0 => Ok(()),
         _ => Err(SysError::new("munlock", size(part), last_errno())),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_new_file_is_new_and_has_its_room() {
-        // Not on a tmpfs: the folder of the build is on a disk.
+        // The folder of the build is on a disk, not on a tmpfs.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("file");
         let Ok(file) = open_direct(&path, Opening::New) else {

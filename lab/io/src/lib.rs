@@ -1,6 +1,6 @@
 //! I/O past the page cache: direct I/O, io_uring(7), locked buffers, block devices that are memory.
 //!
-//! This crate must not judge: it does what it is told and says what the kernel answered.
+//! This crate must not judge: it executes requests and returns the kernel's answers.
 //!
 //! Main types: [`Ring`], [`Opening`], [`DirectRules`], [`MemoryDevice`].
 

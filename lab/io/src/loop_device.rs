@@ -1,10 +1,10 @@
 //! Block devices that are memory: a loop device over a memory file.
 //!
-//! Such a device clears itself when the last that has it open closes it, and its memory goes with
-//! it: a program that is killed leaves neither behind.
+//! Such a device clears itself at its last close, and its memory is freed with it. A killed program
+//! leaves neither behind.
 #![allow(unsafe_code)]
 //! # Safety
-//! ioctl(2) on loop devices reads a structure of ours that outlives the call.
+//! ioctl(2) on loop devices reads a structure of this module that outlives the call.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -44,7 +44,7 @@ struct Config {
     reserved: [u64; 8],
 }
 
-/// A block device whose blocks are memory; gone when dropped and when its holder dies.
+/// A block device whose blocks are memory; it disappears when dropped and when its holder dies.
 #[derive(Debug)]
 pub struct MemoryDevice {
     path: PathBuf,
@@ -53,7 +53,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// Makes one of `length` bytes, filled in only as it is written.
+    /// Makes a device of `length` bytes, whose memory is populated only by writes.
     ///
     /// # Errors
     /// ENOENT: no `/dev/loop-control`. EACCES, EPERM: needs root. EBUSY: no device was free.
@@ -62,13 +62,13 @@ impl MemoryDevice {
         MemoryDevice::over(memory)
     }
 
-    /// One over a memory file that is there.
+    /// Makes a device over an existing memory file.
     ///
     /// # Errors
     /// As [`MemoryDevice::new`].
     pub fn over(memory: MemoryFile) -> Result<MemoryDevice, SysError> {
         const CONTROL: &str = "/dev/loop-control";
-        /// Another program may take the device that was free a moment ago.
+        /// Number of attempts: another program may take the device that was just free.
         const TRIES: usize = 64;
         let control = File::options()
             .read(true)
@@ -116,7 +116,7 @@ fn configure(device: &File, memory: &MemoryFile, path: &Path) -> Result<(), SysE
     let fd = u32::try_from(memory.file().as_raw_fd()).map_err(|_| fail(Errno::BADF))?;
     let config = Config {
         fd,
-        // The kernel's own.
+        // 0 selects the kernel's default.
         block_size: 0,
         info: Info {
             numbers: [0; 5],
@@ -130,7 +130,7 @@ fn configure(device: &File, memory: &MemoryFile, path: &Path) -> Result<(), SysE
         },
         reserved: [0; 8],
     };
-    // SAFETY: the structure is laid out as the kernel's and outlives the call, which reads it.
+    // SAFETY: the structure has the kernel's layout and outlives the call, which reads it.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) } {
         0 => Ok(()),
         _ => Err(fail(last_errno())),
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(length_of(device.file()).unwrap(), length);
         let path = device.path().to_owned();
         drop(device);
-        // Another test may have it by now; but it is not ours any more.
+        // Another test may have the device by now, but it no longer has this memory.
         let again = open_direct(&path, Opening::Read).unwrap();
         assert_eq!(length_of(&again).unwrap(), Bytes::ZERO);
     }

@@ -1,11 +1,11 @@
-//! io_uring(7) for buffers of this process: reads and writes that are started and come back later,
-//! with or without memory that was registered, which is to say pinned once.
+//! io_uring(7) for buffers of this process: asynchronous reads and writes, with or without
+//! registered memory, which is pinned once.
 #![allow(unsafe_code)]
 //! # Safety
-//! From the start of an operation to its end the kernel reads or writes its buffer behind the
-//! compiler's back. A buffer is therefore given away by value (`&'b mut [u8]`) and handed back with
-//! the answer, and a ring exists only inside [`with_ring`], which waits for everything that is under
-//! way before it returns, also where the closure panics.
+//! From the start of an operation to its end, the kernel reads or writes its buffer without the
+//! compiler's knowledge. A buffer is therefore passed by value (`&'b mut [u8]`) and returned with
+//! the answer. A ring exists only inside [`with_ring`], which waits for all operations in flight
+//! before it returns, also if the closure panics.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use io_uring::{IoUring, opcode, types};
 
 use hugeleaf_sys::{Errno, SysError, errno_of};
 
-/// Which way bytes go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Read,
@@ -27,14 +27,14 @@ pub enum Direction {
 pub struct Ended<'b> {
     pub tag: u64,
     pub buffer: &'b mut [u8],
-    /// How many bytes were moved.
+    /// Number of bytes transferred.
     pub result: Result<usize, Errno>,
 }
 
 /// A ring; see [`with_ring`].
 pub struct Ring<'b> {
     ring: IoUring,
-    /// What is under way: its tag and its buffer.
+    /// Operations in flight: tag and buffer.
     flying: BTreeMap<u64, (u64, &'b mut [u8])>,
     registered: Vec<Range>,
     next: u64,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Ring<'_> {
     }
 }
 
-/// Makes a ring for `depth` operations at a time, and gives it to `work`.
+/// Makes a ring for `depth` operations at a time, and passes it to `work`.
 ///
 /// # Errors
 /// ENOSYS: no io_uring in this kernel. EPERM: `kernel.io_uring_disabled`, or a filter of system
@@ -60,23 +60,23 @@ pub fn with_ring<'b, T>(depth: u32, work: impl FnOnce(&mut Ring<'b>) -> T) -> Re
         registered: Vec::new(),
         next: 0,
     };
-    // Whatever `work` does, `drop` below waits for what is under way.
+    // In all cases, `drop` below waits for the operations in flight.
     Ok(work(&mut ring))
 }
 
 impl<'b> Ring<'b> {
-    /// Registers memory: it is pinned until [`Ring::unregister`] or the end of the ring
+    /// Registers memory, which stays pinned until [`Ring::unregister`] or the end of the ring
     /// (IORING_REGISTER_BUFFERS). A part may be at most 1 GiB.
     ///
     /// # Errors
-    /// ENOMEM: past the memlock limit. EFAULT: not mapped, or longer. EBUSY: some is registered.
-    /// EOPNOTSUPP: memory of a file.
+    /// ENOMEM: past the memlock limit. EFAULT: not mapped, or longer. EBUSY: memory is already
+    /// registered. EOPNOTSUPP: memory of a file.
     pub fn register(&mut self, parts: &[Range]) -> Result<(), SysError> {
         let vector = |part: &Range| libc::iovec {
             iov_base: part.start() as *mut libc::c_void,
             iov_len: usize::try_from(part.len().get()).unwrap_or(usize::MAX),
         };
-        // One part is the case that is timed: nothing is allocated for it.
+        // One part is the case that is timed, so nothing is allocated for it.
         let (one, many);
         let vectors: &[libc::iovec] = match parts {
             [part] => {
@@ -88,8 +88,8 @@ impl<'b> Ring<'b> {
                 &many
             }
         };
-        // SAFETY: the kernel pins the pages and keeps no address: nothing is read or written there
-        // but by operations, whose buffers are given away to them.
+        // SAFETY: the kernel pins the pages and keeps no address. Only operations read or write
+        // there, and they own their buffers.
         unsafe { self.ring.submitter().register_buffers(vectors) }
             .map_err(|e| fail("io_uring_register(BUFFERS)", &e))?;
         self.registered.clear();
@@ -97,10 +97,10 @@ impl<'b> Ring<'b> {
         Ok(())
     }
 
-    /// Lets registered memory go.
+    /// Unregisters all registered memory.
     ///
     /// # Errors
-    /// ENXIO where none is registered.
+    /// ENXIO if none is registered.
     pub fn unregister(&mut self) -> Result<(), SysError> {
         self.registered.clear();
         self.ring
@@ -113,11 +113,11 @@ impl<'b> Ring<'b> {
         self.flying.len()
     }
 
-    /// Starts to move a buffer's bytes. Where the buffer is in registered memory, no page of it
-    /// has to be pinned.
+    /// Starts a transfer of a buffer. No page has to be pinned if the buffer is in registered
+    /// memory.
     ///
     /// # Errors
-    /// Those of io_uring_enter(2); the buffer comes back from [`Ring::wait`] all the same.
+    /// Those of io_uring_enter(2); [`Ring::wait`] returns the buffer nevertheless.
     pub fn start(
         &mut self,
         direction: Direction,
@@ -144,7 +144,7 @@ impl<'b> Ring<'b> {
         let id = self.next;
         self.next += 1;
         self.flying.insert(id, (tag, buffer));
-        // SAFETY: the buffer is in `flying` and leaves it with the answer only; the descriptor is
+        // SAFETY: the buffer is in `flying` and leaves it only with the answer; the descriptor is
         // borrowed for as long as buffers are.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(id)) };
         if pushed.is_err() {
@@ -154,7 +154,7 @@ impl<'b> Ring<'b> {
         self.enter(0)
     }
 
-    /// Waits for the next operation to end; `None` where none is under way.
+    /// Waits for the next operation to end; `None` if none is in flight.
     ///
     /// # Errors
     /// Those of io_uring_enter(2).
@@ -190,7 +190,7 @@ impl<'b> Ring<'b> {
         }
     }
 
-    /// The registered part that holds all of a buffer.
+    /// Returns the index of the registered part that contains all of a buffer.
     fn index_of(&self, at: u64, length: usize) -> Option<u16> {
         let end = at.checked_add(length as u64)?;
         let holds = |part: &Range| part.start() <= at && end <= part.end();
@@ -202,8 +202,8 @@ impl Drop for Ring<'_> {
     fn drop(&mut self) {
         while let Ok(Some(_)) = self.wait() {}
         if !self.flying.is_empty() {
-            // The kernel may still write into them, and there is no way left to learn when it has
-            // done: whoever owns the memory must not get it back.
+            // The kernel may still write into them, and nothing can report when it has finished. The
+            // owner of the memory must not get it back.
             std::process::abort();
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         file
     }
 
-    /// `None`, after saying so, where there is no io_uring.
+    /// Runs `work` with a ring; returns `None`, with a note, if there is no io_uring.
     fn ring<'b, T>(test: &str, work: impl FnOnce(&mut Ring<'b>) -> T) -> Option<T> {
         with_ring(4, work)
             .map_err(|error| println!("not run: {test}: {error}"))

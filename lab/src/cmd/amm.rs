@@ -1,4 +1,4 @@
-//! See `hugeleaf-lab amm --help`.
+//! Flags of `hugeleaf-lab amm`; see its `--help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub struct Args {
     pub output: Output,
 }
 
-/// A day at most: more is a mistake.
+/// Parses the length of a phase: a day at most, more is a mistake.
 fn parse_phase(text: &str) -> Result<Duration, String> {
     const MOST: usize = 24 * 60 * 60;
     let time = parse_time(text)?;
@@ -92,7 +92,7 @@ fn parse_phase(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The shortest and the longest that the balancer takes.
+/// Parses an interval between the shortest and the longest that the balancer accepts.
 fn parse_every(text: &str) -> Result<Duration, String> {
     const BOUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
     let time = parse_time(text)?;
@@ -102,7 +102,7 @@ fn parse_every(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What is compared unless a flag says otherwise.
+/// The arms compared by default.
 const USUAL: [&str; 5] = [
     "manual:large",
     "manual:base",
@@ -111,7 +111,7 @@ const USUAL: [&str; 5] = [
     "amm:base",
 ];
 
-/// The least of a server, as a part of the target.
+/// Divisor of the target for the default minimum of a server.
 const PART: u64 = 8;
 
 impl Args {

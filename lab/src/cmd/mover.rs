@@ -1,4 +1,4 @@
-//! See `hugeleaf-lab mover --help`.
+//! Flags of `hugeleaf-lab mover`; see its `--help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub struct Args {
     pub output: Output,
 }
 
-/// More threads are a mistake.
+/// Maximum number of threads; more are a mistake.
 const MOST_THREADS: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -102,12 +102,12 @@ fn parse_most(text: &str) -> Result<usize, String> {
 }
 
 fn parse_depth(text: &str) -> Result<usize, String> {
-    /// What a ring may be asked for (io_uring_setup(2)) is more.
+    /// Maximum depth; a ring accepts more (io_uring_setup(2)).
     const MOST: usize = 4_000;
     parse_count(text, "transfers", MOST)
 }
 
-/// What is wrong whatever the host is.
+/// Refuses flags that are wrong on any host.
 fn check(args: &Args) -> Result<(), Failure> {
     let refuse = |what: String, with: String| {
         let next = format!("hugeleaf-lab mover {with}");
@@ -155,7 +155,7 @@ impl Args {
         Bytes(self.block.get().saturating_mul(slots))
     }
 
-    /// So that nobody has to wait for a slot while nobody else has too many.
+    /// Returns the number of slots per thread, so that no thread waits while another has spare slots.
     fn slots_a_thread(&self) -> u64 {
         match self.mode.iter().any(|mode| mode.is_ring()) {
             true => self.depth as u64 + 1,
@@ -192,7 +192,7 @@ impl Args {
     }
 }
 
-/// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.
+/// Refuses a length that is not a multiple of a base page, as direct I/O requires of addresses.
 pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result<(), Failure> {
     let base = host.base_page;
     if !length.is_zero() && base.divides(length.get()) {
@@ -204,7 +204,7 @@ pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result
     ))
 }
 
-/// A sample is not shorter: a device answers in milliseconds.
+/// Minimum length of a sample: a device answers in milliseconds.
 const SHORTEST: Duration = Duration::from_millis(20);
 
 pub fn place(path: &std::path::Path) -> Place {
@@ -215,7 +215,7 @@ pub fn place(path: &std::path::Path) -> Place {
     }
 }
 
-/// The pages that were named, or all kinds that this host knows.
+/// Returns the given pages, or all kinds that this host knows.
 pub fn pages(asked: &[AskedIoPages], setup: &Setup) -> Vec<IoPages> {
     let host = &setup.host;
     if !asked.is_empty() {
@@ -247,7 +247,7 @@ mod tests {
         args: Args,
     }
 
-    /// Unless it is given, the data space is as long as all threads together take.
+    /// By default, the data space is as long as all threads together need.
     #[test]
     fn the_data_space_holds_all_threads() {
         let of = |words: &[&str]| {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(of(&[]).space(), Bytes::from_mib(64));
         let many = ["--rate", "30M", "--mode", "uring"];
         let args = of(&many);
-        // 2 readers and 64 writers, each with four transfers under way and one to come.
+        // 2 readers and 64 writers, each with four transfers in flight and one to come.
         assert_eq!(args.space().get(), 66 * 5 * args.block.get());
         assert!(check(&args).is_ok());
         let given = [&many[..], &["--space", "64M"]].concat();

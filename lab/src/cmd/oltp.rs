@@ -1,4 +1,4 @@
-//! See `hugeleaf-lab oltp --help`.
+//! Flags of `hugeleaf-lab oltp`; see its `--help`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -137,7 +137,7 @@ pub struct Args {
     pub output: Output,
 }
 
-/// The names of the servers that can be started.
+/// Parses the name of a server that can be started.
 fn servers() -> impl TypedValueParser<Value = &'static ServerKind> {
     let names = SERVERS.iter().map(|kind| kind.name);
     PossibleValuesParser::new(names).try_map(|name| {
@@ -147,7 +147,7 @@ fn servers() -> impl TypedValueParser<Value = &'static ServerKind> {
 }
 
 pub fn parse_warehouses(text: &str) -> Result<i32, String> {
-    /// More are a mistake: 10 TB.
+    /// Maximum, 10 TB; more are a mistake.
     const MOST: usize = 100_000;
     let number = parse_count(text, "warehouses", MOST)?;
     i32::try_from(number).map_err(|e| e.to_string())
@@ -218,7 +218,7 @@ impl Args {
     }
 }
 
-/// Runs the process that copies a file while the load runs where that is what this one was started for.
+/// Runs the process that copies a file during the load, if this process was started for it.
 pub fn copier() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != COPIER {

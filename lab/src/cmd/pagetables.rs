@@ -1,4 +1,4 @@
-//! See `hugeleaf-lab pagetables --help`.
+//! Flags of `hugeleaf-lab pagetables`; see its `--help`.
 
 use std::process::ExitCode;
 
@@ -10,8 +10,8 @@ use hugeleaf_workload::{AskedPages, PageArm, Program};
 use crate::experiments::pagetables::PageTablesSettings;
 use crate::kits::pagetables::serve_attacher;
 
-/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
-/// for before the command line is taken apart: a thousand of them start, and each is to be small.
+/// Internal argument that starts the processes of `pagetables`. It is checked before the command
+/// line is parsed: a thousand of these processes start, and each must stay small.
 const ATTACHER: &str = "bench-attacher";
 
 /// Flags.
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 fn parse_processes(text: &str) -> Result<usize, String> {
-    /// The most that any kernel has ids for on a small machine.
+    /// Maximum number of process ids of any kernel on a small machine.
     const MOST: usize = 32_768;
     parse_count(text, "processes", MOST)
 }
@@ -88,7 +88,7 @@ impl Args {
     }
 }
 
-/// Runs a process of `pagetables` where that is what this process was started for.
+/// Runs a process of `pagetables`, if this process was started for it.
 pub fn attacher() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     if arguments.next()? != ATTACHER {

@@ -1,4 +1,4 @@
-//! See `hugeleaf-lab pin --help`.
+//! Flags of `hugeleaf-lab pin`; see its `--help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {
-    /// More are a mistake.
+    /// Maximum number of threads; more are a mistake.
     const MOST: usize = 1024;
     parse_count(text, "threads", MOST)
 }
@@ -94,7 +94,7 @@ impl Args {
         let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * methods.len() * threads.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-        /// So many blocks are read again and again.
+        /// Number of blocks that are read repeatedly.
         const BLOCKS: u64 = 128;
         Ok(PinSettings {
             methods,
@@ -112,5 +112,5 @@ impl Args {
     }
 }
 
-/// A sample is not shorter: the clock's own error would show.
+/// Minimum length of a sample: the clock's own error affects shorter ones.
 const SHORTEST: Duration = Duration::from_millis(2);

@@ -1,8 +1,8 @@
-//! `hugeleaf-lab amm`: does memory that moves between two servers pay, and does it have to cost large pages?
+//! `hugeleaf-lab amm`: the gain of moving memory between two servers, and its cost in huge pages.
 //!
-//! Two MariaDB servers share a target. The arms differ in who divides it (`manual`: it stays as it was
-//! divided at the start; `amm`: `hugeleaf balance` moves it) and in the pages that the buffer pools
-//! are on. The loads differ in what the two servers do, phase by phase.
+//! Two MariaDB servers share a target. The arms differ in who divides it, and in the pages of the buffer
+//! pools. Under `manual`, the division stays as at the start; under `amm`, `hugeleaf balance` changes it.
+//! The loads differ in the work of the two servers, phase by phase.
 
 mod arm;
 mod balancer;
@@ -24,29 +24,29 @@ pub use measure::measure;
 
 #[derive(Debug, Clone)]
 pub struct AmmSettings {
-    /// The arms; the first is what the others are compared with.
+    /// The arms; the first is the baseline of the others.
     pub arms: Vec<AmmArm>,
-    /// The loads, one after the other.
+    /// The loads, in order.
     pub loads: Vec<AmmLoad>,
-    /// What both buffer pools may take together.
+    /// Maximum size of both buffer pools together.
     pub target: Bytes,
-    /// What each of them keeps at least.
+    /// Minimum size of each buffer pool.
     pub least: Bytes,
     pub phase: Duration,
-    /// After so long in a phase memory has had time to move.
+    /// Time from the start of a phase after which memory has had time to move.
     pub settle: Duration,
-    /// How often `hugeleaf balance` looks.
+    /// Interval between the scans of `hugeleaf balance`.
     pub every: Duration,
     pub connections: usize,
-    /// Warehouses of each server; `None` for as many as a busy one's part of the target holds.
+    /// Warehouses of each server; `None` for the number that fits a busy server's part of the target.
     pub warehouses: Option<i32>,
-    /// Rows of a warehouse are divided by this.
+    /// Divisor of the rows of a warehouse.
     pub shrink: i32,
-    /// When commits have to be on the disk.
+    /// Time at which commits must be on the disk.
     pub durability: Durability,
     pub rounds: usize,
-    /// Below which folder those of the servers are made.
+    /// Parent folder of the servers' folders.
     pub below: PathBuf,
-    /// Seed of the order of arms, and of what is asked for.
+    /// Seed of the order of arms, and of the requests.
     pub seed: u64,
 }

@@ -1,4 +1,4 @@
-//! The layout of memory: its pages, and whether neighbours are neighbours in memory.
+//! The layout of memory: its page sizes, and the physical contiguity of its frames.
 
 use hugeleaf_host::{Held, Host};
 use hugeleaf_proof::bench::{BenchError, Machine, astray, held_by_folio};
@@ -8,7 +8,7 @@ use hugeleaf_workload::PageArm;
 
 use crate::kits::mover::{IoMemory, IoPages};
 
-/// Reads a data space back, and holds it against its pages.
+/// Reads the layout of a data space back, and compares it with the pages of its arm.
 pub(super) fn look(
     memory: &IoMemory,
     block: Bytes,
@@ -37,7 +37,7 @@ pub(super) fn look(
     })
 }
 
-/// Whether frames are laid out as the arm has them. Pure.
+/// Returns the difference between the layout of the frames and that of the arm, in words. Pure.
 fn scattered(
     pages: IoPages,
     extents: Option<f64>,
@@ -45,7 +45,7 @@ fn scattered(
     block: Bytes,
     host: &Host,
 ) -> Option<String> {
-    /// So much of what would be perfect is enough.
+    /// Sufficient part of a perfect layout.
     const ENOUGH: f64 = 0.9;
     let count = |size: hugeleaf_units::PageSize| {
         u32::try_from(size.pages_for(block).get()).map_or(f64::INFINITY, f64::from)

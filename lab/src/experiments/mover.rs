@@ -1,13 +1,12 @@
-//! `hugeleaf-lab mover`: a backup server's data path, by the pages that its buffers are on.
+//! `hugeleaf-lab mover`: a backup server's data path, by the pages of its buffers.
 //!
-//! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
-//! round, all arms run in an order drawn anew, each for a while; after each run what was written is
-//! read back and checked. An arm is a way to hand buffers to devices ([`Mode`]) on a data space
-//! ([`IoPages`]). All are compared with scattered base pages in the same mode,
-//! which is what the buffers of a server that has run for long are on.
+//! The devices are made and filled once, and the data space of each arm is taken once. Then, round by round, all
+//! arms run for a while each, in a new random order. After each run the written blocks are read back and checked. An
+//! arm is a way to hand buffers to devices ([`Mode`]) on a data space ([`IoPages`]). The baseline is scattered base
+//! pages in the same mode, the state of the buffers of a server that has run for long.
 //!
-//! Memory that is locked part by part loses its large mappings where it is transparent; so that
-//! mode has data spaces of its own, and their layout is read back before and after.
+//! Locking parts of memory splits its transparent huge pages. That mode therefore has data spaces of its own, and
+//! their layout is read back before and after.
 
 use std::time::Duration;
 
@@ -35,30 +34,30 @@ use streams::{ENOUGH, Search, worst};
 #[derive(Debug, Clone)]
 pub struct MoverSettings {
     pub modes: Vec<Mode>,
-    /// The layout of data spaces; the first is what the others are compared with.
+    /// The layouts of data spaces; the first is the baseline of the others.
     pub pages: Vec<IoPages>,
-    /// Where the devices are, and how many of them.
+    /// The places of the devices.
     pub places: Vec<DevicePlace>,
     pub readers: usize,
     pub writers: usize,
     pub each: Bytes,
     pub block: Bytes,
     pub space: Bytes,
-    /// Transfers under way a thread, in modes that go through a ring.
+    /// Transfers in flight per thread, in modes that use a ring.
     pub depth: usize,
     pub rounds: usize,
     pub sample: Duration,
-    /// How many writers at this many bytes a second is available, where asked.
+    /// Rate of one writer in bytes a second; if set, the experiment finds the number of such writers.
     pub rate: Option<Bytes>,
     pub most_streams: usize,
-    /// Whether devices that are there may be written over.
+    /// True if existing devices may be overwritten.
     pub overwrite: bool,
     pub seed: u64,
     pub most: Bytes,
 }
 
 impl MoverSettings {
-    /// Devices to write to that have to be there.
+    /// Returns the number of devices to write to.
     fn targets(&self) -> usize {
         match self.rate {
             Some(_) => self.writers.max(self.most_streams),
@@ -66,21 +65,21 @@ impl MoverSettings {
         }
     }
 
-    /// Threads that move blocks at a time.
+    /// Returns the number of threads that move blocks at a time.
     fn threads(&self) -> usize {
         self.readers + self.targets()
     }
 
-    /// How long a run goes before it is measured.
+    /// Returns the time for which a run goes on before it is measured.
     fn warm(&self) -> Duration {
         (self.sample / 5).max(Duration::from_millis(20))
     }
 }
 
-/// Measures.
+/// Measures all arms.
 ///
 /// # Errors
-/// [`BenchError`]; all memory, devices and files are gone then.
+/// [`BenchError`]; all memory, devices and files are released then.
 pub fn measure(
     settings: &MoverSettings,
     machine: &Machine<'_>,
@@ -145,7 +144,7 @@ pub fn measure(
     run.finish(&main())
 }
 
-/// What the figures are, how they are taken, and what is drawn of them.
+/// Fills in the title, the method and the charts of the results.
 fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
     results.experiment.title = format!(
         "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
@@ -171,7 +170,7 @@ fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
     results.charts = rows::charts();
 }
 
-/// Refuses what would take more memory than it may.
+/// Refuses settings that exceed the memory limit.
 fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError> {
     let devices = match settings.places.contains(&DevicePlace::Memory) {
         true => Bytes(
@@ -193,7 +192,7 @@ fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError>
     })
 }
 
-/// Refuses what would pin more than this process may.
+/// Refuses settings that would lock more memory than this process may.
 fn check_memlock(settings: &MoverSettings) -> Result<(), BenchError> {
     let Some(most) = may_lock() else {
         return Ok(());
@@ -220,7 +219,7 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// All rounds, then the streams, with what the devices do by themselves before and after.
+    /// Measures all rounds, then the streams, with the bare devices before and after the rounds.
     fn all(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
         let available = self.arms.available();
         self.bare(run)?;
@@ -277,10 +276,10 @@ impl Mover<'_> {
         }
     }
 
-    /// The devices without a data path: the same threads and transfers from large pages, nothing checked and nothing
-    /// handed on.
+    /// Measures the devices without a data path. Threads and transfers are the same, from huge pages; nothing is
+    /// checked or handed on.
     fn bare(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
-        /// More does not show more, and is not what was asked for.
+        /// A longer run shows nothing more.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
         let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);
@@ -313,7 +312,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Looks for the number of streams of an arm.
+    /// Searches the number of streams of an arm.
     fn streams(
         &mut self,
         run: &mut Measuring<'_>,
@@ -349,7 +348,7 @@ impl Mover<'_> {
     }
 }
 
-/// One run, and what it wrote read back.
+/// Makes one run, and reads its written blocks back.
 fn one_run(
     memory: &mut IoMemory,
     load: &Load<'_>,

@@ -1,7 +1,7 @@
-//! `hugeleaf-lab oltp`: orders a minute on a real database, with what each transaction cost.
+//! `hugeleaf-lab oltp`: orders a minute on a real database, with the cost of each transaction.
 //!
-//! The database is filled where it is not, driven, and then asked for its twelve consistency
-//! conditions; where one does not hold there is no result. The rules of the load are those of
+//! A missing database is filled, then driven, then checked against its twelve consistency
+//! conditions. If one of them fails, there is no result. The rules of the load are those of
 //! [`crate::kits::tpcc`].
 
 mod child;

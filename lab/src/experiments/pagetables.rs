@@ -1,9 +1,9 @@
-//! `hugeleaf-lab pagetables`: what it costs that many processes attach one region, by page size.
+//! `hugeleaf-lab pagetables`: the cost of attaching one region from many processes, by page size.
 //!
-//! For each number of processes and each arm, in an order drawn at random: a shared region is taken,
-//! the processes are started and wait, and their page tables are counted. Then, one after the
-//! other, each attaches the region and touches all of it; and their page tables are counted again.
-//! The growth is that of the very same processes, so what a process has anyway is not in it.
+//! The experiment takes each number of processes and each arm, in a random order. It makes a shared
+//! region, starts the processes, which wait, and counts their page tables. Then the processes in turn
+//! attach the region and touch all of it, and their page tables are counted again. The growth is of the
+//! same processes, so it excludes the page tables of an idle process.
 
 use std::sync::atomic::Ordering;
 
@@ -22,20 +22,20 @@ use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, Refusal, Shortage};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample};
 
-/// What the kernel holds for a process in addition to its memory and page tables: its stack in the kernel,
-/// its descriptors, its mappings (a thousand of them took 64K each; twice that).
+/// Kernel memory of a process besides its own memory and page tables: its kernel stack, its descriptors,
+/// its mappings. This is twice the measured value (a thousand processes took 64K each).
 const KERNEL_A_PROCESS: Bytes = Bytes::from_kib(128);
-/// Bytes of an entry of a page table, on every architecture with 64-bit addresses.
+/// Bytes of a page-table entry, on every architecture with 64-bit addresses.
 const ENTRY: u64 = 8;
 
 #[derive(Debug, Clone)]
 pub struct PageTablesSettings {
-    /// The arms; base pages first, where they are among them.
+    /// The arms; base pages come first if they are among them.
     pub arms: Vec<PageArm>,
     pub processes: Vec<usize>,
     pub region: Bytes,
     pub seed: u64,
-    /// The most ordinary memory to hold at a time.
+    /// Maximum ordinary memory held at a time.
     pub most: Bytes,
     /// The program that runs [`crate::kits::pagetables::serve_attacher`].
     pub program: Program,
@@ -47,7 +47,7 @@ fn growth_of_all() -> Quantity {
     Quantity::amount(GROWTH, "bytes").counted().main()
 }
 
-/// Measures. The calling thread has to stay: children end with it.
+/// Measures all arms. The calling thread must stay alive: children end with it.
 ///
 /// # Errors
 /// [`BenchError`]; all processes are ended and all memory is returned then.
@@ -99,8 +99,8 @@ fn place(processes: usize) -> Vec<Place> {
     vec![Place::number("processes", processes as u64)]
 }
 
-/// Refuses what would take more memory than it may: the region, the page tables of all processes,
-/// and what they take anyway.
+/// Refuses settings that exceed the memory limit: the region, the page tables of all processes, and the
+/// memory of the idle processes.
 fn check_room(
     settings: &PageTablesSettings,
     host: &Host,
@@ -109,7 +109,7 @@ fn check_room(
     idle: Bytes,
 ) -> Result<(), BenchError> {
     let is_pool = arm.kind == PageKind::Hugetlb;
-    // Where huge pages are unavailable, base pages are: their tables are reckoned with.
+    // If huge pages are unavailable, base pages are used, so the bound assumes their page tables.
     let page = if is_pool { arm.size } else { host.base_page };
     let length = settings.region.get();
     let tables = page.pages_for(settings.region).get().saturating_mul(ENTRY);
@@ -179,14 +179,14 @@ fn point(
     Ok(())
 }
 
-/// The shared region. One of transparent huge pages may come on fewer of them than asked for; each
-/// process says what it got.
+/// Makes the shared region. A THP region may get fewer huge pages than requested; each process reports its
+/// own pages.
 fn region(length: Bytes, arm: PageArm, host: &Host) -> Result<Region, MemoryError> {
     let ladder = arm.ladder(arm.kind != PageKind::Base && !arm.is_untold(host));
     Region::new(&RegionOptions::new(length, ladder).shared())
 }
 
-/// What the one process that there is takes: memory of its own, and page tables.
+/// Returns the memory and page tables of the attachers before their turns (one process so far).
 fn idle(attachers: &Attachers, machine: &Machine<'_>) -> Result<Bytes, BenchError> {
     let mut sum = Bytes::ZERO;
     for pid in attachers.pids() {
@@ -200,7 +200,7 @@ fn idle(attachers: &Attachers, machine: &Machine<'_>) -> Result<Bytes, BenchErro
 fn page_tables(pids: &[Pid], machine: &Machine<'_>) -> Result<Vec<Bytes>, BenchError> {
     let of = |pid: &Pid| {
         let tables = status(*pid, machine)?.page_tables;
-        // A process without the line has ended: it is a zombie.
+        // A process without the line is a zombie.
         tables.ok_or_else(|| ended(*pid, machine))
     };
     pids.iter().map(of).collect()
@@ -219,7 +219,7 @@ fn ended(pid: Pid, machine: &Machine<'_>) -> BenchError {
     failed(&ChildError::Ended { pid, reason: None }, machine)
 }
 
-/// The failure of a process. A Ctrl-C on a terminal goes to all processes at once.
+/// Converts the failure of a process. Ctrl-C on a terminal reaches all processes at once.
 fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
     if matches!(error, ChildError::Stopped) || machine.stop.load(Ordering::Relaxed) {
         return BenchError::Stopped;
@@ -242,17 +242,17 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
     })
 }
 
-/// Page tables of everybody; such that processes share once.
+/// Returns the page tables of the host; shared ones count once.
 fn of_host(machine: &Machine<'_>) -> Option<Bytes> {
     meminfo::read(machine.root).page_tables.get()
 }
 
-/// How much more it is; less than nothing where it shrank.
+/// Returns the growth in bytes; negative where it shrank.
 fn growth(before: Bytes, after: Bytes) -> f64 {
     after.as_f64() - before.as_f64()
 }
 
-/// What was seen of the processes in their turns. Those counted before and after are the same ones.
+/// Returns the quantities of all turns. `before` and `after` are of the same processes.
 fn quantities(
     before: &[Bytes],
     after: &[Bytes],
@@ -288,7 +288,7 @@ fn quantities(
     quantities
 }
 
-/// Whether some processes do not have all of the region on the pages of its arm, in words.
+/// Returns a note if some processes do not have all of the region on the pages of its arm.
 fn astray(region: Bytes, arm: PageArm, turns: &[Turn]) -> Option<String> {
     let is_right = |turn: &&Turn| {
         let mut pages = turn.pages.iter();
@@ -302,7 +302,7 @@ fn astray(region: Bytes, arm: PageArm, turns: &[Turn]) -> Option<String> {
 fn caveats(run: &mut Measuring<'_>, settings: &PageTablesSettings) {
     run.explain_doubts();
     let (host, results) = (run.machine.host, &mut run.results);
-    // What one table of the second level covers is what processes can share.
+    // Processes can share tables in units of the range of one second-level table.
     let entries = host.base_page.bytes().get() / ENTRY;
     let block = host.pmd_page.get().map(|p| p.bytes().get() * entries);
     let is_pool = |row: &Row| {

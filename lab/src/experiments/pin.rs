@@ -1,11 +1,9 @@
-//! `hugeleaf-lab pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
-//! threads that do it at a time.
+//! `hugeleaf-lab pin`: the cost of pinning one buffer, by its pages and by the number of concurrent threads.
 //!
-//! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
-//! an order drawn anew. Next to what was measured stands the published model: one turn of a lock a
-//! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked part by
-//! part loses its large mappings where it is transparent; so that way has memory of its own, and
-//! the layout of all of it is read back at the end.
+//! Round by round, every method runs on every kind of pages with every number of threads, in a new random order. The
+//! results show the published model next to the measurement: one lock turn per unit, so the cost is proportional to
+//! the pages of a buffer. Locking parts of memory splits its transparent huge pages. That method therefore has memory
+//! of its own, and all layouts are read back at the end.
 
 use std::time::Duration;
 
@@ -25,11 +23,11 @@ const PIN: &str = "pin and let go";
 #[derive(Debug, Clone)]
 pub struct PinSettings {
     pub methods: Vec<Method>,
-    /// The layout of memory; the first is what the others are compared with.
+    /// The layouts of memory; the first is the baseline of the others.
     pub pages: Vec<IoPages>,
     pub threads: Vec<usize>,
     pub block: Bytes,
-    /// Length of the memory that all threads pin parts of.
+    /// Length of the memory whose parts all threads pin.
     pub space: Bytes,
     pub rounds: usize,
     pub sample: Duration,
@@ -39,10 +37,10 @@ pub struct PinSettings {
     pub most: Bytes,
 }
 
-/// Measures.
+/// Measures all arms.
 ///
 /// # Errors
-/// [`BenchError`]; all memory and the file are gone then.
+/// [`BenchError`]; all memory and the file are released then.
 pub fn measure(
     settings: &PinSettings,
     machine: &Machine<'_>,
@@ -113,7 +111,7 @@ fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
     arm.at.iter().cloned().chain([threads]).collect()
 }
 
-/// What the figures are, how they are taken, and what is drawn of them.
+/// Fills in the title, the method and the charts of the results.
 fn about(s: &PinSettings, results: &mut Results) {
     results.experiment.title = format!(
         "pinning {} and letting it go: the time of one, by the layout of its pages and by number of threads",
@@ -135,7 +133,7 @@ fn about(s: &PinSettings, results: &mut Results) {
     ];
 }
 
-/// Refuses what would take more memory, or pin more, than it may.
+/// Refuses settings that exceed the limits of memory or of locked memory.
 fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     if asked > settings.most {
         return Err(BenchError::TooLarge {
@@ -193,7 +191,7 @@ fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
     ]
 }
 
-/// What the samples of an arm come to, and what to know of them; `first` is on the first of the pages.
+/// Adds derived values and notes to the samples of an arm; `first` is the arm on the first pages.
 fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mut Measuring<'_>) {
     let host = run.machine.host;
     let medians = |of: &Arm<Method>| -> Vec<(usize, f64)> {
@@ -238,9 +236,9 @@ fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mu
     }
 }
 
-/// Of each number of threads, with the median of a pin: how much longer one takes than alone, over what it would where
-/// threads only share the processors (1 is no contention); and what the model says from those of the first pages, of
-/// which a buffer has so many parts fewer.
+/// Returns contention and model for each number of threads, from the median of a pin. Contention is the time of a pin
+/// relative to one thread, divided by the ratio of threads to processors (1 is none). The model multiplies the median
+/// on the first pages by `parts`, the ratio of the units of a buffer.
 fn compare(
     own: &[(usize, f64)],
     first: &[(usize, f64)],

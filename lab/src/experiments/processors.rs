@@ -1,28 +1,28 @@
-//! What the processors of the host did meanwhile: work that the kernel's own threads do for
-//! somebody is in no process's account.
+//! Use of the host's processors during a run. Work of kernel threads on behalf of a process is in no
+//! process's account.
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::ticks_per_second;
 
-/// What they do: run programs, those of lower priority too; run the kernel, interrupts included; nothing;
-/// nothing, while somebody waits for a device; or the machine below has taken them.
+/// Uses of a processor. `user` includes programs of lower priority, `system` includes interrupts. `I/O
+/// wait` is idle time while a task waits for a device. The hypervisor took `stolen` time.
 pub(super) const DOING: [&str; 5] = ["user", "system", "idle", "I/O wait", "stolen"];
 
-/// Seconds of all processors together, by what they did ([`DOING`]).
+/// Seconds of all processors together, by use ([`DOING`]).
 pub(super) type Seconds = [f64; 5];
 
-/// As `/proc/stat` has them now; `None` where it cannot be read.
+/// Reads the current values from `/proc/stat`; `None` if it cannot be read.
 pub(super) fn processors(root: &Root) -> Option<Seconds> {
     let text = root.read("proc/stat");
     parse(text.known()?, ticks_per_second())
 }
 
-/// What came since `earlier`. Idle and waiting times of the kernel can go back a little.
+/// Returns the difference to `earlier`. The kernel's idle and wait times can go back a little.
 pub(super) fn since(now: Seconds, earlier: Seconds) -> Seconds {
     std::array::from_fn(|at| (now[at] - earlier[at]).max(0.0))
 }
 
-/// The line `cpu` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
+/// Parses the line `cpu` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
 fn parse(text: &str, ticks: u64) -> Option<Seconds> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Vec<f64> = line

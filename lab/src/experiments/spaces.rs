@@ -1,8 +1,7 @@
-//! Arms of `hugeleaf-lab mover` and `hugeleaf-lab pin`: a way to use memory, and a data space on some kind of pages
-//! that is taken once.
+//! Arms of `hugeleaf-lab mover` and `hugeleaf-lab pin`: a way to use memory, and a data space on one kind of pages.
+//! A space is taken once.
 //!
-//! Memory that is locked part by part loses its large mappings where it is transparent, so what
-//! locks has a space of its own.
+//! Locking parts of memory splits its transparent huge pages, so ways that lock have a space of their own.
 
 use crate::kits::mover::{IoMemory, IoPages};
 use hugeleaf_host::Host;
@@ -13,7 +12,7 @@ use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, Shortage};
 use hugeleaf_proof::rows::{Layout, Place};
 
-/// What data spaces are taken for: each way on each kind of pages, the pages in order.
+/// Request for data spaces: each way on each kind of pages, in the order of the pages.
 pub(super) struct Take<'a, M> {
     pub(super) ways: &'a [M],
     pub(super) pages: &'a [IoPages],
@@ -21,18 +20,18 @@ pub(super) struct Take<'a, M> {
     pub(super) place: &'a str,
     pub(super) space: Bytes,
     pub(super) block: Bytes,
-    /// What scattered pages are drawn from.
+    /// Seed of the scattered pages.
     pub(super) seed: u64,
     pub(super) called: &'a str,
 }
 
-/// A way on a kind of pages.
+/// One way on one kind of pages.
 pub(super) struct Arm<M> {
     pub(super) way: M,
     pub(super) pages: IoPages,
     pub(super) label: String,
     pub(super) at: Vec<Place>,
-    /// Its data space; `None` where it is unavailable.
+    /// Index of its data space; `None` if it is unavailable.
     space: Option<usize>,
 }
 
@@ -42,7 +41,7 @@ struct Space {
     before: Layout,
 }
 
-/// What a space is on, and whether it is for what locks.
+/// The pages of a space, and true if it is for ways that lock.
 type Kind = (IoPages, bool);
 
 /// The arms, with the data spaces that are available.
@@ -57,14 +56,14 @@ impl<M: Copy + ToString> Take<'_, M> {
         (pages, (self.locks)(way) && !pages.is_pool())
     }
 
-    /// The spaces that there have to be, in the order of the pages.
+    /// Returns the required spaces, in the order of the pages.
     fn kinds(&self) -> Vec<Kind> {
         let both = self.pages.iter().flat_map(|p| [(*p, false), (*p, true)]);
         let is_used = |kind: &Kind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
         both.filter(is_used).collect()
     }
 
-    /// The ordinary memory that all of them take.
+    /// Returns the ordinary memory of all spaces together.
     pub(super) fn ordinary(&self, host: &Host) -> Bytes {
         let kinds = self.kinds().into_iter();
         let ordinary = kinds.filter(|(pages, _)| !pages.is_pool());
@@ -72,7 +71,7 @@ impl<M: Copy + ToString> Take<'_, M> {
         ordinary.map(whole).sum()
     }
 
-    /// Takes them. What is unavailable is noted, and the others go on.
+    /// Takes the spaces. An unavailable space is noted, and the others continue.
     pub(super) fn take(&self, run: &mut Measuring<'_>) -> Result<Arms<M>, BenchError> {
         let mut spaces: Vec<Space> = Vec::new();
         let mut lacking: Vec<(Kind, Shortage)> = Vec::new();
@@ -115,7 +114,7 @@ impl<M: Copy + ToString> Take<'_, M> {
 }
 
 impl<M> Arms<M> {
-    /// Those that are available, each with its data space.
+    /// Returns the available arms, each with its data space.
     pub(super) fn available(&self) -> Vec<(usize, usize)> {
         let all = self.all.iter().enumerate();
         all.filter_map(|(at, arm)| Some((at, arm.space?))).collect()
@@ -125,14 +124,14 @@ impl<M> Arms<M> {
         &mut self.spaces[space].memory
     }
 
-    /// The one with the largest pages that is not for what locks, or else the last.
+    /// Returns the last space that is not for ways that lock (the largest pages), or else the last space.
     pub(super) fn largest(&mut self) -> Option<&mut IoMemory> {
         let whole = self.spaces.iter().rposition(|space| !space.kind.1);
         let at = whole.unwrap_or(self.spaces.len().saturating_sub(1));
         Some(&mut self.spaces.get_mut(at)?.memory)
     }
 
-    /// Keeps the layouts before and now, and doubts the rows of which they are not as they should be.
+    /// Stores the layouts before and after, and marks rows with a wrong layout as doubtful.
     pub(super) fn look_again(&self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
         for arm in &self.all {
             let Some(space) = arm.space.map(|at| &self.spaces[at]) else {

@@ -1,8 +1,8 @@
-//! Reads by primary key on a MariaDB server, and what comes in their way: the load of a tenant of
-//! `hugeleaf-lab amm`. How much of the table is read often is given in bytes, so that it says how large a
+//! Reads by primary key on a MariaDB server, and loads that compete with them: the load of a tenant of
+//! `hugeleaf-lab amm`. The frequently read part of the table is given in bytes, and thus says how large a
 //! cache should be.
 //!
-//! Rows are filled in by the server itself; each holds its own key, which every read checks.
+//! The server itself fills in the rows. Each row contains its own key, which every read checks.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,15 +24,15 @@ pub struct KeyedTable {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Reads as fast as they can: nineteen of twenty go to so many bytes of the table, all of which
-    /// are read alike.
+    /// Reads without a pause: nineteen of twenty go to the given bytes of the table, with equal
+    /// probability.
     Busy(Bytes),
-    /// The same reads, a hundred a second at most.
+    /// The same reads, at most a hundred a second.
     Light(Bytes),
-    /// A report reads all rows in the order of their keys, again and again.
+    /// A report that repeatedly reads all rows in the order of their keys.
     Report,
-    /// Statements of which no two are alike, each to a page that was not read for longest: no cache
-    /// that is smaller than the table helps them.
+    /// Statements that never repeat, each to the least recently read page. A cache smaller than the table
+    /// does not help them.
     Flood,
 }
 
@@ -47,7 +47,7 @@ impl Done {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Statements of a report or a flood.
+    /// Returns the number of statements of a report or a flood.
     pub fn others(&self) -> u64 {
         self.others.load(Ordering::Relaxed)
     }
@@ -55,22 +55,22 @@ impl Done {
 
 const DATABASE: &str = "hugeleaf_keyed";
 
-/// Rows that are filled in by one statement, and read by one of a report.
+/// Rows filled in by one statement, and rows read by one statement of a report.
 const FILL: u64 = 50_000;
 const SCAN: u64 = 2_000;
 
 const ANYWHERE: u64 = 20;
 
-/// Between two reads of a light load.
+/// Pause between two reads of a light load.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl KeyedTable {
-    /// What a row takes, with its part of the page that it is in.
+    /// Size of a row, including its share of the overhead of its page.
     pub const ROW: Bytes = Bytes::from_kib(1);
-    /// The text that a row holds: its key, filled up with dots.
+    /// Length of the text of a row: its key, padded with dots.
     const TEXT: usize = 960;
 
-    /// The table of a server whose superuser connects on a socket without a password.
+    /// Describes the table of a server whose superuser connects on a socket without a password.
     pub fn new(socket: &Path, size: Bytes) -> KeyedTable {
         KeyedTable {
             socket: socket.to_owned(),
@@ -79,7 +79,7 @@ impl KeyedTable {
         }
     }
 
-    /// Makes it anew. `progress` hears how many rows of how many are there.
+    /// Makes the table anew. `progress` gets the number of rows so far and the total.
     ///
     /// # Errors
     /// Those of the database; [`TpccError::Stopped`].
@@ -92,7 +92,7 @@ impl KeyedTable {
         let mut send = |sql: String| connection.query_drop(sql).map_err(|e| self.explain(&e));
         send(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
         send(format!("CREATE DATABASE {DATABASE} CHARACTER SET ascii"))?;
-        // The engine that counts up has tables in whichever database is chosen, and in no other.
+        // The sequence engine provides its tables only in the selected database.
         send(format!("USE {DATABASE}"))?;
         send(format!(
             "CREATE TABLE {DATABASE}.rows (id BIGINT PRIMARY KEY, text VARCHAR({}) NOT NULL) \
@@ -115,7 +115,7 @@ impl KeyedTable {
         Ok(())
     }
 
-    /// Reads so many bytes of it, those that are read often, into the server's cache.
+    /// Reads the frequently read bytes of the table into the server's cache.
     ///
     /// # Errors
     /// Those of the database.
@@ -123,7 +123,7 @@ impl KeyedTable {
         let last = self.rows_in(hot);
         let mut connection = self.connect()?;
         let mut read = || -> Result<(), Error> {
-            // What is read once stays, as if it had been read often.
+            // A page that is read once stays, as if it had been read often.
             connection.query_drop("SET GLOBAL innodb_old_blocks_time = 0")?;
             connection.query_drop(format!(
                 "SELECT SUM(LENGTH(text)) FROM {DATABASE}.rows WHERE id <= {last}"
@@ -133,10 +133,10 @@ impl KeyedTable {
         read().map_err(|e| self.explain(&e))
     }
 
-    /// Does a work on one connection until `stop`; what two connections ask for differs by `seed`.
+    /// Runs a work on one connection until `stop`; the requests of connections differ by `seed`.
     ///
     /// # Errors
-    /// Those of the database; [`TpccError::Damaged`] where a row is not what was filled in.
+    /// Those of the database; [`TpccError::Damaged`] if a row is not the one that was filled in.
     pub fn work(
         &self,
         work: Work,
@@ -219,11 +219,11 @@ impl Desk<'_> {
             .map_err(|e| self.table.explain(&e))
     }
 
-    /// A page holds some sixteen rows: the next one is in another page.
+    /// Reads one row of the next page; a page holds about sixteen rows.
     fn flood(&mut self) -> Result<(), TpccError> {
         const A_PAGE: u64 = 16;
         self.turn += A_PAGE;
-        // Each time round another text of the same statement.
+        // The text of the statement differs in each round.
         let (round, place) = (self.turn / self.table.rows, self.turn % self.table.rows);
         let id = place + 1;
         let sql = format!("SELECT text FROM {DATABASE}.rows WHERE id = {id} AND {round} = {round}");

@@ -1,13 +1,13 @@
-//! `mover`: a backup server's data path. Readers take blocks from devices, writers put them onto
-//! others, one thread a device; all buffers are slots of one data space, and every block is checked
-//! from end to end, so that a byte that is wrong ends the run.
+//! `mover`: a backup server's data path. Readers take blocks from devices and writers write them to
+//! other devices, with one thread per device. All buffers are slots of one data space. Every block
+//! is checked from end to end, so a wrong byte ends the run.
 //!
-//! What differs from run to run is the pages that the data space is on ([`IoPages`]) and how
-//! buffers are handed to devices ([`Mode`]). The data space is taken once ([`IoMemory::take`]) and
-//! used by many runs ([`run`]), so that arms can take turns.
+//! Runs differ in the pages of the data space ([`IoPages`]) and in the way buffers are handed to
+//! devices ([`Mode`]). The data space is taken once ([`IoMemory::take`]) and used by many runs
+//! ([`run`]), so that arms can take turns.
 //!
-//! Nothing here compares or judges; devices and files that were there before are only written to
-//! where the caller says so ([`Place`]).
+//! The kit does not compare or judge. Existing devices and files are written to only if the caller
+//! requests it ([`Place`]).
 
 mod area;
 mod block;

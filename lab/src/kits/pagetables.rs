@@ -1,10 +1,10 @@
-//! `pagetables`: processes that attach one region and touch all of it, one after the other.
+//! `pagetables`: processes attach one region and touch all of it, one after the other.
 //!
-//! Each is the same program, started anew ([`serve_attacher`]), so that its page tables are its own
-//! and nothing is inherited but descriptors. All of them wait on one pipe; a byte in it is the turn
-//! of one of them, whichever the kernel wakes, so the number of descriptors does not grow with
-//! the number of processes. None outlives its parent: they end when the pipe closes, and the kernel
-//! kills them when the parent dies (PR_SET_PDEATHSIG).
+//! Each process is a new instance of the same program ([`serve_attacher`]), so its page tables are
+//! its own and it inherits only descriptors. All of them wait on one pipe. A byte in it is the turn
+//! of one process, which the kernel selects, so the number of descriptors does not grow with the
+//! processes. No process outlives its parent: they end when the pipe closes, and the kernel kills
+//! them when the parent dies (PR_SET_PDEATHSIG).
 
 mod attacher;
 mod touch;
@@ -22,19 +22,19 @@ use hugeleaf_workload::child::{self, ChildError, Program, parse};
 
 pub use attacher::{Turn, serve_attacher};
 
-/// How often a silent child is looked after.
+/// Interval at which silent children are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long all of them may be silent: attaching a few hundred gigabytes of base pages.
+/// Maximum silence of all children: the time to attach a few hundred gigabytes of base pages.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// No answer is longer.
+/// Maximum length of an answer.
 const LINE_LIMIT: usize = 2048;
 
-/// Processes that wait for their turn to attach a region; ended and waited for when dropped.
+/// Processes that wait for their turn to attach a region; ended and reaped when dropped.
 #[derive(Debug)]
 pub struct Attachers {
     program: Program,
     children: Vec<Child>,
-    /// What children read their turn from; kept to hand it to more of them.
+    /// Pipe from which children read their turn; kept for further children.
     waiting: PipeReader,
     turns: PipeWriter,
     answers: PipeReader,
@@ -43,9 +43,9 @@ pub struct Attachers {
 }
 
 impl Attachers {
-    /// Nobody yet. `program` is what runs [`serve_attacher`]; to its arguments are added this
-    /// process's id and the line of `Handle::inheritable`. The thread that calls
-    /// [`Attachers::grow_to`] has to live as long as this: the kernel ends children with it.
+    /// Makes the pipes, and starts no process yet. `program` runs [`serve_attacher`]; this
+    /// process's id and the line of `Handle::inheritable` are appended to its arguments. The thread
+    /// that calls [`Attachers::grow_to`] must outlive this value: the kernel ends children with it.
     ///
     /// # Errors
     /// Those of pipe(2).
@@ -66,11 +66,11 @@ impl Attachers {
         })
     }
 
-    /// Starts processes until there are `count`, and waits until all of them are ready: they have
-    /// run through an attachment of one page, and nothing of the region is mapped.
+    /// Starts processes until there are `count`, and waits until all of them are ready. A ready
+    /// process has completed an attachment of one page, and maps nothing of the region.
     ///
     /// # Errors
-    /// [`ChildError`]; those that were started are still there.
+    /// [`ChildError`]; started processes continue to run.
     pub fn grow_to(&mut self, count: usize, stop: &AtomicBool) -> Result<(), ChildError> {
         let before = self.children.len();
         for number in before + 1..=count {
@@ -104,10 +104,10 @@ impl Attachers {
         self.children.iter().map(|child| Pid(child.id())).collect()
     }
 
-    /// Has one of those that have not had their turn attach the region and touch all of it.
+    /// Makes one process that has not had its turn attach the region and touch all of it.
     ///
     /// # Errors
-    /// [`ChildError`]; [`ChildError::Silent`] also where all have had their turn.
+    /// [`ChildError`]; [`ChildError::Silent`] also if all have had their turn.
     pub fn turn(&mut self, stop: &AtomicBool) -> Result<Turn, ChildError> {
         self.turns.write_all(b".")?;
         match self.answer(stop)? {
@@ -151,7 +151,7 @@ impl Attachers {
         }
     }
 
-    /// Whether there is something to read, after waiting a little where there is not.
+    /// Waits a short time for input, and returns true if there is some.
     fn has_more(&self) -> Result<bool, ChildError> {
         let mut polled = [PollFd::new(&self.answers, PollFlags::IN)];
         let wait = rustix::event::Timespec {
@@ -178,7 +178,7 @@ fn unexpected(answer: Answer) -> ChildError {
 
 impl Drop for Attachers {
     fn drop(&mut self) {
-        // All at once, so that the kernel takes them down side by side.
+        // All are killed first, so that the kernel tears them down in parallel.
         for child in &mut self.children {
             let _ = child.kill();
         }

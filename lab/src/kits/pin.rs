@@ -1,9 +1,9 @@
-//! `pin`: what it costs to have the memory of one transfer stay where it is, over and over, by
-//! several threads at a time, each on buffers of its own in one space.
+//! `pin`: the cost of pinning the memory of one transfer, repeatedly. Several threads pin at a time,
+//! each on buffers of its own in one space.
 //!
-//! Three ways of the kernel: mlock(2) and munlock(2), registering a buffer with a ring and letting
-//! it go, and a direct read, for which the kernel holds the pages as long as it lasts. The memory is
-//! that of [`crate::kits::mover`]; nothing here compares.
+//! The kernel offers three methods: mlock(2) and munlock(2), registering a buffer with a ring and
+//! unregistering it, and a direct read, which holds the pages while it lasts. The memory is that of
+//! [`crate::kits::mover`]. The kit does not compare.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,14 +20,14 @@ use hugeleaf_workload::times::{record, times};
 
 use crate::kits::joined;
 
-/// A way to keep memory where it is.
+/// A method of pinning memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Method {
     /// mlock(2), then munlock(2).
     Mlock,
-    /// A buffer registered with io_uring, then let go.
+    /// A buffer registered with io_uring, then unregistered.
     Uring,
-    /// A read past the page cache: its pages are held meanwhile.
+    /// A read past the page cache, which holds its pages meanwhile.
     Direct,
 }
 
@@ -64,13 +64,13 @@ pub struct PinLoad<'a> {
     pub threads: usize,
     pub block: Bytes,
     pub time: Duration,
-    /// What [`Method::Direct`] reads.
+    /// Area that [`Method::Direct`] reads.
     pub source: Option<&'a Area>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pinned {
-    /// How often a block was pinned and let go, by all threads.
+    /// Number of times that all threads pinned and released a block.
     pub count: u64,
     pub each: Latency,
     pub usage: Usage,
@@ -91,7 +91,7 @@ pub fn pin<'b>(
     stop: &AtomicBool,
 ) -> Result<Pinned, MoverError> {
     let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
-    // Each thread gets every n-th slot, so that all of them are everywhere in the space.
+    // Each thread gets every n-th slot, so that all threads use the whole space.
     let mut dealt: Vec<Vec<&'b mut [u8]>> = (0..load.threads).map(|_| Vec::new()).collect();
     for (at, slot) in memory.bytes().chunks_exact_mut(block).enumerate() {
         dealt[at % load.threads.max(1)].push(slot);
@@ -134,7 +134,7 @@ pub fn pin<'b>(
     })
 }
 
-/// Where threads wait for each other, and see that it is over.
+/// Barrier of the threads at the start, and their check for the end.
 struct Gate<'a> {
     ready: &'a AtomicUsize,
     failed: &'a AtomicBool,
@@ -147,7 +147,7 @@ impl Gate<'_> {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until all threads are here, so that none has the memory for itself.
+    /// Waits for all threads, so that none has the memory for itself.
     fn wait(&self) {
         self.ready.fetch_add(1, Ordering::Relaxed);
         while self.ready.load(Ordering::Relaxed) < self.threads && !self.is_over() {
@@ -198,10 +198,10 @@ fn worker<'b>(
     }
 }
 
-/// Pins that are timed together: looking at the clock takes a part of the shortest of them.
+/// Number of pins timed together: reading the clock takes a part of the shortest pins.
 const TIMED_TOGETHER: u32 = 8;
 
-/// Pins slot after slot until time is over.
+/// Pins slot after slot until the time is over.
 fn repeat<'b>(
     slots: Vec<&'b mut [u8]>,
     load: &PinLoad<'_>,

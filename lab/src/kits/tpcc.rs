@@ -1,22 +1,20 @@
-//! `hugeleaf-lab oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
-//! standard), on an embedded database and on a server.
+//! `hugeleaf-lab oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the standard), on an
+//! embedded database and on a server.
 //!
-//! It is a fair-use kit, as DBT-2 is one: nine tables, five transactions in the standard's mix, its
-//! random numbers, its consistency conditions. Its results are no TPC-C results, may not be compared
-//! with published ones, and are only meant to be compared with one another: one database, on pages
-//! of one size and of another.
+//! It is a fair-use kit like DBT-2: nine tables, five transactions in the standard's mix, its random numbers, its
+//! consistency conditions. Its results are not TPC-C results and may not be compared with published ones. They may
+//! only be compared with one another: one database on different page sizes.
 //!
-//! What a database has to offer is a [`Store`]: [`SqliteStore`], [`PostgresStore`] and [`MariadbStore`] are the three.
-//! The rows ([`Population`]), what a terminal asks for ([`Terminal`]), the load ([`load`]), the run
-//! ([`drive`]) and the conditions ([`check`]) are the same code for all.
+//! A [`Store`] is a database under this load: [`SqliteStore`], [`PostgresStore`] or [`MariadbStore`]. All stores share
+//! the code of the rows ([`Population`]), the inputs ([`Terminal`]), the load ([`load`]), the run ([`drive`]) and the
+//! conditions ([`check`]).
 //!
-//! Where it differs from the standard: a terminal waits for nothing unless [`Pace`] says so;
-//! Delivery is done at once and not queued; nothing is displayed; money is counted in whole cents
-//! and rates in hundredths of a percent, so that no rounding differs between databases; SQLite has
-//! one writer a database, so warehouses are spread over several databases, and what the standard
-//! calls a remote warehouse is another one of the same database.
+//! Differences from the standard: a terminal does not wait unless [`Pace`] requests it; Delivery is done at once and
+//! not queued; nothing is displayed. Money is in whole cents and rates in hundredths of a percent, so that no rounding
+//! differs between databases. SQLite has one writer per database, so warehouses are spread over several databases. A
+//! remote warehouse of the standard is then another warehouse of the same database.
 //!
-//! Nothing here compares, judges or draws.
+//! The kit does not compare, judge or draw.
 
 mod check;
 mod counters;

@@ -1,4 +1,4 @@
-//! `hugeleaf-lab amm`, whole: two servers of its own, and what cannot be.
+//! `hugeleaf-lab amm` as a whole: two private servers, and refusals.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,7 +29,7 @@ const SHORT: [&str; 15] = [
     "never",
 ];
 
-/// [`SHORT`] without what these flags say otherwise.
+/// Returns [`SHORT`] without the flags that `args` replaces.
 fn short_but(args: &[&str]) -> Vec<&'static str> {
     let (command, flags) = SHORT.split_at(1);
     let kept = flags.chunks(2).filter(|pair| !args.contains(&pair[0]));
@@ -41,7 +41,7 @@ fn short_but(args: &[&str]) -> Vec<&'static str> {
 }
 
 fn answer(below: &Path, args: &[&str]) -> Output {
-    // The servers' account has to come to its folder.
+    // The servers' account must be able to reach its folder.
     std::fs::set_permissions(below, std::fs::Permissions::from_mode(0o755)).unwrap();
     let below_text = below.display().to_string();
     let all = [
@@ -53,7 +53,7 @@ fn answer(below: &Path, args: &[&str]) -> Output {
     lab(&all).current_dir(below).output().unwrap()
 }
 
-/// `None`, after saying so, where there is no MariaDB.
+/// Returns the result; `None`, with a note, without MariaDB.
 fn measured(test: &str, below: &Path, args: &[&str], status: i32) -> Option<Value> {
     let output = answer(below, args);
     if stderr(&output).contains("no MariaDB is installed") {
@@ -64,7 +64,7 @@ fn measured(test: &str, below: &Path, args: &[&str], status: i32) -> Option<Valu
     Some(serde_json::from_str(&stdout(&output)).unwrap())
 }
 
-/// The one value of a quantity of an arm in a phase of a load, or in all of it.
+/// Returns the only value of a quantity of an arm in a phase of a load, or in the whole load.
 #[track_caller]
 fn value(result: &Value, arm: &str, (load, phase): (&str, Option<&str>), what: &str) -> f64 {
     let is_it = |row: &&&Value| row["at"]["load"] == load && row["at"]["phase"].as_str() == phase;
@@ -108,7 +108,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             let others = value(&result, arm, at, "statements of the other a second");
             assert!(others > 0.0, "{arm}, {at:?}");
         }
-        // A flood is statements that are not in the buffer pool.
+        // A flood consists of statements whose pages are not in the buffer pool.
         let reads = "physical reads an operation";
         let before = value(&result, arm, ("flood", Some("before")), reads);
         let during = value(&result, arm, flood, reads);
@@ -121,7 +121,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             64.0 * 1024.0 * 1024.0
         );
     }
-    // A split by hand stays as it is, second by second.
+    // A fixed division stays constant, second by second.
     let pools = |arm: &str, server: &str| {
         let all = rows(&result, arm, &format!("memory of {server}"));
         let swap = all.iter().find(|row| row["at"]["load"] == "swap").unwrap();
@@ -140,7 +140,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             "part on large pages at the end",
         )
     };
-    // Both were full when they were moved.
+    // Both were full at their promotion.
     assert!(large("manual:large") > 0.8, "{}", large("manual:large"));
     assert_eq!(large("manual:base:75"), 0.0);
     let left: Vec<_> = std::fs::read_dir(below.path()).unwrap().flatten().collect();
@@ -153,7 +153,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
     assert!(left.iter().all(is_result), "{left:?}");
 }
 
-/// The same result as a screen and a page: nothing knows it by name.
+/// The same result as a screen and a page; neither knows it by name.
 #[test]
 fn what_was_measured_is_a_screen_a_page_and_compared() {
     let below = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn what_was_measured_is_a_screen_a_page_and_compared() {
     assert!(text.contains("throughput"), "{text}{}", stderr(&compared));
 }
 
-/// The program's own balancer moves memory while the loads run.
+/// `hugeleaf balance` moves memory while the loads run.
 #[test]
 fn memory_moves_to_the_one_that_is_busy() {
     let test = "memory_moves_to_the_one_that_is_busy";
@@ -264,12 +264,12 @@ fn what_cannot_be_is_told_in_two_lines() {
     refused(&output, 3, &["/nonexistent"]);
 }
 
-/// A pool that has too little is told, with what to do, and the other arms go on.
+/// A pool that is too small is reported with a remedy, and the other arms continue.
 #[test]
 fn an_arm_whose_pool_is_short_is_unavailable() {
     let below = tempfile::tempdir().unwrap();
-    // More than any pool of a test's host has free, and less than may be taken, is hard to know:
-    // where the pool has this much the arm is measured.
+    // A size above the free pool of any test host and below the memory limit is unknown. The arm is
+    // therefore measured if the pool has this much.
     let args = ["--arms", "manual:base,manual:hugetlb", "--loads", "steady"];
     let output = answer(below.path(), &args);
     if stderr(&output).contains("no MariaDB is installed") {

@@ -7,7 +7,7 @@ use crate::{LAB, lab};
 
 const COMMANDS: [&str; 5] = ["amm", "mover", "oltp", "pagetables", "pin"];
 
-/// After a change that is meant, `TRYCMD=overwrite make lab-test` writes them anew.
+/// After an intended change, `TRYCMD=overwrite make lab-test` updates the texts.
 #[test]
 fn help() {
     trycmd::TestCases::new()
@@ -36,7 +36,7 @@ fn the_reference_knows_every_flag() {
     }
 }
 
-/// A program that is not there is no reason to measure something else.
+/// A missing program is an error and is not replaced by another.
 #[test]
 fn hugeleaf_has_to_be_there() {
     let output = lab(&["pin", "--hugeleaf", "/nonexistent"])

@@ -1,4 +1,4 @@
-//! Reads by key on a real MariaDB: what each work does, and that a wrong row is found.
+//! Reads by key on a real MariaDB: the effect of each work, and the detection of a wrong row.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use hugeleaf_lab::kits::tpcc::{
 use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 
-/// A server whose cache is a quarter of the table; `None`, after saying so, where there is none.
+/// Starts a server whose cache is a quarter of the table; `None`, with a note, without MariaDB.
 fn mariadb(test: &str) -> Option<MariadbServer> {
     let started = MariadbServer::start(&ServerSettings {
         below: std::env::temp_dir(),
@@ -33,7 +33,7 @@ fn mariadb(test: &str) -> Option<MariadbServer> {
 
 const TABLE: Bytes = Bytes::from_mib(32);
 
-/// Does a work for a moment.
+/// Runs a work for a moment.
 fn done(table: &KeyedTable, work: Work) -> Result<(u64, u64), TpccError> {
     let (done, stop) = (Done::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
     assert_eq!(told, TABLE.get() / KeyedTable::ROW.get());
     let mut watch = MariadbWatch::open(&server.socket()).unwrap();
     assert_eq!(watch.look().unwrap().pool, Bytes::from_mib(8));
-    // Pages read for each statement, of a work.
+    // Returns the pages read per statement of a work.
     let mut misses = |work| {
         let before = watch.look().unwrap().counters.physical_reads.unwrap();
         let (reads, others) = done(&table, work).unwrap();
@@ -66,7 +66,7 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
         (each, reads, others)
     };
     table.warm(Bytes::from_mib(2)).unwrap();
-    // The first reads still bring in pages that the fill has pushed out.
+    // The first reads still fetch pages that the fill has evicted.
     misses(Work::Busy(Bytes::from_mib(2)));
     let (each, reads, others) = misses(Work::Busy(Bytes::from_mib(2)));
     assert!(each < 0.2 && reads > 100 && others == 0, "{each}, {reads}");
@@ -74,7 +74,7 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
     assert!(each > 0.8 && others > 100 && reads == 0, "{each}, {others}");
     let (each, ..) = misses(Work::Busy(TABLE));
     assert!(each > 0.4, "three of four are not in the cache: {each}");
-    // A statement of a report is of two thousand rows: more than a hundred pages.
+    // A statement of a report covers two thousand rows: more than a hundred pages.
     let (each, reads, others) = misses(Work::Report);
     assert!(each > 50.0 && reads == 0 && others > 0, "{each}");
     let (_, reads, _) = misses(Work::Light(Bytes::from_mib(2)));

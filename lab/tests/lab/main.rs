@@ -1,4 +1,4 @@
-//! The program `hugeleaf-lab`, whole, and its kits on real servers.
+//! The program `hugeleaf-lab` as a whole, and its kits on real servers.
 
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
@@ -19,12 +19,12 @@ mod tpcc;
 use std::path::Path;
 use std::process::Command;
 
-/// The program, with a known environment.
+/// Returns the program's command with a known environment.
 fn lab(args: &[&str]) -> Command {
     common::program(Path::new(LAB), args)
 }
 
-/// The names of a result's arms.
+/// Returns the names of a result's arms.
 fn arms(result: &serde_json::Value) -> Vec<&str> {
     let arms = result["arms"].as_array().expect("a result has arms");
     arms.iter()

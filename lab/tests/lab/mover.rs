@@ -1,4 +1,4 @@
-//! `hugeleaf-lab mover` and `hugeleaf-lab pin`, whole: what they answer, what they refuse, and that they
+//! `hugeleaf-lab mover` and `hugeleaf-lab pin` as a whole: their answers, their refusals, and that they
 //! leave nothing behind.
 
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// A folder on a disk: the build's own.
+/// Makes a folder on a disk, in the build's own.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -25,7 +25,7 @@ fn bench(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Small enough for a machine that is busy.
+/// Small enough for a busy machine.
 const SMALL: [&str; 11] = [
     "mover",
     "--readers",
@@ -41,7 +41,7 @@ const SMALL: [&str; 11] = [
 ];
 const PIN: [&str; 7] = ["pin", "--threads", "1,2", "--space", "2M", "--rounds", "6"];
 
-/// The answer with `--json`; `None`, after saying so, where a precondition is missing.
+/// Returns the answer with `--json`; `None`, with a note, if a precondition is missing.
 fn json(test: &str, args: &[&str]) -> Option<(Value, i32)> {
     let folder = folder();
     let all = [args, &["--json", "-o", "result.json"]].concat();
@@ -64,20 +64,20 @@ fn json(test: &str, args: &[&str]) -> Option<(Value, i32)> {
     Some((value, status))
 }
 
-/// The rows of a quantity of an arm in a mode, or by a method.
+/// Returns the rows of a quantity of an arm in a mode, or by a method.
 fn rows_at<'a>(result: &'a Value, at: [&str; 2], label: &str, what: &str) -> Vec<&'a Value> {
     let mut rows = rows(result, label, what);
     rows.retain(|row| row["at"][at[0]] == at[1]);
     rows
 }
 
-/// The samples of a quantity of an arm in a mode; none where it was not measured.
+/// Returns the samples of a quantity of an arm in a mode; empty if it was not measured.
 fn of_mode(result: &Value, mode: &str, label: &str, what: &str) -> Vec<f64> {
     let rows = rows_at(result, ["mode", mode], label, what);
     rows.first().map_or_else(Vec::new, |row| samples(row))
 }
 
-/// The layout of its memory, before or after.
+/// Returns the layout of its memory, before or after.
 fn layout<'a>(result: &'a Value, at: [&str; 2], label: &str, when: &str) -> &'a Value {
     let all = of_arm(result, "layouts", label);
     let is_it = |l: &&&Value| l["at"][at[0]] == at[1] && l["when"] == when;
@@ -191,7 +191,7 @@ fn streams_are_counted_and_the_page_is_whole() {
         page.contains("<svg") && page.trim_end().ends_with("</html>"),
         "{page}"
     );
-    // The name of SVG's language is an address that nobody opens.
+    // The name of SVG's language is an address that is never opened.
     let rest = page.replace("http://www.w3.org/2000/svg", "");
     assert!(
         !rest.contains("http://") && !rest.contains("src="),
@@ -282,7 +282,7 @@ fn limits_of_locked_memory_are_told() {
     }
 }
 
-/// The loop devices that are made for `--device memory`.
+/// Counts the loop devices made for `--device memory`.
 fn memory_devices() -> usize {
     let blocks = std::fs::read_dir("/sys/block").unwrap();
     let files = blocks.map(|b| b.unwrap().path().join("loop/backing_file"));
@@ -310,7 +310,7 @@ fn a_kill_leaves_no_device_and_no_file() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Running(command.spawn().unwrap());
         let fds = format!("/proc/{}/task", child.pid());
-        // Two threads a device and more: it runs.
+        // More than two threads per device: it runs.
         wait_until("the load runs", || {
             std::fs::read_dir(&fds).is_ok_and(|tasks| tasks.count() >= 4)
         });
@@ -460,7 +460,7 @@ fn default_page() -> u64 {
         * 1024
 }
 
-/// A pool with so many pages, put back when dropped.
+/// A pool of a given size; restored when dropped.
 struct Pool {
     path: PathBuf,
     before: String,

@@ -1,4 +1,4 @@
-//! The data path on real files and devices: what is wrong ends the run, and says where.
+//! The data path on real files and devices: an error ends the run, and names its place.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -32,12 +32,12 @@ fn is_wrong(error: &MoverError) -> bool {
     )
 }
 
-/// A folder on a disk: the build's own.
+/// Makes a folder on a disk, in the build's own.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A file that is there.
+/// Makes an existing file.
 fn file(folder: &Path) -> PathBuf {
     let path = folder.join("device");
     File::create(&path).unwrap().set_len(EACH.get()).unwrap();
@@ -56,7 +56,7 @@ fn wanted(path: &Path, sources: usize, targets: usize) -> Wanted {
     }
 }
 
-/// `None`, after saying so, where there is no direct I/O.
+/// Makes devices; returns `None`, with a note, without direct I/O.
 fn devices(test: &str, wanted: &Wanted) -> Option<Devices> {
     match Devices::make(wanted, &host(), &AtomicBool::new(false)) {
         Ok(devices) => Some(devices),
@@ -153,7 +153,7 @@ fn a_byte_that_is_flipped_after_it_was_written_is_found() {
     assert!(found.as_ref().is_err_and(is_wrong), "{found:?}");
 }
 
-/// A block that was written to the wrong place has a good checksum, and is not the right one.
+/// A block that was written to the wrong place has a good checksum, but is not the expected one.
 #[test]
 fn a_block_in_the_wrong_place_is_found() {
     let folder = folder();
@@ -210,8 +210,8 @@ fn a_device_that_gets_shorter_is_told() {
     }
 }
 
-/// A loop device over memory that may not grow any more: what is written past its end is lost, and
-/// the device says EIO.
+/// A loop device over memory that may not grow: data written past its end is lost, and the device
+/// reports EIO.
 #[test]
 fn an_error_of_the_device_is_told() {
     let test = "an_error_of_the_device_is_told";

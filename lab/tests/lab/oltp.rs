@@ -1,4 +1,4 @@
-//! `hugeleaf-lab oltp`, whole: on files, on a server of its own, and with something in the way.
+//! `hugeleaf-lab oltp` as a whole: on files, on a private server, and with obstacles.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -50,7 +50,7 @@ const KINDS: [&str; 5] = [
     "Stock-Level",
 ];
 
-/// The one value of a quantity of the one run.
+/// Returns the only value of a quantity of the only run.
 #[track_caller]
 fn one(result: &Value, what: &str) -> f64 {
     let rows = rows(result, "as it is", what);
@@ -93,7 +93,7 @@ fn assert_a_result(result: &Value) {
     );
 }
 
-/// The least shares of clause 5.2.3, but for decks of 23 that are not dealt to their end, one a
+/// Checks the minimum shares of clause 5.2.3, except for incomplete decks of 23 cards, one per
 /// connection at either end.
 #[track_caller]
 fn assert_the_mix(result: &Value) {
@@ -129,7 +129,7 @@ fn on_files_that_are_filled_once_and_used_again() {
         .unwrap();
     let kept = std::fs::read_to_string(folder.path().join(file)).unwrap();
     assert_eq!(kept, stdout(&first));
-    // The second run finds all there, and says so to a person.
+    // The second run finds all data, and says so on a terminal.
     let again = answer(
         folder.path(),
         &[
@@ -156,7 +156,7 @@ fn on_files_that_are_filled_once_and_used_again() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // Something else than what is there is refused, and left as it is.
+    // Data other than the existing one is refused, and the database stays unchanged.
     let other = answer(folder.path(), &["--warehouses", "5"]);
     refused(&other, 3, &["holds 3 warehouses", "--refill"]);
     let refilled = answer(folder.path(), &["--warehouses", "1", "--refill", "--json"]);
@@ -205,7 +205,7 @@ fn steps_take_turns_with_page_sizes_and_are_held_against_their_own() {
         "--no-translation",
     ];
     let args = [&args[..], &["--rounds", "1", "--json"]].concat();
-    // In place of the connections of all the other tests.
+    // Replaces the connections of all other tests.
     let bare = |more: &[&str]| {
         let short = SHORT
             .iter()
@@ -216,7 +216,7 @@ fn steps_take_turns_with_page_sizes_and_are_held_against_their_own() {
     };
     let by_connections = json(&bare(&["--cache", "16M", "--by-connections", "3,1,3"]));
     assert_eq!(by_connections["settings"]["steps"]["by"], "connections");
-    // Nobody asked what was missed in the TLB: neither is it counted nor is it missed.
+    // TLB misses were not requested: they are neither counted nor reported as missing.
     let caveats = by_connections["caveats"].to_string();
     assert!(!caveats.contains("the processor counts"), "{caveats}");
     assert_eq!(
@@ -247,7 +247,7 @@ fn steps_take_turns_with_page_sizes_and_are_held_against_their_own() {
         seen["pages"][0]["bytes"].as_u64().unwrap()
     };
     assert!(held(16 << 20) >= 2 * held(8 << 20) - (1 << 20));
-    // Two kinds of steps at once are none.
+    // Two kinds of steps at once are refused.
     let both = bare(&["--by-cache", "8M", "--by-connections", "1"]);
     assert_eq!(both.status.code(), Some(2));
 }
@@ -307,7 +307,7 @@ fn what_is_not_cached_is_a_fifth_and_a_file_is_copied_beside() {
     refused(&large, 3, &["may be taken", "what fits: --warehouses"]);
 }
 
-/// Args for a server of our own below a folder.
+/// Returns the arguments for a private server below a folder.
 fn on_own_server<'a>(below: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let start = ["--start", "postgres", "--below", below, "--warehouses", "2"];
     [&start[..], more].concat()
@@ -344,7 +344,7 @@ fn a_server_is_started_anew_on_other_pages() {
         "{reason}"
     );
     assert!(next.contains("hugeleaf plan"), "{next}");
-    // What was not available has nothing of its translation either.
+    // An unavailable arm has no translation cost either.
     let translated = |arm: &str| {
         let both = ["dependent read", "cycles an instruction"];
         both.iter().any(|what| !rows(&result, arm, what).is_empty())
@@ -366,7 +366,7 @@ fn a_server_is_started_anew_on_other_pages() {
         (&base["verified"], &base["pages"][0]["kind"]),
         (&true.into(), &"base".into())
     );
-    // It depends on the host's knob for shared memory whether there is anything to promote.
+    // The host's knob for shared memory determines if anything can be promoted.
     let notes = result["caveats"].to_string();
     match of_arm(&result, "unavailable", "promoted").first() {
         Some(none) => assert!(none["next"].to_string().contains("shmem_enabled"), "{none}"),
@@ -378,7 +378,7 @@ fn a_server_is_started_anew_on_other_pages() {
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
 }
 
-/// MariaDB's buffer pool is private memory, and is promoted whatever the knob for shared memory says.
+/// MariaDB's buffer pool is private memory, whose promotion ignores the knob for shared memory.
 #[test]
 fn mariadb_is_started_anew_on_other_pages() {
     let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -428,7 +428,7 @@ fn mariadb_is_started_anew_on_other_pages() {
         held.map(|held| held["bytes"].as_u64().unwrap()).sum()
     };
     assert_eq!(held("base", "thp"), 0);
-    // What was touched of 64M; where a block is not whole it stays as it is.
+    // The touched part of 64M; incomplete blocks stay unchanged.
     assert!(held("promoted", "thp") > 0 && held("thp:2M", "thp") > 0);
     let notes = result["caveats"].to_string();
     assert!(notes.contains("promoting the running server"), "{notes}");
@@ -467,7 +467,7 @@ fn what_a_server_cannot_be_put_on_is_told_before_it_is_started() {
     refused(&direct, 2, &["SQLite", "--io buffered"]);
     let direct = say(&["--io", "direct", "--no-load"]);
     let text = stderr(&direct);
-    // From version 16 on it is empty, before it cannot, and somewhere there is none.
+    // Version 16 and later: empty. Earlier: unsupported. Some hosts have no PostgreSQL.
     let expected = ["is empty", "--io buffered", "apt-get install postgresql"];
     assert!(expected.iter().any(|word| text.contains(word)), "{text}");
     assert_eq!(direct.status.code(), Some(3), "{text}");
@@ -526,7 +526,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
         runs = children_of(id);
         !runs.is_empty()
     });
-    // To us alone, as from another terminal: the run has ten minutes to go and gets no signal.
+    // Sent to this process only, as from another terminal: the run has ten minutes left.
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let mut status = None;
@@ -538,7 +538,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
     assert!(!Path::new("/proc").join(runs[0].to_string()).exists());
 }
 
-/// The process id of the server whose folder is below this one.
+/// Returns the process id of the server whose folder is below this one.
 fn server_below(folder: &Path) -> Option<String> {
     let entry = std::fs::read_dir(folder).ok()?.next()?.ok()?;
     let text = std::fs::read_to_string(entry.path().join("data/postmaster.pid")).ok()?;
@@ -599,7 +599,7 @@ fn interrupted_it_says_so_and_leaves_no_server() {
         .spawn();
     let mut child = Running(child.unwrap());
     let began = Instant::now();
-    // Once there is a socket the server runs.
+    // The server runs once there is a socket.
     while !a_file_below(below.path(), ".s.PGSQL") {
         if child.0.try_wait().unwrap().is_some() || began.elapsed() > Duration::from_secs(60) {
             not_run("interrupted_it_says_so", "PostgreSQL is not installed");
@@ -634,7 +634,7 @@ fn killed_while_it_fills_it_is_gone_on_with() {
     let mut child = Running(child.unwrap());
     let file = folder.path().join("hugeleaf-oltp/tpcc-1.sqlite");
     let began = Instant::now();
-    // Items and some warehouses are there, a good deal is not.
+    // Items and some warehouses exist, and many parts are missing.
     while std::fs::metadata(&file).map_or(0, |m| m.len()) < 5 << 20 {
         assert!(child.0.try_wait().unwrap().is_none(), "it ended too early");
         assert!(began.elapsed() < Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! `hugeleaf-lab pagetables`: its answers, its limits, and that it leaves nobody behind.
+//! `hugeleaf-lab pagetables`: its answers, its limits, and that it leaves no process behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -18,14 +18,14 @@ fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
-/// The host's files as they were, put back when dropped; tests that change them hold the lock.
+/// Original values of the host's files, restored when dropped; the host is locked meanwhile.
 struct HostGuard {
     before: Vec<(PathBuf, String)>,
     _lock: HostLock,
 }
 
 impl HostGuard {
-    /// `None`, after saying so, where the test cannot run.
+    /// Locks the host; returns `None`, with a note, if the test cannot run.
     fn lock(test: &str) -> Option<HostGuard> {
         if !is_root() {
             not_run(test, "needs root");
@@ -56,7 +56,7 @@ impl Drop for HostGuard {
     }
 }
 
-/// The value between brackets, or the whole line where there are none.
+/// Returns the value between brackets, or the whole line without brackets.
 fn chosen(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let word = text.split(['[', ']']).nth(1).unwrap_or(&text);
@@ -68,7 +68,7 @@ fn pool(size: PageSize) -> PathBuf {
     format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages").into()
 }
 
-/// The default hugetlb size of this host, with a pool of `pages`.
+/// Returns the default hugetlb size of this host, with a pool of `pages`.
 fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
@@ -76,7 +76,7 @@ fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
     };
     let mut guard = HostGuard::lock(test)?;
     if has_pool_in_use() {
-        // Setting it, and setting it back, would make surplus pages lasting ones.
+        // Setting and restoring it would make surplus pages persistent.
         not_run(test, "somebody else uses pages of a pool");
         return None;
     }
@@ -91,7 +91,7 @@ fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
     Some((guard, size))
 }
 
-/// `hugeleaf-lab …` in a folder of its own.
+/// Returns `hugeleaf-lab …` in a folder of its own.
 fn bench_in(dir: &Path, args: &[&str]) -> Command {
     let mut command = lab(args);
     command.current_dir(dir);
@@ -103,7 +103,7 @@ fn bench(args: &[&str]) -> Output {
     bench_in(dir.path(), args).output().unwrap()
 }
 
-/// The answer with `--json`, and how it ended.
+/// Returns the answer with `--json`, and the exit status.
 fn json(args: &[&str]) -> (Value, i32) {
     let output = bench(&[args, &["--json"]].concat());
     let status = output.status.code().unwrap();
@@ -141,7 +141,7 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
     let (result, status) = json(&args);
     assert_eq!(status, 0);
     assert_eq!(result["experiment"]["name"], "pagetables");
-    // An entry of 8 bytes a base page, in whole tables, in each process.
+    // An entry of 8 bytes per base page, in whole tables, in each process.
     let entries = size.bytes().get() * 16 / host().base_page.bytes().get();
     let least = f64::from(u32::try_from(entries * 8).unwrap());
     let one = |arm: &str, what: &str, at: usize| samples(rows(&result, arm, what)[at])[0];
@@ -168,7 +168,7 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
         let after = one(&label, "page tables after", at);
         assert!((after - one(&label, "page tables before", at) - growth).abs() < 0.5);
     }
-    // All of the pool is there again.
+    // The pool is complete again.
     let free = std::fs::read_to_string(pool(size).with_file_name("free_hugepages")).unwrap();
     assert_eq!(free.trim(), "16");
 }
@@ -192,13 +192,13 @@ fn a_region_that_pages_do_not_fit_is_told() {
         .as_str()
         .unwrap();
     assert!(reason.contains("no multiple of"), "{reason}");
-    // Not named: then only pages that fit are tried.
+    // Without `--pages`, only pages that fit are tried.
     let (result, status) = json(&args);
     assert_eq!(status, 0);
     assert_eq!(result["arms"].as_array().unwrap().len(), 1);
 }
 
-/// Starts a run of many processes and waits until some are there.
+/// Starts a run of many processes and waits for some of them.
 fn many(dir: &Path) -> (Running, Vec<u32>) {
     let args = [
         "pagetables",
@@ -307,7 +307,7 @@ fn bad_input_is_refused_in_two_lines() {
     }
 }
 
-/// The arguments that the processes are started with are not for a person to type; help says so.
+/// The processes' start arguments are internal, as their error says.
 #[test]
 fn the_processes_of_pagetables_cannot_be_started_by_hand() {
     refused(

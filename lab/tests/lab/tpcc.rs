@@ -1,5 +1,5 @@
-//! The order-entry load on real databases: what they hold, what transactions do to it, what the
-//! twelve conditions find, and what happens when something is in the way.
+//! The order-entry load on real databases: their contents, the effect of transactions, the violations found
+//! by the twelve conditions, and the reaction to obstacles.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
     SqliteStore::open(files_in(directory, files, alone)).unwrap()
 }
 
-/// Connections that come at the same moment wait for each other, also while the first of them
-/// switches the file to another journal, where SQLite itself does not wait.
+/// Concurrent connections wait for each other, also while the first of them switches the file to another
+/// journal, where SQLite itself does not wait.
 #[test]
 fn connections_on_one_file_wait_for_each_other() {
     for _ in 0..20 {
@@ -98,7 +98,7 @@ fn rows(store: &dyn Store, table: Table) -> i64 {
     number(store, &format!("SELECT count(*) FROM {}", table.name()))
 }
 
-/// A private server with an empty database; `None`, after saying so, where there is none.
+/// Starts a private server with an empty database; `None`, with a note, without PostgreSQL.
 fn postgres(test: &str) -> Option<PostgresServer> {
     match PostgresServer::start(&settings()) {
         Ok(server) => Some(server),
@@ -110,7 +110,7 @@ fn postgres(test: &str) -> Option<PostgresServer> {
     }
 }
 
-/// The same of MariaDB.
+/// Starts a private MariaDB; `None`, with a note, without MariaDB.
 fn mariadb(test: &str) -> Option<MariadbServer> {
     match MariadbServer::start(&settings()) {
         Ok(server) => Some(server),
@@ -151,7 +151,7 @@ fn a_warehouse_has_the_rows_that_the_standard_demands() {
         let expected = i64::try_from(Population::expected(Scale::STANDARD, table)).unwrap();
         let held = rows(&store, table);
         match table {
-            // Five to fifteen an order, at random: one of a hundred is far out.
+            // Five to fifteen per order, at random: a deviation of one in a hundred is far out.
             Table::OrderLine => assert!((held - expected).abs() < expected / 100, "{held}"),
             _ => assert_eq!(held, expected, "{}", table.name()),
         }
@@ -182,13 +182,13 @@ fn a_warehouse_has_the_rows_that_the_standard_demands() {
         ),
         9000
     );
-    // Each customer has exactly one order at the start.
+    // Each customer initially has exactly one order.
     let customers = "SELECT count(*) FROM (SELECT DISTINCT o_d_id, o_c_id FROM orders) AS x";
     assert_eq!(number(&store, customers), 30_000);
     assert_consistent(&store, &origin);
 }
 
-/// What has to be done to a consistent database so that one condition is violated, and no other.
+/// Changes of a consistent database, each of which violates one condition and no other.
 const BREAKS: [(u8, &str); 12] = [
     (
         1,
@@ -305,7 +305,7 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_postgres() {
     }
 }
 
-/// Without templates of databases: what is broken is filled anew.
+/// Without template databases: a broken database is filled again.
 #[test]
 fn each_condition_finds_what_violates_it_and_nothing_else_on_mariadb() {
     let Some(server) = mariadb("each_condition_finds_what_violates_it_on_mariadb") else {
@@ -320,7 +320,7 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_mariadb() {
     }
 }
 
-/// The same inputs, one after the other.
+/// Returns the same inputs, one after the other.
 fn inputs(origin: &Origin, count: usize) -> Vec<Input> {
     let constants = Constants::for_run(Constants::for_load(origin.seed), 7);
     let homes = (1..=origin.warehouses).collect();
@@ -340,7 +340,7 @@ fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<Answer> {
     answers
 }
 
-/// Every number of every row, and the length of every text.
+/// Returns every number of every row, and the length of every text.
 fn contents(store: &dyn Store, table: Table) -> Vec<Vec<Option<i64>>> {
     let columns: Vec<String> = table
         .columns()
@@ -391,7 +391,7 @@ fn answers_as_sqlite_does(two: &dyn Store) {
     assert_consistent(two, &origin);
 }
 
-/// A New-Order whose last item does not exist, after two lines that were entered already.
+/// Returns a New-Order whose last item does not exist, after two lines that were already entered.
 fn order_for_nothing(origin: &Origin) -> NewOrder {
     let line = |item| Line {
         item,
@@ -415,7 +415,7 @@ fn a_rollback_leaves_nothing(store: &dyn Store) {
     for (table, before) in TABLES.into_iter().zip(before) {
         assert!(contents(store, table) == before, "{}", table.name());
     }
-    // And the connection is as good as new.
+    // The connection remains usable.
     let mut whole = order_for_nothing(&origin);
     whole.lines.pop();
     let open = rows(store, Table::NewOrder);
@@ -450,7 +450,7 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
     let folder = tempfile::tempdir().unwrap();
     let store = sqlite(folder.path(), 1, true);
     fill(&store, &origin(1, 1, SMALL));
-    // Customers 1 to 4 get one name; by first name they stand 3, 1, 4, 2: number 1 is in the middle.
+    // Customers 1 to 4 get one name. Ordered by first name they are 3, 1, 4, 2: number 1 is in the middle.
     let sql = "UPDATE customer SET c_last = 'BARBARBAR' WHERE c_d_id = 1 AND c_id <= 4;
         UPDATE customer SET c_first = 'a' WHERE c_d_id = 1 AND c_id = 3;
         UPDATE customer SET c_first = 'b' WHERE c_d_id = 1 AND c_id = 1;
@@ -470,7 +470,7 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
     answers(&store, &[Input::Payment(payment)]);
     let paid = "SELECT c_id FROM customer WHERE c_payment_cnt = 2";
     assert_eq!(number(&store, paid), 1);
-    // Bad credit: it is noted who paid what where.
+    // Bad credit: the payment is noted.
     let noted = "SELECT c_data LIKE '1 1 1 2 1 1234 %' AND length(c_data) <= 500
         FROM customer WHERE c_payment_cnt = 2";
     assert_eq!(number(&store, noted), 1);
@@ -487,8 +487,8 @@ fn run(connections: usize) -> Run {
     }
 }
 
-/// Measures as `run` says, and twice as long as long as that was too short: on a busy machine, or one whose
-/// disk stalls, a second can pass without a commit.
+/// Measures as `run` says, and doubles the time while it is too short. On a busy machine, or one whose disk
+/// stalls, a second can pass without a commit.
 fn driven(store: &dyn Store, origin: &Origin, mut run: Run) -> Outcome {
     loop {
         let outcome = drive(store, origin, run, &mut (), &mut |_, _| {}, &never());
@@ -540,7 +540,7 @@ fn postgres_is_driven_and_stays_consistent() {
     };
     let store = store_of(&server);
     let origin = fill(&store, &origin(2, 1, SMALL));
-    // More connections than warehouses, so that they get into each other's way.
+    // More connections than warehouses, so that they have conflicts.
     let outcome = driven(&store, &origin, run(4));
     assert_plausible(&outcome);
     assert_consistent(&store, &origin);
@@ -559,7 +559,7 @@ fn mariadb_is_driven_and_stays_consistent() {
     store.warm(None).unwrap();
     let outcome = driven(&store, &origin, run(4));
     assert_plausible(&outcome);
-    // A New-Order alone changes some twenty rows.
+    // A New-Order alone changes about twenty rows.
     let changes = outcome.counters.block_changes.unwrap();
     assert!(changes > outcome.transactions(), "{outcome:?}");
     assert_consistent(&store, &origin);
@@ -568,7 +568,7 @@ fn mariadb_is_driven_and_stays_consistent() {
     assert_gone(pid, &folder);
 }
 
-/// A server that was dropped has left neither its folder nor its process.
+/// A dropped server must have left neither its folder nor its process.
 #[track_caller]
 fn assert_gone(pid: u32, folder: &Path) {
     assert!(!folder.exists(), "{}", folder.display());
@@ -662,7 +662,7 @@ fn a_statement_that_is_under_way_ends_when_it_is_to_stop() {
     assert!(matches!(asked, Err(TpccError::Stopped)), "{asked:?}");
 }
 
-/// Fills until so many parts are there, and then asks to stop.
+/// Fills until `parts` parts exist, and then requests a stop.
 fn fill_partly(store: &dyn Store, origin: &Origin, parts: usize) {
     let stop = never();
     let mut watch = |event: LoadEvent| {
@@ -694,7 +694,7 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
             table.name()
         );
     }
-    // Full is full, and something else is refused.
+    // A full database is accepted, and other data is refused.
     load(store, &origin, false, &mut |_| {}, &never()).unwrap();
     let other = Origin {
         warehouses: 7,
@@ -725,8 +725,8 @@ fn a_half_filled_postgres_is_told_and_gone_on_with() {
     );
 }
 
-/// MariaDB ends a transaction at each CREATE: what a creation left that was ended in the middle is
-/// made anew, and what is not of this kit is left alone.
+/// MariaDB commits a transaction at each CREATE. The rest of an interrupted creation is made anew, and data
+/// that is not of this kit is not touched.
 #[test]
 fn a_half_filled_mariadb_is_told_and_gone_on_with() {
     let Some(server) = mariadb("a_half_filled_mariadb_is_told_and_gone_on_with") else {
@@ -825,7 +825,7 @@ fn too_little_room_is_told_before_and_a_full_disk_when_it_is() {
     };
     assert!((1..9).contains(&fit), "{fit}");
     assert!(error.next().contains(&format!("--warehouses {fit}")));
-    // There seems to be room, and then somebody else takes it.
+    // There seems to be room, and then another writer takes it.
     let mut taken = false;
     let mut watch = |event: LoadEvent| {
         if matches!(event, LoadEvent::At { .. }) && !taken {
@@ -838,7 +838,7 @@ fn too_little_room_is_told_before_and_a_full_disk_when_it_is() {
     let error = load(&store, &origin(fits, 1, SMALL), true, &mut watch, &never()).unwrap_err();
     assert!(matches!(error, TpccError::Full { .. }), "{error:?}");
     assert!(error.to_string().contains("disk is full"), "{error}");
-    // With room again it is gone on with.
+    // Filling continues once there is room again.
     std::fs::remove_file(disk.path().join("other")).unwrap();
     let origin = fill(&store, &origin(fits, 1, SMALL));
     assert_consistent(&store, &origin);

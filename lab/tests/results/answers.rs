@@ -1,17 +1,17 @@
-//! The ten lines that the page begins with: question, answer, how sure, by which command. All
-//! from the runs, the words of an answer too, so none can be older than its figures.
+//! The ten lines at the top of the page: question, answer, certainty, command. All of them,
+//! including the words of an answer, are made from the runs, so none can be older than its figures.
 
 use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, share};
 use crate::summary::{ends, row_of};
 
-/// Which way a ratio has to go for the answer to be yes.
+/// Direction of a ratio for a positive answer.
 #[derive(Clone, Copy)]
 enum Better {
     Higher,
     Lower,
-    /// Neither: whether there is a difference at all is the question.
+    /// Neither: the question is if there is any difference.
     Equal,
 }
 
@@ -23,7 +23,7 @@ struct Figure<'a> {
 }
 
 impl Figure<'_> {
-    /// Whether its interval answers with yes; `None` where it has both answers in it.
+    /// Returns the answer of its interval; `None` if it contains both answers.
     fn answers(&self, better: Better) -> Option<bool> {
         let [low, _, high] = self.ends;
         let differs = match (low > 1.0, high < 1.0) {
@@ -37,7 +37,7 @@ impl Figure<'_> {
         }
     }
 
-    /// `SQLite ×1.04, 1.02 to 1.07`, which leads to the samples.
+    /// Formats `SQLite ×1.04, 1.02 to 1.07`, as a link to the samples.
     fn text(&self) -> String {
         let [low, middle, high] = self.ends.map(three);
         let of = match self.of.as_str() {
@@ -52,7 +52,7 @@ impl Figure<'_> {
     }
 }
 
-/// The answer that all these figures give together.
+/// Returns the common answer of all these figures.
 fn answer(figures: &[Figure<'_>], better: Better) -> String {
     let of = |wanted| {
         let all = figures.iter().map(|figure| figure.answers(better));
@@ -79,14 +79,14 @@ fn answer(figures: &[Figure<'_>], better: Better) -> String {
     }
 }
 
-/// What was typed, without its settings; all of it is in the appendix.
+/// Returns the typed command without its settings; the appendix has all of it.
 fn command(run: &Run) -> String {
     let command = run.command();
     let words = command.split(' ').take_while(|word| !word.starts_with('-'));
     format!("`{}`", words.collect::<Vec<_>>().join(" "))
 }
 
-/// A line of the table.
+/// Returns a line of the table.
 fn line(question: &str, better: Better, figures: &[Figure<'_>]) -> [String; 4] {
     let Some(first) = figures.first() else {
         let none = "not measured yet".to_owned();
@@ -101,8 +101,8 @@ fn line(question: &str, better: Better, figures: &[Figure<'_>]) -> [String; 4] {
     ]
 }
 
-/// One arm over another in every run of this file's name that has an interval, or a count; at the
-/// last place, or that with these values.
+/// Returns the ratio of two arms in every run of this file's name that has an interval, or a count.
+/// The row is at the last place, or at the place with these values.
 fn arms<'a>(runs: &'a Runs, name: &str, pair: (&str, &str), at: &[&str]) -> Vec<Figure<'a>> {
     let name = format!("{name}.json");
     let of_run = |run: &'a Run| {
@@ -114,7 +114,7 @@ fn arms<'a>(runs: &'a Runs, name: &str, pair: (&str, &str), at: &[&str]) -> Vec<
     all.filter_map(of_run).collect()
 }
 
-/// Throughput of the work under `run`, over the bare program, of each program.
+/// Returns the throughput under `run` relative to the bare program, for each program.
 fn programs<'a>(found: impl Iterator<Item = &'a Run>, arm: &str) -> Vec<Figure<'a>> {
     let of_run = |run: &'a Run| {
         let ends = run.three(Some(arm), "work, operations/s, over bare")?;
@@ -125,8 +125,8 @@ fn programs<'a>(found: impl Iterator<Item = &'a Run>, arm: &str) -> Vec<Figure<'
     found.filter_map(of_run).collect()
 }
 
-/// The worst seconds of a server while its memory is moved, over those before: the smallest and
-/// the largest of the rounds, compared with the same where nothing was moved.
+/// Returns the line on the worst seconds of a server during its promotion, relative to those
+/// before. It has the smallest and the largest of the rounds, next to the same without promotion.
 fn disturbed(runs: &Runs) -> [String; 4] {
     let question =
         "Does promotion disturb a server meanwhile? Its worst 3 s over the worst 3 s before";
@@ -163,7 +163,7 @@ fn disturbed(runs: &Runs) -> [String; 4] {
     [question.to_owned(), answers.join(", "), sure.join("; "), by]
 }
 
-/// How often `prove` calls an effect where there is none, and covers one that is there.
+/// Returns the rates of effects that `prove` calls wrongly, and of existing ones that it covers.
 fn wrong(runs: &Runs) -> [String; 4] {
     let question = "How often is `prove` wrong?".to_owned();
     let run = runs.find("simulate");
@@ -191,7 +191,7 @@ fn wrong(runs: &Runs) -> [String; 4] {
     [question, answer, sure, command(run)]
 }
 
-/// The table.
+/// Returns the table.
 pub fn text(runs: &Runs) -> String {
     use Better::{Equal, Higher, Lower};
     let sqlite = arms(runs, "oltp-sqlite", ("thp:2M", "base"), &[]);

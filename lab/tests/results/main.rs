@@ -1,7 +1,6 @@
-//! `docs/results.md` and the pages in `docs/results` are made from the committed raw runs, and are what they make.
+//! `docs/results.md` and the pages in `docs/results` match the committed raw runs that they are made from.
 //!
-//! After new runs, or a change that is meant: `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test
-//! results` writes them anew.
+//! After new runs, or an intended change, `HUGELEAF_BLESS=1 scripts/lab.sh test --test results` updates them.
 
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
@@ -48,11 +47,11 @@ fn the_pages_are_what_the_committed_runs_make() {
     );
 }
 
-/// Every run is on a page: one that nothing is said of would be kept for nobody.
+/// Every run must be on a page; otherwise it would be unused.
 #[test]
 fn every_run_is_on_a_page() {
     let runs = Runs::read(&repository().join("bench/runs"));
-    // The list of all of them does not count.
+    // The list of all runs does not count.
     let all = format!("{SUBJECTS}/{MACHINES}.md");
     let made = page::pages(&runs);
     let figures: Vec<String> = made

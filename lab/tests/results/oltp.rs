@@ -1,11 +1,11 @@
-//! The sections of results that `bench` wrote: each arm over the first, row by row.
+//! Sections of the results of `bench`: each arm relative to the first, row by row.
 
 use hugeleaf_proof::compare::ComparedRow;
 use hugeleaf_proof::rows::{Place, Results};
 
 use crate::runs::{Run, Runs, Table, over, ratio};
 
-/// What a file whose name begins so was measured for.
+/// Subjects of files, by the beginning of their names.
 const OLTP: [(&str, &str); 5] = [
     ("oltp-sqlite", "SQLite, all of the data in its cache"),
     (
@@ -17,7 +17,7 @@ const OLTP: [(&str, &str); 5] = [
     ("oltp-noncached", "the cache a fifth of the data"),
 ];
 
-/// Quantities in addition to the main one that have a column, and its head.
+/// Additional quantities with a column, and its head.
 const ALSO_MEASURED: [(&str, &str); 15] = [
     ("throughput, settled", "settled"),
     ("worst 3 s", "worst 3 s"),
@@ -36,7 +36,7 @@ const ALSO_MEASURED: [(&str, &str); 15] = [
     ("dependent read", "dependent read"),
 ];
 
-/// Page size and throughput.
+/// Returns the section on page size and throughput.
 pub fn text(runs: &Runs) -> String {
     let mut out = String::new();
     for (begin, what) in OLTP {
@@ -60,7 +60,7 @@ pub fn text(runs: &Runs) -> String {
     out
 }
 
-/// Where a profile found the time: shares, each with its name.
+/// Returns the shares of time of a profile, each with its name.
 fn shares(run: &Run) -> String {
     let Some(summary) = run.value["summary"].as_object() else {
         return format!("{}: it does not read as a result.\n\n", run.link());
@@ -75,7 +75,7 @@ fn shares(run: &Run) -> String {
     out
 }
 
-/// All arms of a result over its first, with what it was measured on.
+/// Returns all arms of a result relative to its first, with the circumstances of the measurement.
 pub fn of_run(run: &Run) -> String {
     let measured = match &run.results {
         Some(measured) if measured.rows.iter().any(|row| row.quantity.main) => measured,

@@ -1,4 +1,4 @@
-//! The sections of hugeleaf's own benchmarks: what it costs, and how it compares with others.
+//! The sections of hugeleaf's own benchmarks: its cost, and comparisons with other tools.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, interval, share};
 
-/// Programs under `run`: coverage and throughput compared with every other way.
+/// Returns programs under `run`: coverage and throughput, compared with all other ways.
 pub fn programs(runs: &Runs) -> String {
     let mut out = String::from(
         "Over the bare program, with the interval. *Others' best* is the largest of THP `always`, glibc's two tunables,\n\
@@ -91,7 +91,7 @@ fn others_best(run: &Run, key: &str) -> String {
         .filter(|arm| !ours(arm))
         .filter_map(|arm| Some((arm, run.three(Some(arm), key)?)))
         .max_by(|(_, a), (_, b)| a[1].total_cmp(&b[1]));
-    // Of resident memory less is better: the largest says nothing.
+    // Less resident memory is better, so its largest value has no meaning.
     match best {
         Some((arm, figure)) if !key.starts_with("resident") => {
             format!("{} ({arm})", interval(figure))
@@ -100,20 +100,20 @@ fn others_best(run: &Run, key: &str) -> String {
     }
 }
 
-/// The same where THP is always on: what each arm has on large pages, and does; host by host.
+/// Returns the section on hosts with THP `always`: coverage and throughput of each arm, host by host.
 pub fn always(runs: &Runs) -> String {
     let all: Vec<&Run> = runs.named("always-").collect();
     let mut text = "With the knob at `always` in every arm, over the bare program there: medians, with an interval where \
                     there are\nrounds enough.\n"
         .to_owned();
-    // They are in order of their paths, so those of a host stand together.
+    // They are in the order of their paths, so those of a host are adjacent.
     for of_host in all.chunk_by(|a, b| a.folder == b.folder) {
         text.push_str(&always_on(of_host));
     }
     text
 }
 
-/// The runs of one host.
+/// Returns the runs of one host.
 fn always_on(runs: &[&Run]) -> String {
     let mut table = Table::new(&[
         "program",
@@ -167,8 +167,8 @@ fn always_on(runs: &[&Run]) -> String {
     )
 }
 
-/// The library that `run` loads with libc's changed pages from a file in memory, against the one before, which wrote into
-/// them: taken in turn, round by round.
+/// Compares the library that `run` loads, with libc's changed pages from a file in memory, with the previous one, which
+/// wrote into them. Both were measured in turn, round by round.
 fn library(runs: &Runs) -> String {
     let (Some(before), Some(after)) = (runs.find("library-before"), runs.find("library-after"))
     else {
@@ -258,7 +258,7 @@ fn not_measured(name: &str) -> [String; 3] {
     ]
 }
 
-/// Moving running memory, and the library.
+/// Returns the sections on the promotion of running memory, and on the library.
 pub fn promotion(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "ratio", "raw samples"]);
     if let Some(run) = runs.find("promote") {
@@ -325,7 +325,7 @@ fn of_rounds(run: &Run, key: &str) -> Option<Vec<f64>> {
     rounds.iter().map(Value::as_f64).collect()
 }
 
-/// Median, smallest, largest.
+/// Formats median, smallest and largest value.
 fn range(mut rounds: Vec<f64>) -> String {
     rounds.sort_by(f64::total_cmp);
     let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else {
@@ -334,7 +334,7 @@ fn range(mut rounds: Vec<f64>) -> String {
     interval([*first, rounds[rounds.len() / 2], *last])
 }
 
-/// Looking at a host: what the screens cost, compared with what is wanted of them.
+/// Returns the section on the cost of the screens, relative to its targets.
 pub fn looking(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "over what is wanted", "raw samples"]);
     if let Some(run) = runs.find("latency") {
@@ -368,7 +368,7 @@ pub fn looking(runs: &Runs) -> String {
     table.text()
 }
 
-/// The figures of runs as they are: those whose names begin so.
+/// Returns the figures of runs whose names have one of these beginnings, as they are.
 pub fn figures(runs: &Runs, begins: &[&str]) -> String {
     let mut table = Table::new(&["run", "what", "figure", "raw samples"]);
     let number = |value: &Value| {
@@ -383,7 +383,7 @@ pub fn figures(runs: &Runs, begins: &[&str]) -> String {
                 Some(all) => all.iter().map(number).collect::<Option<Vec<_>>>(),
                 None => number(value).map(|one| vec![one]),
             };
-            // Lists of words are in the file.
+            // Lists of words are only in the file.
             let Some(figures) = figures.filter(|all| !all.is_empty()) else {
                 continue;
             };
@@ -398,7 +398,7 @@ pub fn figures(runs: &Runs, begins: &[&str]) -> String {
     table.text()
 }
 
-/// How often `prove` is right.
+/// Returns the section on the correctness of `prove`.
 pub fn prove(runs: &Runs) -> String {
     let Some(run) = runs.find("simulate") else {
         return "`simulate.json`: not measured yet.\n\n".to_owned();
@@ -437,7 +437,7 @@ pub fn prove(runs: &Runs) -> String {
         + &prove_on_a_server(runs)
 }
 
-/// The same where the load does what servers' loads do.
+/// Returns the same for scenarios that servers' loads are known for.
 fn scenarios(run: &Run) -> String {
     let of = |row: &Value, effect: f64, key: &str| {
         let rows = row["rows"].as_array().into_iter().flatten();
@@ -465,7 +465,7 @@ fn scenarios(run: &Run) -> String {
     )
 }
 
-/// The same on each recording alone: one that is easy hides one that is not.
+/// Returns the same for each recording alone, since an easy one can hide a difficult one.
 fn one_recording(runs: &Runs) -> String {
     let each = runs.named("simulate-").map(|run| {
         let of = |effect: f64, key: &str| {
@@ -504,7 +504,7 @@ fn one_recording(runs: &Runs) -> String {
     out
 }
 
-/// `prove` on PostgreSQL in a virtual machine, and its experiments in which both arms were the same.
+/// Returns the section on `prove` on PostgreSQL in a virtual machine, with its experiments of two equal arms.
 fn prove_on_a_server(runs: &Runs) -> String {
     let mut out = String::new();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("-").to_owned();
@@ -541,7 +541,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
     out
 }
 
-/// What a trace costs, and how it compares with `perf`.
+/// Returns the section on the cost of a trace, and its comparison with `perf`.
 #[expect(clippy::too_many_lines, reason = "one page")]
 pub fn trace(runs: &Runs) -> String {
     let mut out = String::new();

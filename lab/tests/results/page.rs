@@ -1,4 +1,4 @@
-//! The pages: one that answers, and one a subject.
+//! The pages: one with answers, and one per subject.
 
 use serde_json::Value;
 
@@ -37,15 +37,15 @@ const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two p
 - **No TPC-C results.** The load follows its public rules. Compare it with other runs of hugeleaf only.\n\
 - **The best of several arms** is more than a single one would give by chance. Look at the table below it.\n";
 
-/// The page that answers, below the repository.
+/// Path of the page with answers, below the repository.
 pub const FIRST: &str = "docs/results.md";
 
-/// The folder of the others.
+/// Folder of the other pages.
 pub const SUBJECTS: &str = "docs/results";
 
-/// What is on a page of its own.
+/// Content of a page of its own.
 struct Subject {
-    /// Its file, without its ending.
+    /// File name without its extension.
     file: &'static str,
     title: &'static str,
     text: String,
@@ -124,7 +124,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
 /// The page that lists all runs.
 pub const MACHINES: &str = "machines";
 
-/// From the runs to the pages: each with its path below the repository.
+/// Makes the pages of the runs, each with its path below the repository.
 pub fn pages(runs: &Runs) -> Vec<(String, String)> {
     let subjects = subjects(runs);
     let mut first = [HEAD, &programs::summary(runs), "## When not\n\n", WHEN_NOT].concat();
@@ -137,7 +137,7 @@ pub fn pages(runs: &Runs) -> Vec<(String, String)> {
     first.push_str("\n## How to read a figure\n\n");
     first.push_str(ABOUT);
     let mut pages = vec![(FIRST.to_owned(), first)];
-    // A folder further down.
+    // These pages are one folder further down.
     let moved = |text: &str| {
         text.replace("](../", "](../../")
             .replace("](guide/", "](../guide/")
@@ -164,14 +164,14 @@ fn results(runs: &Runs, begin: &str) -> String {
     files.map(oltp::of_run).collect()
 }
 
-/// Two servers that share a target, with how much memory and disk that took in each phase.
+/// Returns the section on two servers that share a target, with their usage in each phase.
 fn amm(runs: &Runs) -> String {
     const ABOUT: &str = "Two MariaDB servers share a target: divided by hand (`manual`) or by `hugeleaf balance` (`amm`), on base pages (`base`), promoted ones (`large`)\n\
         or pages of the pool (`hugetlb`). Rows without a phase are of the whole load. Second by second it is in the raw runs.\n\n";
     ABOUT.to_owned() + &results(runs, "amm")
 }
 
-/// What processes that share a region came to, in bytes: these are counted, and the same anywhere.
+/// Returns the page tables of processes that share a region, in bytes; equal on all hosts.
 fn page_tables(runs: &Runs) -> String {
     let Some(run) = runs.find("pagetables") else {
         return String::new();
@@ -204,7 +204,7 @@ fn page_tables(runs: &Runs) -> String {
     out + "\n"
 }
 
-/// What the results themselves say that a reader must know.
+/// Returns the caveats of the results themselves.
 fn caveats(runs: &Runs) -> String {
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for run in &runs.all {
@@ -226,7 +226,7 @@ fn caveats(runs: &Runs) -> String {
     out + "\n"
 }
 
-/// A machine in words.
+/// Describes a machine.
 fn host(run: &Run) -> String {
     let host = &run.value["host"];
     if let Some(text) = host.as_str() {
@@ -265,7 +265,7 @@ fn hosts(runs: &Runs) -> String {
     table.text()
 }
 
-/// Commands of runs that are older than the lab.
+/// Note on commands of runs that are older than the lab.
 const RECORDED: &str = "Commands are as they were recorded: `hugeleaf bench oltp`, `amm`, `mover`, `pin` and `pagetables` are `hugeleaf-lab oltp`\nand so on today.\n\n";
 
 fn commands(runs: &Runs) -> String {

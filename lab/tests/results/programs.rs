@@ -1,4 +1,4 @@
-//! What the lab says: each program by page size, and what was predicted of it.
+//! Results of the lab: each program by page size, and its prediction.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 use crate::oltp;
 use crate::runs::{Run, Runs, Table};
 
-/// The arms of the table; the last is what a program can be without a word about pages.
+/// The arms of the table; the last is available without any setting of the program.
 const ARMS: [&str; 3] = ["thp:2M", "hugetlb:2M", LIVE];
 const LIVE: &str = "promoted or run";
 
-/// What is about disks says nothing of a program's memory.
+/// Results on disks have no information on a program's memory.
 const DISKS: [&str; 3] = ["files", "filesystems", "schedulers"];
 
-/// The newest result of each program, by name.
+/// Returns the newest result of each program, by name.
 fn newest(runs: &Runs) -> BTreeMap<&str, (&Run, &Results)> {
     let known = runs.named("lab-").filter_map(|run| {
         let name = run.name.strip_prefix("lab-")?.strip_suffix(".json")?;
@@ -28,7 +28,7 @@ fn newest(runs: &Runs) -> BTreeMap<&str, (&Run, &Results)> {
     known.filter(|(name, _)| !DISKS.contains(name)).collect()
 }
 
-/// What an arm brought over base pages, as work in the same time: the ratio, and its interval where it is of one place.
+/// Gain of an arm over base pages, as work in the same time: the ratio, and its interval if it is of one place.
 struct Gain {
     ratio: f64,
     ends: Option<(f64, f64)>,
@@ -79,13 +79,13 @@ fn gain(results: &Results, arm: &str) -> Option<Gain> {
     })
 }
 
-/// The geometric mean.
+/// Returns the geometric mean.
 fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = ratios.map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// The table of the first page.
+/// Returns the table of the first page.
 pub fn summary(runs: &Runs) -> String {
     let programs = newest(runs);
     if programs.is_empty() {
@@ -96,7 +96,7 @@ pub fn summary(runs: &Runs) -> String {
     let mut won = 0;
     for (run, results) in programs.values() {
         let gains = ARMS.map(|arm| gain(results, arm));
-        // One that was not on its pages says nothing of them.
+        // An arm that was not on its pages has no information on them.
         let sure = |gain: &Gain| !gain.doubtful;
         for (all, gain) in all.iter_mut().zip(&gains) {
             all.extend(gain.as_ref().filter(|g| sure(g)).map(|gain| gain.ratio));
@@ -133,7 +133,7 @@ pub fn summary(runs: &Runs) -> String {
     )
 }
 
-/// All that the lab measured.
+/// Returns all results of the lab.
 pub fn all(runs: &Runs) -> String {
     let mut files = runs.named("lab-").peekable();
     if files.peek().is_none() {
@@ -156,7 +156,7 @@ pub fn all(runs: &Runs) -> String {
     files.map(about).collect()
 }
 
-/// What the model of today says of what was watched then.
+/// Applies the current model to an earlier observation.
 fn again(value: &Value) -> Result<Predicted, Unsaid> {
     let watched = &value["watched"];
     let number = |of: &Value| of.as_f64().unwrap_or(0.0);
@@ -191,8 +191,8 @@ fn again(value: &Value) -> Result<Predicted, Unsaid> {
     predict(&watched, &reads, &MODEL)
 }
 
-/// What was proven of a program: by transparent huge pages from its start, or where it was not on those, as by a program that
-/// switches them off for itself, while it ran.
+/// Returns the proven gain of a program: by THP from its start. If it was not on THP then, like a program that disables
+/// it for itself, the gain is that of its promotion.
 fn proven(results: &Results) -> Option<Gain> {
     let from_its_start = gain(results, ARMS[0])?;
     let live = || gain(results, LIVE).filter(|gain| !gain.doubtful);
@@ -202,7 +202,7 @@ fn proven(results: &Results) -> Option<Gain> {
     }
 }
 
-/// How what was proven stands to what was predicted.
+/// Compares the proven gain with the prediction.
 fn verdict(predicted: &Predicted, gain: Option<&Gain>) -> &'static str {
     let range = predicted.low..=predicted.high;
     match gain {
@@ -220,7 +220,7 @@ const INSIDE: &str = "inside";
 const REACHES: &str = "**outside**; its interval reaches into it";
 const OUTSIDE: &str = "**outside**";
 
-/// What was predicted of each program on base pages, beside what large pages brought.
+/// Returns the prediction for each program on base pages, next to the gain of huge pages.
 pub fn predicted(runs: &Runs) -> String {
     let programs = newest(runs);
     let name = |run: &Run| {

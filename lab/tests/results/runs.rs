@@ -13,33 +13,32 @@ use hugeleaf_testkit::files_below;
 pub struct Run {
     /// Its folder: a date and a host.
     pub folder: String,
-    /// Its file.
+    /// Its file name.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub value: Value,
-    /// The same as rows, where it is a result.
+    /// Its content as rows, if it is a result.
     pub results: Option<Results>,
 }
 
 impl Run {
-    /// Below bench/runs.
+    /// Returns its path below bench/runs.
     pub fn path(&self) -> String {
         format!("{}/{}", self.folder, self.name)
     }
 
-    /// As a link on the page: its whole path below bench/runs, because names come back on other
-    /// days and hosts.
+    /// Returns a link for the page with its whole path below bench/runs, because names recur on other days and hosts.
     pub fn link(&self) -> String {
         let path = self.path();
         format!("[{path}](../bench/runs/{path})")
     }
 
-    /// A number of its summary.
+    /// Returns a number of its summary.
     pub fn figure(&self, key: &str) -> Option<f64> {
         self.value["summary"].get(key)?.as_f64()
     }
 
-    /// Lower end, median and upper end in its summary, of an arm where one is named.
+    /// Returns lower end, median and upper end in its summary, for an arm if one is named.
     pub fn three(&self, arm: Option<&str>, key: &str) -> Option<[f64; 3]> {
         let summary = &self.value["summary"];
         let of = arm
@@ -48,7 +47,7 @@ impl Run {
         Some([of[0].as_f64()?, of[1].as_f64()?, of[2].as_f64()?])
     }
 
-    /// The command that made it.
+    /// Returns the command that made it.
     pub fn command(&self) -> String {
         match &self.value["command"] {
             Value::String(command) => command.clone(),
@@ -65,7 +64,7 @@ impl Run {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:,=%@+".contains(c);
     match word.chars().all(is_plain) && !word.is_empty() {
@@ -74,9 +73,9 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// All of them, by path.
+/// All runs, by path.
 pub struct Runs {
-    /// In order.
+    /// The runs in order.
     pub all: Vec<Run>,
 }
 
@@ -101,13 +100,13 @@ impl Runs {
         Runs { all }
     }
 
-    /// The newest of a name.
+    /// Returns the newest run of a name.
     pub fn find(&self, name: &str) -> Option<&Run> {
         let name = format!("{name}.json");
         self.all.iter().rev().find(|run| run.name == name)
     }
 
-    /// All whose name begins so.
+    /// Returns all runs whose name has this beginning.
     pub fn named<'a>(&'a self, begin: &'a str) -> impl Iterator<Item = &'a Run> + 'a {
         self.all
             .iter()
@@ -115,10 +114,10 @@ impl Runs {
     }
 }
 
-/// What counts as equal.
+/// Largest difference that counts as equal.
 pub const EQUAL: f64 = 0.02;
 
-/// Rows of one arm over another, of one result.
+/// Returns the rows of one arm relative to another, of one result.
 pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
     let Some(measured) = &run.results else {
         return Vec::new();
@@ -132,15 +131,15 @@ pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
     rows
 }
 
-/// The ratio of medians, of runs with too few rounds for an interval. The pages keep what was measured; that it was measured
-/// once or twice stands beside it.
+/// Returns the ratio of medians, for runs with too few rounds for an interval. The pages keep such measurements, and
+/// say that there were one or two rounds.
 fn of_medians(row: &ComparedRow) -> Option<f64> {
     let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
     let ratio = median(&row.b)? / median(&row.a)?;
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
-/// A ratio with its interval: `1.481 [1.420, 1.570]`.
+/// Formats a ratio with its interval: `1.481 [1.420, 1.570]`.
 pub fn ratio(row: &ComparedRow) -> String {
     match (&row.effect, row.ratio) {
         (Some(e), _) => interval([e.low, e.ratio, e.high]),
@@ -149,12 +148,12 @@ pub fn ratio(row: &ComparedRow) -> String {
     }
 }
 
-/// Lower end, middle and upper end.
+/// Formats lower end, middle and upper end.
 pub fn interval([low, middle, high]: [f64; 3]) -> String {
     format!("{} [{}, {}]", three(middle), three(low), three(high))
 }
 
-/// A part of all: `99.2 %`.
+/// Formats a part of all: `99.2 %`.
 pub fn share(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
@@ -163,7 +162,7 @@ pub fn share(part: f64) -> String {
 pub struct Table(String);
 
 impl Table {
-    /// With these columns.
+    /// Makes a table with these columns.
     pub fn new(heads: &[&str]) -> Table {
         let rule = "|---".repeat(heads.len());
         Table(format!("| {} |\n{rule}|\n", heads.join(" | ")))
@@ -175,7 +174,7 @@ impl Table {
         self.0.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
 
-    /// Its text, with an empty line behind it.
+    /// Returns its text, with an empty line after it.
     pub fn text(self) -> String {
         self.0 + "\n"
     }

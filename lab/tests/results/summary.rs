@@ -1,10 +1,10 @@
-//! The table of what was published or wanted, and what was measured here.
+//! The table of published or required values, and the values measured here.
 
 use hugeleaf_proof::compare::{ComparedRow, Side};
 
 use crate::runs::{Run, Runs, Table, interval, over, ratio};
 
-/// What a figure is compared with.
+/// Requirement for a figure.
 #[derive(Clone, Copy)]
 enum Wanted {
     AtLeast(f64),
@@ -16,7 +16,7 @@ struct Line {
     what: String,
     published: &'static str,
     wanted: Wanted,
-    /// Lower end, middle, upper end; the ends are the middle where there is no interval.
+    /// Lower end, middle, upper end; all equal without an interval.
     here: Option<[f64; 3]>,
     text: Option<String>,
     file: String,
@@ -45,7 +45,7 @@ fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Lower end, middle and upper end of a row's ratio; all the same where it has no interval.
+/// Returns lower end, middle and upper end of a row's ratio; all equal without an interval.
 pub fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
     match (&row.effect, row.ratio) {
         (Some(e), _) => Some([e.low, e.ratio, e.high]),
@@ -53,7 +53,7 @@ pub fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
     }
 }
 
-/// `, 10 pairs`; nothing of what was counted.
+/// Formats `, 10 pairs`; empty for counted values.
 fn pairs_of(row: &ComparedRow) -> String {
     let samples = |side: &Option<Side>| side.as_ref().map_or(0, |side| side.samples.len());
     match samples(&row.a).min(samples(&row.b)) {
@@ -62,8 +62,8 @@ fn pairs_of(row: &ComparedRow) -> String {
     }
 }
 
-/// The row of a quantity, or the main one, of one arm over another at the last place of a result; with these values of its
-/// places, where some are asked for.
+/// Returns the row of a quantity, or the main one, of one arm relative to another. It is at the last place of a result,
+/// or at the place with these values.
 pub fn row_of(
     run: &Run,
     (large, small): (&str, &str),
@@ -82,13 +82,13 @@ pub fn row_of(
     .rfind(|row| row.ratio.is_some())
 }
 
-/// A ratio of two arms as a line shows it.
+/// Formats a ratio of two arms for a line.
 fn shown(row: &ComparedRow, (large, small): (&str, &str)) -> Option<([f64; 3], String)> {
     let text = format!("{large} over {small}: {}{}", ratio(row), pairs_of(row));
     Some((ends(row)?, text))
 }
 
-/// The largest gain of any arm over the first.
+/// Returns the largest gain of any arm over the first.
 fn best(run: &Run) -> Option<(String, [f64; 3])> {
     let arms = run.results.as_ref()?.arm_names();
     let first = arms.first()?;
@@ -98,7 +98,7 @@ fn best(run: &Run) -> Option<(String, [f64; 3])> {
         .max_by(|(_, a), (_, b)| a[1].total_cmp(&b[1]))
 }
 
-/// Of a ratio between two arms, for each result of this kind the first pair of names that it has.
+/// Returns the ratio of the first pair of arms that each result of this kind has.
 fn arms_lines(
     runs: &Runs,
     begin: &str,
@@ -115,7 +115,7 @@ fn arms_lines(
     lines(begin, (what, published, wanted), found)
 }
 
-/// A line for each of these figures, or one that says that there is none yet.
+/// Returns a line for each of these figures, or one that reports a missing measurement.
 fn lines<'a>(
     begin: &str,
     (what, published, wanted): (&str, &'static str, Wanted),
@@ -216,7 +216,7 @@ fn oltp(runs: &Runs) -> Vec<Line> {
     all
 }
 
-/// What the gain does with the size of the cache: the best arm at the smallest and the largest.
+/// Returns the gain by the size of the cache: the best arm at the smallest and the largest.
 fn by_cache(runs: &Runs) -> Line {
     let found = runs.named("oltp-cache").find_map(|run| {
         let (arm, here) = best(run)?;
@@ -242,7 +242,7 @@ fn by_cache(runs: &Runs) -> Line {
     }
 }
 
-/// What a run of the mover was: blocks, threads, devices.
+/// Describes a run of the mover: blocks, threads, devices.
 fn mover(run: &Run, mode: &str) -> String {
     let s = &run.value["settings"];
     let of = |name: &str| s[name].as_u64().unwrap_or(0);
@@ -258,7 +258,7 @@ fn mover(run: &Run, mode: &str) -> String {
     )
 }
 
-/// A line for each run of the mover in one of these modes, the first that it has.
+/// Returns a line for each run of the mover, in the first of these modes that it has.
 fn mover_lines(
     runs: &Runs,
     (what, published, wanted): (&str, &'static str, Wanted),
@@ -331,7 +331,7 @@ fn moving(runs: &Runs) -> Vec<Line> {
     all
 }
 
-/// Lines about the same, of several hosts or runs, together; in the order in which each first comes.
+/// Groups lines of several hosts or runs on the same subject, in the order of their first lines.
 fn grouped(lines: impl Iterator<Item = Line>) -> Vec<Vec<Line>> {
     let mut groups: Vec<Vec<Line>> = Vec::new();
     for line in lines {
@@ -346,7 +346,7 @@ fn grouped(lines: impl Iterator<Item = Line>) -> Vec<Vec<Line>> {
     groups
 }
 
-/// What was measured; which arms it was once, where that is the same in all.
+/// Returns the measured values, with the arms only once if they are the same in all.
 fn figures(lines: &[Line]) -> String {
     fn text(line: &Line) -> &str {
         line.text.as_deref().unwrap_or("-")
@@ -364,7 +364,7 @@ fn joined(lines: &[Line], cell: impl Fn(&Line) -> &str) -> String {
     cells.join("; ")
 }
 
-/// The table.
+/// Returns the table.
 pub fn text(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "published", "here", "", "raw samples"]);
     for lines in grouped(oltp(runs).into_iter().chain(moving(runs))) {
@@ -375,7 +375,7 @@ pub fn text(runs: &Runs) -> String {
             _ => line.published.to_owned(),
         };
         let here = figures(&lines);
-        // Once where they all say the same.
+        // Only once if they are all the same.
         let same = lines.iter().all(|l| l.says() == line.says());
         let says = match same {
             true => line.says().to_owned(),

@@ -1,4 +1,4 @@
-//! What differs between the architectures that guests can have.
+//! Differences between the architectures of guests.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// The one that this program was compiled for, where guests can have it.
+    /// Returns the architecture that this program was compiled for, if guests can have it.
     pub fn own() -> Option<Architecture> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Architecture::X86),
@@ -33,17 +33,17 @@ impl Architecture {
         self.either("amd64", "arm64")
     }
 
-    /// Debian's name of the one with 32 bits whose programs it runs too.
+    /// Returns Debian's name of the 32-bit architecture whose programs it also runs.
     pub fn debian_32(self) -> &'static str {
         self.either("i386", "armhf")
     }
 
-    /// Rust's name for programs with the GNU C library.
+    /// Returns Rust's target for programs with the GNU C library.
     pub fn target(self) -> &'static str {
         self.either("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
     }
 
-    /// What names of compilers and of their tools begin with.
+    /// Returns the name prefix of compilers and their tools.
     pub fn tool_prefix(self) -> &'static str {
         self.either("x86_64-linux-gnu-", "aarch64-linux-gnu-")
     }
@@ -56,7 +56,7 @@ impl Architecture {
         self.either("qemu-system-x86", "qemu-system-arm")
     }
 
-    /// Debian packages that a compiler for this architecture needs, elsewhere than on itself.
+    /// Returns the Debian packages of a compiler for this architecture on another architecture.
     pub fn compiler_packages(self) -> &'static str {
         self.either(
             "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
@@ -64,7 +64,7 @@ impl Architecture {
         )
     }
 
-    /// The kernel's name of the console that QEMU's first serial port is.
+    /// Returns the kernel's name of QEMU's first serial port, used as the console.
     pub fn console(self) -> &'static str {
         self.either("ttyS0", "ttyAMA0")
     }

@@ -1,7 +1,7 @@
-//! Files that are expensive to make, kept outside the tree.
+//! Files that are expensive to make, stored outside the tree.
 //!
-//! What is made is made next to its place, summed up, and put in its place in one step. What does
-//! not match its sums any more is made anew.
+//! Each entry is made next to its place, gets checksums, and is renamed into its place in one step.
+//! An entry that no longer matches its checksums is made anew.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -14,17 +14,17 @@ use sha2::{Digest, Sha256};
 
 const SUMS: &str = "SHA256SUMS";
 
-/// The folder of all that is kept.
+/// The folder of all stored entries.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,
 }
 
 impl Cache {
-    /// The cache in `HUGELEAF_VM_CACHE`, or in the user's folder of caches.
+    /// Opens the cache in `HUGELEAF_VM_CACHE`, or in the user's cache folder.
     ///
     /// # Errors
-    /// Where there is neither, or it cannot be made.
+    /// If neither is defined, or the folder cannot be made.
     pub fn open() -> anyhow::Result<Cache> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let folder = variable("HUGELEAF_VM_CACHE")
@@ -35,39 +35,39 @@ impl Cache {
         Cache::at(folder)
     }
 
-    /// The cache in a folder.
+    /// Opens the cache in a folder.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If the folder cannot be made.
     pub fn at(folder: PathBuf) -> anyhow::Result<Cache> {
         fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
         Ok(Cache { folder })
     }
 
-    /// A folder in it for files that another program takes care of.
+    /// Returns a folder in the cache for files that another program manages.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If the folder cannot be made.
     pub fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
         Ok(folder)
     }
 
-    /// Held while the thing of that name is made, so that a second program waits for it instead of
-    /// making it too.
+    /// Locks a name while its entry is made, so that a second program waits for the entry instead
+    /// of making it too.
     ///
     /// # Errors
-    /// Where the lock cannot be taken.
+    /// If the lock cannot be taken.
     pub fn lock(&self, name: &str) -> anyhow::Result<HostLock> {
         let file = format!("{}.lock", name.replace('/', "-"));
         Ok(lock_host(&self.folder("locks")?.join(file), true)?)
     }
 
-    /// The folder that is kept under `key`: as it is where it is whole, otherwise made by `make`,
-    /// which is given an empty folder.
+    /// Returns the folder of an entry. If it is incomplete, `make` fills an empty folder.
     ///
     /// # Errors
+    /// Those of `make`; nothing remains under `key` then.
     /// Those of `make`; nothing is left under `key` then.
     pub fn kept(
         &self,
@@ -143,10 +143,10 @@ fn write_sums(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If the file cannot be read.
 pub fn sum_of(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path).with_context(|| format!("{}", path.display()))?;
     let mut digest = Sha256::new();
@@ -161,7 +161,7 @@ pub fn sum_of(path: &Path) -> anyhow::Result<String> {
     Ok(hex(&digest.finalize()))
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

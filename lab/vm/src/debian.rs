@@ -1,5 +1,5 @@
-//! Debian's packages, by apt with lists and folders of its own: what is installed on this machine
-//! is neither asked nor changed. apt checks the signature of each list and the sum of each package.
+//! Debian's packages, by apt with lists and folders of its own: this machine's installed packages are
+//! neither read nor changed. apt checks the signature of each list and the checksum of each package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::missing::missing;
 use crate::process::{need, output, program};
 
-/// After this time lists are fetched anew, if they can be.
+/// Age of lists after which they are fetched again, if possible.
 const LISTS_LAST: Duration = Duration::from_secs(24 * 60 * 60);
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -24,10 +24,10 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// The one in `HUGELEAF_VM_MIRROR`, or the one that this machine's own apt uses.
+    /// Returns the mirror in `HUGELEAF_VM_MIRROR`, or the one of this machine's own apt.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) where there is neither.
+    /// [`Missing`](crate::missing::Missing) if there is neither.
     pub fn find() -> anyhow::Result<Mirror> {
         if let Some(archive) = std::env::var("HUGELEAF_VM_MIRROR")
             .ok()
@@ -63,7 +63,7 @@ impl Mirror {
         })
     }
 
-    /// The lines of a sources.list for a suite, with what it builds on.
+    /// Returns the lines of a sources.list for a suite and the suite that it builds on.
     pub fn sources(&self, suite: &str) -> String {
         let signed = if Path::new(KEYS).exists() {
             format!(" [signed-by={KEYS}]")
@@ -91,11 +91,11 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Opens a suite for an architecture by Debian's name; fetches its lists where there are none or
-    /// they are a day old. Where fetching fails, older lists serve.
+    /// Opens a suite for an architecture by Debian's name. Lists that are missing or a day old are
+    /// fetched. If fetching fails, older lists are used.
     ///
     /// # Errors
-    /// Where there is no list, and none is available.
+    /// If there is no list, and none can be fetched.
     pub fn open(cache: &Cache, name: &str, architecture: &str) -> anyhow::Result<Suite> {
         let lists = format!("apt/{name}-{architecture}");
         let folder = cache.folder(&lists)?;
@@ -128,7 +128,7 @@ impl Suite {
         let Err(error) = self.update_from(&mirror) else {
             return Ok(());
         };
-        // The archive of security updates may be in the middle of a change, and is no must.
+        // The archive of security updates may be in the middle of a change, and is optional.
         let without = Mirror {
             security: None,
             ..mirror
@@ -165,7 +165,7 @@ impl Suite {
         for option in options {
             command.args(["-o", &option]);
         }
-        // Backports give way to the suite that they are for, unless they are asked for.
+        // Backports have lower priority than the suite they belong to, unless requested.
         if self.name.contains('-') {
             command.args(["-t", &self.name]);
         }
@@ -173,10 +173,10 @@ impl Suite {
         Ok(command)
     }
 
-    /// The packages that a package comes to, itself among them, as names of files with sizes.
+    /// Returns a package and all its dependencies, with the names and sizes of their files.
     ///
     /// # Errors
-    /// Where the suite has no such package.
+    /// If the suite has no such package.
     pub fn closure(&self, package: &str) -> anyhow::Result<Vec<Listed>> {
         let arguments = ["-qq", "--print-uris", "-y", "install", package];
         let text = output(&mut self.apt(&arguments)?)
@@ -187,7 +187,7 @@ impl Suite {
     /// Fetches a package and unpacks it into a folder.
     ///
     /// # Errors
-    /// Where it cannot be fetched, its sum is wrong, or there is no room.
+    /// If it cannot be fetched, its checksum is wrong, or there is no room.
     pub fn unpack(&self, package: &str, into: &Path) -> anyhow::Result<()> {
         let folder = tempfile::tempdir_in(&self.folder)?;
         output(
@@ -215,12 +215,12 @@ impl Suite {
 pub struct Listed {
     pub name: String,
     pub version: String,
-    /// The size of its file in bytes.
+    /// Size of its file in bytes.
     pub size: u64,
 }
 
 impl Listed {
-    /// A line of `apt-get --print-uris`: the address in quotes, the name of the file, its size and sum.
+    /// Parses a line of `apt-get --print-uris`: quoted address, file name, size and checksum.
     fn parse(line: &str) -> Option<Listed> {
         let mut words = line.strip_prefix('\'')?.split_once("' ")?.1.split(' ');
         let (file, size) = (words.next()?, words.next()?.parse().ok()?);
@@ -233,12 +233,12 @@ impl Listed {
     }
 }
 
-/// The one of some packages whose name begins with one of these.
+/// Returns the largest package whose name has one of these prefixes.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn named<'a>(listed: &'a [Listed], beginnings: &[&str]) -> anyhow::Result<&'a Listed> {
-    // Of the packages that begin so, those that only depend on others are small.
+    // Among packages with the prefix, those that only depend on others are small.
     let found = listed
         .iter()
         .filter(|p| beginnings.iter().any(|b| p.name.starts_with(b)))

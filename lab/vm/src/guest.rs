@@ -1,4 +1,4 @@
-//! What goes into a guest: the disk with the files that a run needs, and the scripts that run it.
+//! The payload of a guest: the disk with the files of a run, and the scripts that run it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,15 +17,15 @@ const UNIT: &str = include_str!("../guest/hugeleaf-vm.service");
 #[derive(Debug)]
 pub struct Guest {
     folder: tempfile::TempDir,
-    /// The repository on this machine; inside, the same files have the same path.
+    /// The repository on this machine; its files have the same paths inside.
     repository: PathBuf,
 }
 
 impl Guest {
-    /// An empty one for a host.
+    /// Makes an empty payload for a host.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn new(host: &HostFile, repository: &Path) -> anyhow::Result<Guest> {
         let guest = Guest {
             folder: tempfile::tempdir()?,
@@ -48,15 +48,15 @@ impl Guest {
         self.folder.path().join("payload")
     }
 
-    /// A folder for what a run makes.
+    /// Returns the folder for the files that a run makes.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A file.
+    /// Writes a file of the payload.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.tree().join(name);
         fs::write(&path, text).with_context(|| format!("{}", path.display()))
@@ -67,27 +67,27 @@ impl Guest {
         set_executable(&self.tree().join(name))
     }
 
-    /// What the boot of that number runs (from 1): lines for a shell.
+    /// Sets the shell lines of the boot with this number (from 1).
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn phase(&self, boot: usize, lines: &str) -> anyhow::Result<()> {
         self.program(&format!("phase-{boot}"), &format!("#!/bin/sh\n{lines}\n"))
     }
 
-    /// A shell on the console instead.
+    /// Starts a shell on the console instead.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn shell(&self) -> anyhow::Result<()> {
         let console = "#!/bin/sh\nexec setsid -c -w /bin/bash </dev/console >/dev/console 2>&1\n";
         self.program("shell", console)
     }
 
-    /// A program or file of this machine, in a folder of the payload.
+    /// Adds a program or file of this machine to a folder of the payload.
     ///
     /// # Errors
-    /// Where it cannot be read, or there is no room.
+    /// If it cannot be read, or there is no room.
     pub fn add(&self, file: &Path, folder: &str) -> anyhow::Result<()> {
         let to = self.tree().join(folder);
         fs::create_dir_all(&to)?;
@@ -96,7 +96,7 @@ impl Guest {
         Ok(())
     }
 
-    /// A folder of the repository, empty, at the same path.
+    /// Adds an empty folder of the repository, at the same path.
     ///
     /// # Errors
     /// As [`Guest::add_of_repository`].
@@ -105,17 +105,17 @@ impl Guest {
         fs::create_dir_all(&to).with_context(|| to.display().to_string())
     }
 
-    /// A file or folder of the repository, at the same path.
+    /// Adds a file or folder of the repository, at the same path.
     ///
     /// # Errors
-    /// Where it is elsewhere, cannot be read, or there is no room.
+    /// If it is outside the repository, cannot be read, or there is no room.
     pub fn add_of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let to = self.of_repository(path)?;
         copy_tree(path, &to).with_context(|| format!("{}", path.display()))?;
         Ok(to)
     }
 
-    /// Where a path of the repository is until it is on the disk.
+    /// Returns the place of a repository path in the tree of the disk.
     fn of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let inside = path
             .strip_prefix(&self.repository)
@@ -123,10 +123,10 @@ impl Guest {
         Ok(self.tree().join("repository").join(inside))
     }
 
-    /// The disk of all that.
+    /// Makes the disk of the payload.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn disk(&self) -> anyhow::Result<PathBuf> {
         let image = self.folder.path().join("payload.disk");
         file_system(&self.tree(), &image, "payload", Size(Bytes(0)))?;
@@ -150,7 +150,7 @@ fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `start` reads about the host.
+/// Returns the settings of the host that `start` reads.
 fn settings(host: &Description) -> String {
     let zram = match host.swap {
         Some(Swap::Zram(size)) => size.0.get().to_string(),

@@ -1,9 +1,8 @@
-//! What rustc's test harness prints (`--show-output`), and what it cannot know: which of the tests that it calls ok
-//! were not run.
+//! Parser of the output of rustc's test harness (`--show-output`), which also detects tests that were not run.
 //!
-//! A test that this machine lacks something for prints `not run: NAME: REASON` and returns. To the harness that is a test
-//! that passed. Here it is counted as ignored. A test that left out no more than a part of itself says
-//! `not run: the part of NAME …: REASON`, and has passed.
+//! A test for which this machine lacks something prints `not run: NAME: REASON` and returns. To the harness it has
+//! passed; here it counts as ignored. A test that left out only a part of itself prints `not run: the part of NAME …:
+//! REASON`, and has passed.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
@@ -12,7 +11,7 @@ use std::io::{BufRead, Write};
 #[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
 pub enum Outcome {
     Held,
-    /// It could not be run, and why.
+    /// It could not be run, with the reason.
     NotRun(String),
     Failed,
 }
@@ -20,14 +19,14 @@ pub enum Outcome {
 /// Reads the output of test programs, one after the other, line by line.
 #[derive(Debug, Default)]
 pub struct Harness {
-    /// The test that passed whose own output is being read.
+    /// The passed test whose own output is being read.
     of: Option<String>,
-    /// What is printed now is of tests that failed.
+    /// True while the output of failed tests is being read.
     failures: bool,
 }
 
 impl Harness {
-    /// What a line says became of a test. A test of which `Held` was said may be said not to have been run later.
+    /// Returns the outcome of a test that a line reports. `Held` may later be replaced by `NotRun` for the same test.
     pub fn line(&mut self, line: &str) -> Option<(String, Outcome)> {
         if let Some((name, outcome)) = line_of_test(line) {
             return Some((name, outcome));
@@ -52,8 +51,8 @@ impl Harness {
     }
 }
 
-/// `test NAME ... ok`. With one thread the harness prints the name first, and the result when it
-/// is known; what the test itself writes to stderr may stand between the two.
+/// Parses `test NAME ... ok`. With one thread the harness prints the name first and the result later; the test's own
+/// output to stderr may be between them.
 fn line_of_test(line: &str) -> Option<(String, Outcome)> {
     let rest = line.strip_prefix("test ")?;
     let (name, outcome) = rest.split_once(" ... ")?;
@@ -67,7 +66,7 @@ fn line_of_test(line: &str) -> Option<(String, Outcome)> {
     Some((name.to_owned(), outcome))
 }
 
-/// Of `NAME: REASON` the reason, where the name is that of the test.
+/// Returns the reason of `NAME: REASON` if the name is that of the test.
 fn reason_of(said: &str, name: &str) -> String {
     let short = name.rsplit("::").next().unwrap_or(name);
     let without = said
@@ -76,7 +75,7 @@ fn reason_of(said: &str, name: &str) -> String {
     without.unwrap_or(said).to_owned()
 }
 
-/// Copies the output of test programs, with closing lines that count what was not run as ignored.
+/// Copies the output of test programs, and counts tests that were not run as ignored in its closing lines.
 #[derive(Debug, Default)]
 pub struct Recount {
     harness: Harness,
@@ -84,10 +83,10 @@ pub struct Recount {
 }
 
 impl Recount {
-    /// The line to print for this one.
+    /// Returns the line to print for a line of the output.
     pub fn line(&mut self, line: &str) -> String {
         match self.harness.line(line) {
-            // Said of a test in its own output: the harness itself counts what it calls ignored.
+            // Reported by a test's own output; the harness itself counts its ignored tests.
             Some((name, Outcome::NotRun(_))) if line.starts_with("not run: ") => {
                 self.not_run.insert(name);
             }
@@ -115,10 +114,10 @@ impl Recount {
             .collect::<String>()
     }
 
-    /// Copies until the input ends, each line as soon as it is whole.
+    /// Copies until the input ends, each line as soon as it is complete.
     ///
     /// # Errors
-    /// Where reading or writing fails.
+    /// If reading or writing fails.
     pub fn copy(mut from: impl BufRead, mut to: impl Write) -> std::io::Result<()> {
         let (mut recount, mut line) = (Recount::default(), Vec::new());
         while from.read_until(b'\n', &mut line)? > 0 {
@@ -180,7 +179,7 @@ test result: FAILED. 4 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         assert_eq!(rest(&text), rest(OUTPUT), "nothing else changes");
     }
 
-    /// A program's output is counted by itself, however many come one after the other.
+    /// Each program's output is counted separately, for any number of programs.
     #[test]
     fn each_program_is_counted_by_itself() {
         let whole = "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";

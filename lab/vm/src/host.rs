@@ -1,4 +1,4 @@
-//! A host as its file in `lab/vm/hosts` describes it.
+//! A host, as described by its file in `lab/vm/hosts`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::architecture::Architecture;
 
-/// A host: the name of its file, and what the file says.
+/// A host: the name of its file, and the contents.
 #[derive(Debug, Clone)]
 pub struct HostFile {
-    /// The name of the file, without its ending.
+    /// File name, without its extension.
     pub name: String,
     pub description: Description,
 }
@@ -24,43 +24,43 @@ pub struct Description {
     pub title: String,
     pub architecture: Architecture,
     pub kernel: Kernel,
-    /// The userland, by its name in `lab/vm/userlands.toml`.
+    /// Name of the userland in `lab/vm/userlands.toml`.
     pub userland: String,
     pub memory: Size,
     #[serde(default = "two")]
     pub processors: u32,
-    /// The memory of each node, where there is more than one.
+    /// Memory of each node, if there is more than one.
     #[serde(default)]
     pub nodes: Vec<Size>,
     #[serde(default)]
     pub command_line: Vec<String>,
     #[serde(default)]
     pub swap: Option<Swap>,
-    /// The version of control groups: 1 or 2.
+    /// Version of control groups: 1 or 2.
     #[serde(default = "two")]
     pub cgroup: u32,
     #[serde(default = "yes")]
     pub debugfs: bool,
-    /// Further kernel modules that are loaded at boot.
+    /// Further kernel modules to load at boot.
     #[serde(default)]
     pub modules: Vec<String>,
-    /// Files of the kernel that are written at boot, and what.
+    /// Kernel files to write at boot, with their values.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// Whether the emulated processor counts instructions: its clock then goes by them, and all of its
+    /// True if the emulated processor counts instructions. Its clock then follows them, and all of its
     /// processors run in turn.
     #[serde(default)]
     pub counts_instructions: bool,
-    /// Whether systemd is the first process; otherwise a script is.
+    /// True if systemd is the first process; otherwise it is a script.
     #[serde(default)]
     pub systemd: bool,
     /// The tests that run in it: for each boot a list of `CRATE/PROGRAM FILTER…`.
     #[serde(default)]
     pub tests: Vec<Vec<String>>,
-    /// Those of them that `make test` runs, in one boot; none where it leaves this host out.
+    /// The tests that `make test` runs, in one boot; empty if it skips this host.
     #[serde(default)]
     pub quick: Vec<String>,
-    /// Seconds after which a run of its tests is ended.
+    /// Time limit of a run of its tests, in seconds.
     #[serde(default = "ten_minutes")]
     pub time_limit_seconds: u64,
 }
@@ -77,11 +77,11 @@ fn ten_minutes() -> u64 {
     600
 }
 
-/// A kernel as a package of a Debian suite.
+/// A kernel, as a package of a Debian suite.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// The suite, as `trixie` or `trixie-backports`.
+    /// The suite, such as `trixie` or `trixie-backports`.
     pub suite: String,
     /// The package that depends on the newest kernel of that suite.
     pub package: String,
@@ -109,7 +109,7 @@ impl HostFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, is no TOML, says something unknown, or contradicts itself.
+    /// If it cannot be read, is not TOML, has an unknown key, or contradicts itself.
     pub fn read(path: &Path) -> anyhow::Result<HostFile> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("{shown}"))?;
@@ -117,10 +117,10 @@ impl HostFile {
         HostFile::parse(&name, &text).with_context(|| format!("{shown}"))
     }
 
-    /// From the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// As of [`HostFile::read`].
+    /// As [`HostFile::read`].
     pub fn parse(name: &str, text: &str) -> anyhow::Result<HostFile> {
         let description: Description = toml::from_str(text)?;
         description.check()?;
@@ -130,16 +130,16 @@ impl HostFile {
         })
     }
 
-    /// Leaves only what `make test` runs; false where that is nothing.
+    /// Keeps only the tests that `make test` runs; returns false if there are none.
     pub fn only_quick(&mut self) -> bool {
         self.description.tests = vec![self.description.quick.clone()];
         !self.description.quick.is_empty()
     }
 
-    /// All hosts of a folder, by name.
+    /// Reads all hosts of a folder, by name.
     ///
     /// # Errors
-    /// As of [`HostFile::read`].
+    /// As [`HostFile::read`].
     pub fn all(folder: &Path) -> anyhow::Result<Vec<HostFile>> {
         let shown = folder.display();
         let entries = std::fs::read_dir(folder).with_context(|| format!("{shown}"))?;

@@ -1,7 +1,7 @@
 //! A userland as a disk: Debian's packages in a file system of their own.
 //!
-//! One that is *installed* ran the packages' scripts, which needs this machine's own architecture;
-//! one that is only *unpacked* can be of any.
+//! An *installed* userland has run the packages' scripts, which requires this machine's own
+//! architecture. An *unpacked* one can be of any architecture.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,33 +18,33 @@ use crate::host::Size;
 use crate::missing::missing;
 use crate::process::{need, output, program};
 
-/// A userland as `lab/vm/userlands.toml` describes it.
+/// A userland, as described by `lab/vm/userlands.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Userland {
     pub suite: String,
-    /// Its packages; what they depend on comes with them.
+    /// Its packages; their dependencies are added.
     pub packages: Vec<String>,
     #[serde(default)]
     pub installed: bool,
-    /// Room on its disk in addition to what is installed.
+    /// Free space on its disk besides the installed packages.
     pub free: Size,
 }
 
-/// All userlands by name.
+/// Reads all userlands, by name.
 ///
 /// # Errors
-/// Where the file cannot be read or says something unknown.
+/// If the file cannot be read or has an unknown key.
 pub fn userlands(path: &Path) -> anyhow::Result<BTreeMap<String, Userland>> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("{shown}"))?;
     toml::from_str(&text).with_context(|| format!("{shown}"))
 }
 
-/// The disk of a userland, or the one that is kept.
+/// Returns the disk of a userland from the cache, or makes it.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where a package, a program or a right is missing.
+/// [`Missing`](crate::missing::Missing) if a package, a program or a right is missing.
 pub fn disk(
     cache: &Cache,
     name: &str,
@@ -102,7 +102,7 @@ fn bootstrap(userland: &Userland, architecture: Architecture, root: &Path) -> an
     })
 }
 
-/// What the scripts of base-passwd would write: root, and the user that owns nothing.
+/// Accounts that the scripts of base-passwd would write: root, and the user that owns nothing.
 const ACCOUNTS: (&str, &str) = (
     "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "root:x:0:\nnogroup:x:65534:\n",
@@ -114,10 +114,10 @@ fn accounts(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a file system of a folder, with room to spare. No loop device and no mount is needed.
+/// Makes a file system of a folder, with room to spare. It needs no loop device and no mount.
 ///
 /// # Errors
-/// Where there is no room.
+/// If there is no room.
 pub fn file_system(tree: &Path, image: &Path, label: &str, free: Size) -> anyhow::Result<()> {
     let used = output(program("du", &["-sk", "--apparent-size"]).arg(tree))?;
     let used: u64 = used
@@ -125,7 +125,7 @@ pub fn file_system(tree: &Path, image: &Path, label: &str, free: Size) -> anyhow
         .next()
         .and_then(|word| word.parse().ok())
         .context("du says no size")?;
-    // Inodes and the ends of files take room too.
+    // Inodes and the ends of files need space too.
     let size = used + used / 4 + 16 * 1024 + free.0.get() / 1024;
     let arguments = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"];
     output(

@@ -1,4 +1,4 @@
-//! A kernel out of its packages: the image that QEMU boots, and an initial RAM disk with the modules
+//! A kernel from its packages: the image that QEMU boots, and an initial RAM disk with the modules
 //! that guests may need.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::debian::{Suite, named};
 use crate::host::Kernel;
 use crate::process::{need, output, program};
 
-/// Modules that guests may load; those that a kernel has built in are no files of it.
+/// Modules that guests may load; a module that is built into a kernel has no file.
 const MODULES: [&str; 12] = [
     "virtio_pci",
     "virtio_console",
@@ -36,16 +36,16 @@ const INIT: &str = include_str!("../guest/init");
 
 #[derive(Debug, Clone)]
 pub struct Bootable {
-    /// What it calls itself, as `7.3.4+deb13-cloud-amd64`.
+    /// Name of its release, such as `7.3.4+deb13-cloud-amd64`.
     pub release: String,
     pub image: PathBuf,
     pub ram_disk: PathBuf,
 }
 
-/// Fetches a kernel, or takes the one that is kept.
+/// Fetches a kernel, or returns the cached one.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where a package or a program is unavailable.
+/// [`Missing`](crate::missing::Missing) if a package or a program is unavailable.
 pub fn bootable(
     cache: &Cache,
     kernel: &Kernel,
@@ -53,7 +53,7 @@ pub fn bootable(
 ) -> anyhow::Result<Bootable> {
     let suite = Suite::open(cache, &kernel.suite, architecture.debian())?;
     let closure = suite.closure(&kernel.package)?;
-    // From 7.2 on Debian ships the image and the modules apart.
+    // From 7.2 on Debian ships the image and the modules in separate packages.
     let image = named(&closure, &["linux-binary-", "linux-image-"])?;
     let modules = named(&closure, &["linux-modules-", "linux-image-"])?;
     let key = format!("{}_{}_{}", image.name, image.version, version_of_init());
@@ -75,7 +75,7 @@ pub fn bootable(
     })
 }
 
-/// Another init, or other modules, make another RAM disk.
+/// Hashes init and the list of modules, since a change of either makes another RAM disk.
 fn version_of_init() -> String {
     use sha2::{Digest, Sha256};
     hex(&Sha256::digest(format!("{INIT}{MODULES:?}"))[..4])
@@ -98,7 +98,7 @@ fn make(unpacked: &Path, folder: &Path) -> anyhow::Result<()> {
     pack(tree.path(), &folder.join("ram-disk"))
 }
 
-/// The release of a kernel, and the folder of its modules.
+/// Returns the release of a kernel, and the folder of its modules.
 fn modules_of(unpacked: &Path) -> anyhow::Result<(String, PathBuf)> {
     for place in ["usr/lib/modules", "lib/modules"] {
         let Ok(entries) = fs::read_dir(unpacked.join(place)) else {
@@ -115,7 +115,7 @@ fn modules_of(unpacked: &Path) -> anyhow::Result<(String, PathBuf)> {
     bail!("the packages have no modules")
 }
 
-/// The files of the initial RAM disk: a shell, modules, and for each the order of what it needs.
+/// Makes the files of the initial RAM disk: a shell, modules, and the load order of each module.
 fn lay_out(unpacked: &Path, modules: &Path, tree: &Path) -> anyhow::Result<()> {
     for folder in ["bin", "modules", "proc", "sys", "dev", "root"] {
         fs::create_dir(tree.join(folder))?;
@@ -135,7 +135,7 @@ fn lay_out(unpacked: &Path, modules: &Path, tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// busybox in what its package unpacked to.
+/// Returns busybox in its unpacked package.
 fn busybox(unpacked: &Path) -> anyhow::Result<PathBuf> {
     ["usr/bin/busybox", "bin/busybox"]
         .map(|path| unpacked.join(path))
@@ -144,10 +144,10 @@ fn busybox(unpacked: &Path) -> anyhow::Result<PathBuf> {
         .context("busybox-static has no busybox")
 }
 
-/// A program of 32 bits that runs on a kernel of 64: busybox, as the file `busybox-32`.
+/// Returns a 32-bit program that runs on a 64-bit kernel: busybox, as the file `busybox-32`.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where its package cannot be fetched.
+/// [`Missing`](crate::missing::Missing) if its package cannot be fetched.
 pub fn busybox_32(
     cache: &Cache,
     suite: &str,
@@ -165,17 +165,17 @@ pub fn busybox_32(
     Ok(folder.join("busybox-32"))
 }
 
-/// Makes a file a program.
+/// Makes a file executable.
 ///
 /// # Errors
-/// Where its rights cannot be changed.
+/// If its rights cannot be changed.
 pub fn set_executable(path: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
 
-/// The files of modules by name; in names `-` and `_` are the same.
+/// Returns the files of modules by name; `-` and `_` are equivalent in names.
 fn module_files(modules: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![modules.join("kernel")];
@@ -195,7 +195,7 @@ fn module_files(modules: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     Ok(files)
 }
 
-/// Copies a module and all that it needs, and lists them in the order in which they load.
+/// Copies a module and all modules that it needs, and lists them in load order.
 fn load_order(
     files: &BTreeMap<String, PathBuf>,
     name: &str,
@@ -229,7 +229,7 @@ fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(out.stdout)
 }
 
-/// The modules that a module needs: the entry `depends=` of its section `.modinfo`.
+/// Returns the modules that a module needs: the entry `depends=` of its section `.modinfo`.
 fn needed_by(code: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = code.windows(key.len()).position(|part| part == key) else {
@@ -244,7 +244,7 @@ fn needed_by(code: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Packs a folder as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format.rst).
+/// Packs a folder in the kernel's format (Documentation/driver-api/early-userspace/buffer-format.rst).
 fn pack(tree: &Path, into: &Path) -> anyhow::Result<()> {
     let names = output(program("find", &["."]).current_dir(tree))?;
     let arguments = ["--quiet", "-o", "-H", "newc", "-R", "+0:+0"];

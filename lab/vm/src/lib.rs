@@ -1,12 +1,12 @@
-//! Real kernels in virtual machines, for tests and for looking around.
+//! Real kernels in virtual machines, for tests and for interactive use.
 //!
-//! A host is a file in `lab/vm/hosts`: which kernel, how much memory on which nodes, what is installed.
-//! From it come a kernel and a userland out of Debian's packages, a virtual machine under QEMU, one
-//! command that runs inside under a time limit, and its output, files and exit status.
+//! A host is a file in `lab/vm/hosts`: its kernel, its memory and nodes, its installed packages. From
+//! it come a kernel and a userland of Debian's packages, and a virtual machine under QEMU. One command
+//! runs inside under a time limit, and its output, files and exit status are returned.
 //!
-//! This crate must not change the machine that it runs on: packages are unpacked into a cache, none
-//! is installed, nothing is mounted, and guests have no network. What the tests inside check is in
-//! `lab/vm/tests/every_host`; nothing here knows what hugeleaf does.
+//! This crate must not change the machine that it runs on. Packages are unpacked into a cache, none is
+//! installed, nothing is mounted, and guests have no network. The checks of the tests inside are in
+//! `lab/vm/tests/every_host`; this crate is independent of hugeleaf's functions.
 //!
 //! Main types: [`HostFile`](host::HostFile), [`Cache`](cache::Cache), [`Guest`](guest::Guest),
 //! [`Ended`](qemu::Ended).

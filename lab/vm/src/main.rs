@@ -170,7 +170,7 @@ fn one_command(workshop: &Workshop, run: Run) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
 }
 
-/// A host with another userland, and with other memory on one node.
+/// Returns a host with another userland, and with other memory on one node.
 fn with(mut host: HostFile, userland: Option<String>, memory: Option<Bytes>) -> HostFile {
     let description = &mut host.description;
     if let Some(userland) = userland {
@@ -216,7 +216,7 @@ fn chosen(workshop: &Workshop, names: &[String]) -> anyhow::Result<Vec<HostFile>
     names.iter().map(|name| one(workshop, name)).collect()
 }
 
-/// Compiles what hosts of an architecture run.
+/// Compiles the programs that hosts of an architecture run.
 fn compile(
     workshop: &Workshop,
     hosts: &[HostFile],
@@ -228,10 +228,10 @@ fn compile(
     programs::build(&workshop.repository, architecture, &programs_of(same)?)
 }
 
-/// What is compiled for each architecture, the first time that it is asked for.
+/// Programs of each architecture, compiled at their first use.
 type Compiled = BTreeMap<Architecture, OnceLock<anyhow::Result<Programs>>>;
 
-/// Runs the tests of hosts, some at a time: first those of this machine's own architecture, while cargo
+/// Runs the tests of hosts, several at a time. Hosts of this machine's own architecture are first, while cargo
 /// compiles for the others.
 fn test(
     workshop: &Workshop,
@@ -271,8 +271,8 @@ fn test(
     })
 }
 
-/// Runs the tests of a host, and then says all of it at once; whether it is good. What is missing is
-/// said, by name, and no failure.
+/// Runs the tests of a host, then prints its whole result at once. Returns true if it is good. Missing preconditions
+/// are printed by name, and are not a failure.
 fn test_one(
     workshop: &Workshop,
     host: &HostFile,
@@ -289,7 +289,7 @@ fn test_one(
     }
 }
 
-/// Says why a host was not run; whether no more than something missing here is the cause.
+/// Prints why a host was not run; returns true if the only cause is a missing precondition.
 fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
     let missing = error.is::<Missing>();
     let kind = if missing { "not run: " } else { "" };
@@ -297,7 +297,7 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
     missing
 }
 
-/// Prints the result of a run; whether it is good.
+/// Prints the result of a run; returns true if it is good.
 fn print_result(
     workshop: &Workshop,
     result: &HostResult,

@@ -1,9 +1,9 @@
-//! What a machine lacks for running guests: an error of its own, so that a test says "not run"
-//! where something cannot be installed, and fails where something is wrong.
+//! Preconditions that this machine lacks for running guests. They have an error type of their own,
+//! so that a test prints "not run" for a missing precondition, and fails for an error.
 
 use std::fmt;
 
-/// Something that is not on this machine, and how to get it.
+/// A precondition that this machine lacks, and its remedy.
 #[derive(Debug)]
 pub struct Missing {
     pub what: String,

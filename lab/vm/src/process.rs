@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use crate::missing::missing;
 
-/// Where a program is, by name on PATH or in the folders of system programs.
+/// Finds a program by name on PATH or in the folders of system programs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -17,10 +17,10 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The same, or an error that names its Debian package.
+/// Finds a program, or returns an error that names its Debian package.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where it is nowhere.
+/// [`Missing`](crate::missing::Missing) if it does not exist.
 pub fn need(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     find(name).ok_or_else(|| {
         missing(
@@ -36,10 +36,10 @@ pub fn program<S: AsRef<OsStr>>(name: impl AsRef<OsStr>, arguments: &[S]) -> Com
     command
 }
 
-/// Runs a program to its end and gives what it printed.
+/// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
-/// Where it cannot be started or does not end well; then with the last lines of what it said.
+/// If it cannot be started or fails; the error contains the last lines of its error output.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let shown = format!("{command:?}");
     let out = command
@@ -52,7 +52,7 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// The last lines of a text that are not empty.
+/// Returns the last non-empty lines of a text.
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(count)..].join("\n")

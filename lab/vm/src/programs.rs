@@ -12,20 +12,20 @@ use crate::guest::Guest;
 use crate::missing::missing;
 use crate::process::{find, output, program};
 
-/// A program of tests: a package's folder and the name of its test program, as `vm/every_host`.
+/// A test program: a package's folder and the name of its test program, such as `vm/every_host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TestProgram {
-    /// The folder below `crates`, or `vm` for this package, which is in the lab.
+    /// Folder below `crates`, or `vm` for this package, which is in the lab.
     pub krate: String,
-    /// The name that cargo knows it by.
+    /// Cargo's name of the program.
     pub name: String,
 }
 
 impl TestProgram {
-    /// Reads `CRATE/NAME`.
+    /// Parses `CRATE/NAME`.
     ///
     /// # Errors
-    /// Where it is of another form.
+    /// If the text has another form.
     pub fn parse(text: &str) -> anyhow::Result<TestProgram> {
         match text.split_once('/') {
             Some((krate, name)) if !krate.is_empty() && !name.is_empty() => Ok(TestProgram {
@@ -40,7 +40,7 @@ impl TestProgram {
 #[derive(Debug)]
 pub struct Programs {
     architecture: Architecture,
-    /// `hugeleaf` itself.
+    /// The program `hugeleaf`.
     pub hugeleaf: PathBuf,
     tests: BTreeMap<TestProgram, PathBuf>,
 }
@@ -48,8 +48,8 @@ pub struct Programs {
 /// Compiles hugeleaf and some of its test programs.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where there is no compiler for that architecture; otherwise
-/// what cargo says.
+/// [`Missing`](crate::missing::Missing) if there is no compiler for that architecture; otherwise
+/// the errors of cargo.
 pub fn build(
     repository: &Path,
     architecture: Architecture,
@@ -62,13 +62,13 @@ pub fn build(
     let mut found = Found::default();
     let of_product = || tests.iter().filter(|test| test.krate != OWN);
     if Architecture::own() == Some(architecture) {
-        // As `make test` compiles them, so that nothing is compiled twice. hugeleaf itself is made
-        // next to the tests of its crate.
+        // With the arguments of `make test`, so that nothing is compiled twice. hugeleaf itself is
+        // made next to the tests of its crate.
         let mut arguments = vec!["test", "--workspace", "--no-run", "--test", "cli"];
         arguments.extend(of_product().flat_map(|test| ["--test", &test.name]));
         cargo.makes(&arguments, &mut found)?;
     } else {
-        // No more than is needed: all of it is compiled for this alone.
+        // Only the necessary packages, since they are compiled for this purpose alone.
         let hugeleaf = ["build", "--package", "hugeleaf-cli", "--bin", "hugeleaf"];
         cargo.makes(&hugeleaf, &mut found)?;
         let crates: BTreeSet<&str> = of_product().map(|test| test.krate.as_str()).collect();
@@ -101,7 +101,7 @@ pub fn build(
 
 const OWN: &str = "vm";
 
-/// The name of a crate's package, by its folder.
+/// Returns the name of a crate's package, by its folder.
 fn package_of(krate: &str) -> String {
     match krate {
         "region" => "hugeleaf".to_owned(),
@@ -115,14 +115,14 @@ struct Cargo<'a> {
 }
 
 impl Cargo<'_> {
-    /// Where both workspaces are compiled.
+    /// Returns the target folder of both workspaces.
     fn target(&self) -> PathBuf {
         let named = std::env::var_os("CARGO_TARGET_DIR");
         self.repository
             .join(named.unwrap_or_else(|| "target".into()))
     }
 
-    /// Runs cargo and adds what it made.
+    /// Runs cargo and adds the resulting programs.
     fn makes(&self, arguments: &[&str], found: &mut Found) -> anyhow::Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = program(cargo, arguments);
@@ -144,7 +144,7 @@ impl Cargo<'_> {
     }
 }
 
-/// What cargo needs for another architecture than this machine's.
+/// Sets cargo's options for an architecture other than this machine's.
 fn foreign(command: &mut Command, architecture: Architecture) -> anyhow::Result<()> {
     let target = architecture.target();
     let linker = format!("{}gcc", architecture.tool_prefix());
@@ -165,7 +165,7 @@ fn foreign(command: &mut Command, architecture: Architecture) -> anyhow::Result<
     Ok(())
 }
 
-/// Rust's libraries for a target: there already, or fetched by rustup.
+/// Installs Rust's libraries for a target by rustup, if they are missing.
 fn add_target(target: &str) -> anyhow::Result<()> {
     let root = output(&mut program("rustc", &["--print", "sysroot"]))?;
     let libraries = Path::new(root.trim()).join("lib/rustlib").join(target);
@@ -218,7 +218,7 @@ impl Found {
     }
 }
 
-/// The crate's folder below `crates` or `lab`, from the path of its manifest.
+/// Returns the crate's folder below `crates` or `lab`, from the path of its manifest.
 fn krate_of(message: &Value, repository: &Path) -> Option<String> {
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let below = |folder| manifest.strip_prefix(repository.join(folder));
@@ -227,10 +227,10 @@ fn krate_of(message: &Value, repository: &Path) -> Option<String> {
 }
 
 impl Programs {
-    /// Puts hugeleaf and the files that its tests read into a guest.
+    /// Adds hugeleaf and the files that its tests read to a guest.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no room.
     pub fn add_to(&self, guest: &Guest, repository: &Path) -> anyhow::Result<()> {
         let copy = guest.add_of_repository(&self.hugeleaf)?;
         self.strip(&copy);
@@ -241,10 +241,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Puts a test program into a guest, and gives its path there.
+    /// Adds a test program to a guest, and returns its path there.
     ///
     /// # Errors
-    /// Where it was not compiled, or there is no room.
+    /// If it was not compiled, or there is no room.
     pub fn add_test(&self, guest: &Guest, test: &TestProgram) -> anyhow::Result<PathBuf> {
         let file = self.tests.get(test).context("not compiled")?;
         let copy = guest.add_of_repository(file)?;
@@ -253,7 +253,7 @@ impl Programs {
         Ok(file.clone())
     }
 
-    /// Takes line tables away: a guest reads its disk slowly. Without the tool they stay.
+    /// Removes line tables, since a guest reads its disk slowly. Without the tool they stay.
     fn strip(&self, file: &Path) {
         let tool = match Architecture::own() == Some(self.architecture) {
             true => "strip".to_owned(),
@@ -263,7 +263,7 @@ impl Programs {
     }
 }
 
-/// The folder in which a test program may leave files, as cargo set it when it was compiled
+/// Returns the folder in which a test program may leave files, as set by cargo at compile time
 /// (CARGO_TARGET_TMPDIR): `target/tmp` of `target/debug/deps/PROGRAM`.
 pub fn scratch(program: &Path) -> PathBuf {
     let target = program.ancestors().nth(3).unwrap_or(program);

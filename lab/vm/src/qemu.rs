@@ -15,15 +15,15 @@ use crate::host::{Description, Swap};
 use crate::kernel::Bootable;
 use crate::process::{last_lines, need, output, program};
 
-/// Room for the files that a guest hands back.
+/// Size of the disk for the files that a guest returns, in bytes.
 const FILES: u64 = 256 << 20;
 
-/// The accelerator that works everywhere. One thread for all processors of a guest: with one each, a
-/// processor may still run a breakpoint that another has taken out of the kernel's text, and 6.12
-/// panicked of that when `trace` began (`exceptions:page_fault_user` is a static key).
+/// The accelerator that works on all machines, with one thread for all processors of a guest. With one
+/// thread each, a processor may still run a breakpoint that another has removed from the kernel's text.
+/// 6.12 panicked for this reason when `trace` began (`exceptions:page_fault_user` is a static key).
 const EMULATED: &str = "tcg,thread=single";
 
-/// What a guest may print, on its console or otherwise, before it is ended.
+/// Maximum output of a guest in bytes, on its console or elsewhere, before it is ended.
 const PRINTED: u64 = 64 << 20;
 
 const PANIC: &str = "Kernel panic - not syncing";
@@ -35,7 +35,7 @@ pub enum How {
     TimedOut,
     Panicked,
     TooMuch,
-    /// It went down before the end.
+    /// It shut down before the end.
     WentDown,
     Interrupted,
 }
@@ -45,17 +45,17 @@ pub struct Ended {
     pub how: How,
     pub output: String,
     pub console: String,
-    /// The kernel's own name of its release.
+    /// Name of the kernel's release, as reported by the kernel.
     pub release: Option<String>,
-    /// Seconds until the first program ran, and in all.
+    /// Seconds until the first program ran, and in total.
     pub seconds: (f64, f64),
 }
 
 impl Ended {
-    /// The exit status of the whole: that of the first phase that did not end well.
+    /// Returns the exit status of the run: that of the first phase that failed.
     ///
     /// # Errors
-    /// Where it did not run to the end; with the last lines of the console.
+    /// If it did not run to its end; the error contains the last lines of the console.
     pub fn status(&self) -> anyhow::Result<i32> {
         let why = match &self.how {
             How::Done(statuses) => {
@@ -75,24 +75,24 @@ impl Ended {
 pub struct Machine<'a> {
     pub host: &'a Description,
     pub kernel: &'a Bootable,
-    /// The disk of its userland. It is not written to.
+    /// Disk of its userland; it is not written to.
     pub root: &'a Path,
-    /// The disk with the files of the run.
+    /// Disk with the files of the run.
     pub payload: &'a Path,
-    /// A folder for what the run makes.
+    /// Folder for the files that the run makes.
     pub folder: &'a Path,
 }
 
 impl Machine<'_> {
-    /// The command that starts it; with a person at the console, or watched.
+    /// Returns the command that starts it, interactive or watched.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) where QEMU is not installed.
+    /// [`Missing`](crate::missing::Missing) if QEMU is not installed.
     fn command(&self, person: bool) -> anyhow::Result<Command> {
         let architecture = self.host.architecture;
         let emulator = need(architecture.emulator(), architecture.emulator_package())?;
-        // QEMU must not outlive this program, however that ends; also where it has ended before
-        // the kernel was asked for the signal.
+        // QEMU must never outlive this program, even if this program has ended before the signal was
+        // requested from the kernel.
         let mut command = program(
             need("setpriv", "util-linux")?,
             &["--pdeathsig", "KILL", "--", "sh", "-c"],
@@ -112,8 +112,8 @@ impl Machine<'_> {
         }
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         command.args(["-nic", "none", "-device", "virtio-serial-pci"]);
-        // A reboot ends QEMU, and the next boot is another QEMU on the same disk: kernels of 6.1 hang
-        // where an emulated machine of several processors is only reset.
+        // A reboot ends QEMU, and the next boot is another QEMU on the same disk. Kernels of 6.1 hang
+        // if an emulated machine of several processors is only reset.
         command.arg("-no-reboot");
         command.args(["-m", &mebibytes(self.host.memory.0.get())]);
         command.args(["-smp", &self.host.processors.to_string()]);
@@ -140,7 +140,7 @@ impl Machine<'_> {
         Ok(command)
     }
 
-    /// What goes to a file, after what the boots before wrote there.
+    /// Returns the options for output to a file, appended to the output of earlier boots.
     fn kept_in(&self, name: &str) -> String {
         let path = self.folder.join(name);
         format!("file,id={name},path={},append=on", path.display())
@@ -180,13 +180,13 @@ impl Machine<'_> {
                 },
         ];
         if self.host.architecture == Architecture::X86 {
-            // On a busy machine the emulated timer may come too late for the kernel's test of it, which
+            // On a busy machine the emulated timer may be too late for the kernel's test of it, which
             // then panics.
             words.push("no_timer_check".to_owned());
         }
         let mut modules = self.host.modules.clone();
         if matches!(self.host.swap, Some(Swap::Zram(_))) {
-            // With what compresses by default where that is a module of its own.
+            // Its default compressor is a module of its own on some kernels.
             modules.extend(["lzo_rle", "zram"].map(str::to_owned));
         }
         if !modules.is_empty() {
@@ -198,7 +198,7 @@ impl Machine<'_> {
 
     fn disks(&self, command: &mut Command) -> anyhow::Result<()> {
         let files = self.empty_disk("files", FILES)?;
-        // What is written is kept for the next boot where there is one, and thrown away otherwise.
+        // Writes are kept for the next boot if there is one, and discarded otherwise.
         let root = match self.host.tests.len() {
             0 | 1 => ("root", self.root.to_owned(), "snapshot=on"),
             _ => ("root", self.own_root()?, "cache=unsafe"),
@@ -242,10 +242,10 @@ impl Machine<'_> {
         Ok(path)
     }
 
-    /// A guest with a person at its console.
+    /// Runs a guest interactively on its console.
     ///
     /// # Errors
-    /// Where QEMU is missing or does not start.
+    /// If QEMU is missing or does not start.
     pub fn with_a_person(&self) -> anyhow::Result<()> {
         let mut command = self.command(true)?;
         // QEMU's own messages belong on the screen.
@@ -256,10 +256,10 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Runs it to its end, or to its limit. What it prints goes to `each` as it comes.
+    /// Runs it to its end, or to its limit. Its output is passed to `each` as it arrives.
     ///
     /// # Errors
-    /// Where QEMU is missing or does not start.
+    /// If QEMU is missing or does not start.
     pub fn run(
         &self,
         limit: Duration,
@@ -291,7 +291,7 @@ impl Machine<'_> {
         Ok(self.ended(went_down, booted, watch.start.elapsed()))
     }
 
-    /// One QEMU from its start to its end; how it ended, where that was not by itself.
+    /// Runs one QEMU from its start to its end; returns how it ended, unless it ended regularly.
     fn boot(
         &self,
         watch: &mut Watch,
@@ -308,7 +308,7 @@ impl Machine<'_> {
             let status = qemu.0.try_wait()?;
             watch.look(&self.text("report"), each)?;
             if watch.panicked {
-                // The rest of its last words.
+                // Time for the rest of its last output.
                 std::thread::sleep(Duration::from_millis(500));
                 return Ok(Some(How::Panicked));
             }
@@ -345,10 +345,10 @@ impl Machine<'_> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Unpacks the files that the guest handed back; whether there were any.
+    /// Unpacks the files that the guest returned; returns false if there were none.
     ///
     /// # Errors
-    /// Where they are damaged or there is no room.
+    /// If they are damaged or there is no room.
     pub fn files(&self, into: &Path) -> anyhow::Result<bool> {
         if !self.text("report").lines().any(|line| line == "files") {
             return Ok(false);
@@ -361,7 +361,7 @@ impl Machine<'_> {
     }
 }
 
-/// What the guest's report says: it is done where its last line says so.
+/// Returns the end of a run by the guest's report: it is done if its last line says so.
 fn how_of(report: &str, phases: usize) -> How {
     let statuses: Vec<i32> = report
         .lines()
@@ -375,7 +375,7 @@ fn how_of(report: &str, phases: usize) -> How {
     }
 }
 
-/// The last lines of a console; of a panic the line that says why as well, which stands above them.
+/// Returns the last lines of a console, with the reason of a panic, which precedes them.
 fn last_words(console: &str) -> String {
     let last = last_lines(console, 20);
     match console.lines().find(|line| line.contains(PANIC)) {
@@ -423,7 +423,7 @@ impl Watch {
         self.console.pass_on(|new| {
             recent.push_str(&String::from_utf8_lossy(new));
             *panicked |= recent.contains(PANIC);
-            // What comes next may be the rest of the line.
+            // The next output may be the rest of the line.
             *recent = last_lines(recent, 1);
         })?;
         if self.booted.is_none() && report.starts_with("boot ") {
@@ -433,7 +433,7 @@ impl Watch {
     }
 }
 
-/// What was added to a file since the last look.
+/// The output added to a file since the last read.
 struct Tail {
     file: File,
     passed: u64,
@@ -457,7 +457,7 @@ impl Tail {
     }
 }
 
-/// Writes to standard output what a guest prints.
+/// Writes a guest's output to standard output.
 pub fn to_stdout(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(bytes).and_then(|()| out.flush());

@@ -1,5 +1,5 @@
-//! What a run of tests in a guest came to, read from what the test programs print, and the table of
-//! all hosts that is made of it.
+//! Results of a run of tests in a guest, parsed from the output of the test programs, and the table
+//! of all hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ pub use crate::harness::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
-    /// The program, as `vm/every_host`.
+    /// The program, such as `vm/every_host`.
     pub program: String,
     pub name: String,
     #[serde(flatten)]
@@ -24,21 +24,21 @@ pub struct Test {
 pub struct HostResult {
     pub host: String,
     pub title: String,
-    /// The kernel's release, and its version as Debian counts.
+    /// The kernel's release, and its Debian version.
     pub kernel: String,
-    /// When, as `2026-11-23`.
+    /// Date of the run, such as `2026-11-23`.
     pub date: String,
-    /// Seconds until the first program ran, and in all.
+    /// Seconds until the first program ran.
     pub seconds_to_boot: f64,
-    /// Seconds in all, the making of disks left out.
+    /// Seconds in total, without the making of disks.
     pub seconds: f64,
     pub tests: Vec<Test>,
 }
 
-/// What a program is announced by, in the output of a guest.
+/// Prefix of the line that announces a program in the output of a guest.
 pub const ANNOUNCED: &str = "hugeleaf-vm: program ";
 
-/// Reads the output of test programs (rustc's test harness, `--test-threads=1 --show-output`).
+/// Parses the output of test programs (rustc's test harness, `--test-threads=1 --show-output`).
 pub fn parse(output: &str) -> Vec<Test> {
     let mut tests: Vec<Test> = Vec::new();
     let (mut program, mut harness) = (String::new(), Harness::default());
@@ -63,10 +63,10 @@ pub fn parse(output: &str) -> Vec<Test> {
     tests
 }
 
-/// The results that are kept in a repository, by host.
+/// Reads the results stored in a repository, by host.
 ///
 /// # Errors
-/// Where one cannot be read.
+/// If one cannot be read.
 pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
     let folder = repository.join("lab/vm/results");
     let mut results: Vec<HostResult> = Vec::new();
@@ -79,7 +79,7 @@ pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
     Ok(results)
 }
 
-/// `N passed; M failed` over all tests, for a person.
+/// Formats the totals of all tests: `N passed; M failed; K not run`.
 pub fn sums(tests: &[Test]) -> String {
     let count = |wanted: fn(&Outcome) -> bool| tests.iter().filter(|t| wanted(&t.outcome)).count();
     format!(
@@ -90,7 +90,7 @@ pub fn sums(tests: &[Test]) -> String {
     )
 }
 
-/// The page `docs/reference/hosts.md`.
+/// Returns the page `docs/reference/hosts.md`.
 pub fn page(results: &[HostResult]) -> String {
     let mut text = String::from(HEAD);
     text.push_str(
@@ -103,7 +103,7 @@ pub fn page(results: &[HostResult]) -> String {
             text,
             "| [{}](#{}) | {} | {} | {:.0} s | {:.0} s | {held} / {failed} / {not} |",
             r.host,
-            // As GitHub names a heading: without its dots.
+            // GitHub's anchor of a heading has no dots.
             r.host.replace('.', ""),
             r.title,
             r.kernel,
@@ -141,7 +141,8 @@ fn counts(tests: &[Test]) -> (usize, usize, usize) {
 /// The program whose tests are capabilities: the same on every host.
 const CAPABILITIES: &str = "vm/every_host";
 
-/// Host × capability. A capability that a host's tests leave out has an empty cell.
+/// Returns the table of hosts and capabilities; a capability that a host leaves out has an empty
+/// cell.
 fn capabilities(results: &[HostResult]) -> String {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut cells: BTreeMap<(&str, &str), &Outcome> = BTreeMap::new();
@@ -182,7 +183,7 @@ fn capabilities(results: &[HostResult]) -> String {
     text
 }
 
-/// What a host's run leaves out or fails, and why.
+/// Returns the section of a host: tests that were not run or failed, with the reasons.
 fn section(r: &HostResult) -> String {
     let mut text = format!(
         "\n## {}\n\n{}. {}, {}.\n",

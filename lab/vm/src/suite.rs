@@ -1,4 +1,4 @@
-//! Runs in guests: a command for a person, and the tests of a host.
+//! Runs in guests: a user's command, and the tests of a host.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use crate::results::{ANNOUNCED, HostResult, parse};
 pub struct Workshop {
     pub repository: PathBuf,
     pub cache: Cache,
-    /// Set where this program was asked to end.
+    /// Set when this program was asked to end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// A command of a person, to be run in a guest.
+/// A user's command to run in a guest.
 #[derive(Debug)]
 pub struct Errand {
     /// The command, as lines of a shell.
     pub line: String,
     /// Files of this machine to put on the path inside.
     pub add: Vec<PathBuf>,
-    /// After which time the guest is ended.
+    /// Time after which the guest is ended.
     pub limit: Duration,
-    /// Where what was left in `/out` goes.
+    /// Destination of the files left in `/out`.
     pub files: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ pub struct Errand {
 pub struct Prepared {
     pub kernel: Bootable,
     pub root: PathBuf,
-    /// A program of 32 bits, where one could be fetched.
+    /// A 32-bit program, if one could be fetched.
     pub busybox_32: Option<PathBuf>,
 }
 
@@ -65,19 +65,19 @@ impl Prepared {
 }
 
 impl Workshop {
-    /// All hosts: those of the repository, or of the folder in `HUGELEAF_VM_HOSTS`.
+    /// Returns all hosts: those of the repository, or of the folder in `HUGELEAF_VM_HOSTS`.
     ///
     /// # Errors
-    /// Where a file of a host is wrong.
+    /// If the file of a host is invalid.
     pub fn hosts(&self) -> anyhow::Result<Vec<HostFile>> {
         let folder = std::env::var_os("HUGELEAF_VM_HOSTS").map(PathBuf::from);
         HostFile::all(&folder.unwrap_or_else(|| self.repository.join("lab/vm/hosts")))
     }
 
-    /// Fetches what a host needs, or takes what is kept.
+    /// Fetches the kernel and userland of a host, or returns the cached ones.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) where something is unavailable here.
+    /// [`Missing`](crate::missing::Missing) if something is unavailable here.
     pub fn prepare(&self, host: &HostFile) -> anyhow::Result<Prepared> {
         let d = &host.description;
         let all = userlands(&self.repository.join("lab/vm/userlands.toml"))?;
@@ -107,10 +107,10 @@ impl Workshop {
         Ok(guest)
     }
 
-    /// Runs a command of a person, and brings back what it left in `/out`.
+    /// Runs a user's command, and brings back the files left in `/out`.
     ///
     /// # Errors
-    /// Where something is missing or the guest did not run to its end.
+    /// If something is missing or the guest did not run to its end.
     pub fn command(
         &self,
         host: &HostFile,
@@ -134,10 +134,10 @@ impl Workshop {
         ended.status()
     }
 
-    /// A shell on the guest's console.
+    /// Starts a shell on the guest's console.
     ///
     /// # Errors
-    /// Where something is missing.
+    /// If something is missing.
     pub fn shell(&self, host: &HostFile, programs: &Programs) -> anyhow::Result<()> {
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;
@@ -150,8 +150,8 @@ impl Workshop {
     /// Runs a host's tests.
     ///
     /// # Errors
-    /// Where something is missing. A guest that did not run to its end is no error here: then
-    /// [`Ended`] says how it ended.
+    /// If something is missing. A guest that did not run to its end is not an error here; [`Ended`]
+    /// then says how it ended.
     pub fn tests(
         &self,
         host: &HostFile,
@@ -168,7 +168,7 @@ impl Workshop {
         let limit = Duration::from_secs(d.time_limit_seconds);
         let ended = machine.run(limit, &self.stop, |_| ())?;
         let files = self.repository.join("target/vm").join(&host.name);
-        // Nothing of a run before this one stays among them.
+        // Files of an earlier run must not remain among them.
         let _ = std::fs::remove_dir_all(&files);
         machine.files(&files)?;
         let result = HostResult {
@@ -186,10 +186,10 @@ impl Workshop {
     }
 }
 
-/// The test programs of some hosts.
+/// Returns the test programs of some hosts.
 ///
 /// # Errors
-/// Where a host's file names one in another form.
+/// If the file of a host names one in another form.
 pub fn programs_of<'a>(
     hosts: impl IntoIterator<Item = &'a HostFile>,
 ) -> anyhow::Result<Vec<TestProgram>> {
@@ -205,7 +205,7 @@ pub fn programs_of<'a>(
     Ok(all)
 }
 
-/// The lines that run the tests of one boot.
+/// Returns the lines that run the tests of one boot.
 fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result<String> {
     let mut lines =
         "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1 HUGELEAF_CAPTURES=/out/captured\nstatus=0\n"

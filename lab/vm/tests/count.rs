@@ -1,7 +1,7 @@
-//! What was not run is counted as ignored: on the output of a real test program, which is this one, and in the sums of
-//! `.ci/run`.
+//! Tests that were not run count as ignored: in the output of a real test program, which is this one, and in the sums
+//! of `.ci/run`.
 
-// Not only tests: what they share unwraps too.
+// The tests' shared code unwraps too.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -21,7 +21,7 @@ fn lacks_a_part() {
     println!("not run: the part of lacks_a_part that flies: needs wings");
 }
 
-/// What `hugeleaf-vm count` makes of a text.
+/// Returns the output of `hugeleaf-vm count` for a text.
 fn counted(text: &[u8]) -> String {
     let mut count = Command::new(env!("CARGO_BIN_EXE_hugeleaf-vm"))
         .arg("count")
@@ -35,7 +35,7 @@ fn counted(text: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The output of the two tests above, as the harness itself counts them.
+/// Returns the output of the two tests above, as counted by the harness itself.
 fn harness() -> Vec<u8> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--show-output", "lacks_"])
@@ -57,7 +57,7 @@ fn the_harness_counts_it_as_passed_and_we_as_ignored() {
     assert!(said.contains("1 passed; 0 failed; 1 ignored"), "{said}");
 }
 
-/// With a `make` that prints what tests print, and fails where it is to.
+/// Runs with a `make` that prints the output of tests, and fails on request.
 fn ci_run(prints: &str, status: i32) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let make = folder.path().join("make");

@@ -1,17 +1,17 @@
-//! Guests that do not do what they should: each is ended, says why with the last lines of its console, and leaves nothing
-//! running, mounted or on the disk.
+//! Guests with faults: each is ended, with the last lines of its console as the reason, and leaves nothing running,
+//! mounted or on the disk.
 
-// Not only tests: what they share unwraps too.
+// The tests' shared code unwraps too.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The smallest guest there is: no tests, and a kernel that `make test` fetches in any case.
+/// The smallest possible guest: no tests, and a kernel that `make test` fetches in any case.
 const HOST: &str = "title = 'for the tests of faults'\narchitecture = 'x86-64'\nuserland = 'small'\nmemory = '512M'\n\
     kernel = { suite = 'bookworm', package = 'linux-image-cloud-amd64' }\nprocessors = 1\n";
 
-/// A folder of hosts with one that is named `faulty`, and a folder for what is temporary.
+/// A folder of hosts with one named `faulty`, and a folder for temporary files.
 struct Scene {
     folder: tempfile::TempDir,
 }
@@ -43,7 +43,7 @@ impl Scene {
         command
     }
 
-    /// Runs lines of a shell in the guest. `None`, said aloud, where this machine lacks something.
+    /// Runs lines of a shell in the guest. `None`, with a note, if this machine lacks something.
     fn run(&self, test: &str, limit: u64, lines: &str) -> Option<Ran> {
         let limit = limit.to_string();
         let output = self
@@ -83,7 +83,7 @@ impl Ran {
     }
 }
 
-/// Nothing mounted or running that names the folder, and nothing in it.
+/// Checks that no mount or process names the folder, and that it is empty.
 fn assert_nothing_is_left(temporary: &Path) {
     let name = temporary.display().to_string();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -108,7 +108,7 @@ fn a_guest_that_never_answers_is_ended_at_its_limit() {
 #[test]
 fn a_guest_that_hangs_at_boot_is_ended_at_its_limit() {
     let test = "a_guest_that_hangs_at_boot_is_ended_at_its_limit";
-    // The kernel waits ten seconds after each line that it says.
+    // The kernel waits ten seconds after each line of its output.
     let slow = "command-line = ['boot_delay=10000', 'loglevel=7', 'ignore_loglevel']\n";
     let Some(ran) = Scene::new(slow).run(test, 15, "echo started") else {
         return;
@@ -202,7 +202,7 @@ fn some_guest_of(temporary: &Path) -> bool {
     running.iter().any(|line| line.contains("qemu-system"))
 }
 
-/// The command lines of processes that name something.
+/// Returns the command lines of processes that contain a name.
 fn running_with(name: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.map(|entry| {

@@ -1,4 +1,4 @@
-//! The page of hosts is made of the results that are kept, and of nothing else.
+//! The page of hosts is made only of the stored results.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What watching costs: 500 programs that hold 16 GiB on base pages, each a unit of its own in the metrics.
+//! Cost of watching 500 programs that hold 16 GiB on base pages, each a unit of its own in the metrics.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::{Failed, Mode};
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     let (count, each, sample, rounds) = match mode {
         Mode::Full => (500, 32, Duration::from_secs(60), 8),

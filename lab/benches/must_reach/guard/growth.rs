@@ -1,5 +1,5 @@
-//! Servers that grow by a gigabyte: how soon all that can be is on large pages again, and what that takes from them,
-//! next to what there is without a guard.
+//! Servers that grow by a gigabyte: the time until their memory is on huge pages again, and the cost for the server,
+//! in comparison with no guard.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use hugeleaf_testkit::host::Alone;
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{facts, find_program};
 
-/// What keeps a server on large pages, or does not.
+/// The mechanism that keeps a server on huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// Base pages, and nobody who changes that.
+    /// Base pages, without any mechanism.
     Nothing,
-    /// This guard, with the budget that it usually has.
+    /// The guard, with its default budget.
     Guard,
-    /// khugepaged alone, as a kernel starts it: `always` is set when the memory is there.
+    /// khugepaged alone, with the kernel's defaults; `always` is set once the memory exists.
     Khugepaged,
-    /// The same without its pauses.
+    /// khugepaged alone without its pauses.
     Aggressive,
     /// `always` from the start.
     Always,
@@ -45,17 +45,17 @@ const ARMS: [(Arm, &str); 6] = [
     (Arm::Run, "run"),
 ];
 
-/// How much of it has to be on large pages.
+/// Coverage that a server must reach.
 const ENOUGH: f64 = 0.95;
 
-/// Sizes and times.
+/// Sizes and durations.
 struct Scale {
     grow_mib: u64,
     watch: Duration,
     settle: Duration,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 #[expect(clippy::too_many_lines, reason = "one run")]
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = kit::can_change("guard-growth") else {
@@ -80,7 +80,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         ),
     };
     let mut random = fastrand::Rng::with_seed(1);
-    // --only names servers, arms or both. A sign of life is one server, with a guard and without.
+    // --only names servers, arms or both. A smoke run takes one server, with a guard and without.
     let is_smoke = asked.mode == Mode::Smoke;
     let wants = |name: &str, all: &[&str]| {
         let named = all.iter().any(|one| asked.only.iter().any(|o| o == one));
@@ -133,16 +133,16 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What one sample showed.
+/// Results of one sample.
 #[derive(Debug)]
 struct Seen {
-    /// From the end of growth; infinite where it never was.
+    /// Seconds from the end of growth to sufficient coverage; infinite if never reached.
     seconds: f64,
-    /// At the end.
+    /// Coverage at the end.
     coverage: f64,
-    /// The worst 3 s after growth over the worst of as many seconds at the end.
+    /// Rate of the worst 3 s in the first half after growth, relative to the mean rate of the second half.
     worst: f64,
-    /// Operations a second at the end.
+    /// Operations a second in the second half.
     steady: f64,
 }
 
@@ -167,7 +167,7 @@ fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Optio
     let pid = server.pid();
     let clients = server.clients();
     std::thread::sleep(scale.settle);
-    // It grows once it is covered, as a server does that has run for a while.
+    // It grows once it is covered, like a server that has run for a while.
     let began = Instant::now();
     while guard.is_some() && coverage(pid) < ENOUGH && began.elapsed() < scale.watch {
         std::thread::sleep(Duration::from_millis(500));
@@ -206,13 +206,13 @@ fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Optio
     }))
 }
 
-/// The part of what could be on large pages that is.
+/// Returns the coverage relative to the memory that could be on huge pages.
 fn coverage(pid: u32) -> f64 {
     let movable = facts::movable_kb(pid);
     facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
 }
 
-/// Settings of khugepaged, put back when dropped.
+/// Settings of khugepaged; restored when dropped.
 struct Khugepaged(Vec<(PathBuf, String)>);
 
 impl Khugepaged {
@@ -272,10 +272,10 @@ enum Subject {
     },
 }
 
-/// As it is before it grows.
+/// Size before growth.
 const FIRST_MIB: u64 = 256;
 const VALUE: usize = 1000;
-/// What a key takes in all, roughly.
+/// Approximate memory per key.
 const KEY: u64 = 1100;
 
 impl Subject {
@@ -324,7 +324,7 @@ impl Subject {
                 let mut connection = open_mariadb(socket)?;
                 let bytes = (FIRST_MIB + mib) << 20;
                 connection.query_drop(format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))?;
-                // Read again and again, until the pool is full of rows.
+                // Read repeatedly, until the pool is full of rows.
                 for _ in 0..2 {
                     connection.query_drop("SELECT SUM(LENGTH(text)) FROM t.rows")?;
                 }
@@ -359,21 +359,21 @@ impl Drop for Subject {
     }
 }
 
-/// A program as an account of its own, under `hugeleaf run` in that arm.
+/// Returns the command of a program under its own account, with `hugeleaf run` in that arm.
 fn command(arm: Arm, account: Account, program: &Path, folder: &Path) -> Command {
     if arm != Arm::Run {
         return as_account(account, program, folder);
     }
     let mut command = as_account(account, Path::new(HUGELEAF), folder);
     command.args(["run", "--"]).arg(program);
-    // The account's own folder lies below /tmp, from where nothing is loaded.
+    // The account's own folder is below /tmp, from where no library is loaded.
     if let Some(library) = library() {
         command.env("HUGELEAF_RUN_LIBRARY", library);
     }
     command
 }
 
-/// The library as `run` unpacks it for root, in a folder that only root can change.
+/// Returns the library as `run` unpacks it for root, in a folder that only root can change.
 fn library() -> Option<String> {
     let started = Command::new(HUGELEAF).args(["run", "--", "true"]).status();
     started.ok().filter(std::process::ExitStatus::success)?;
@@ -438,12 +438,12 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
     Ok(Some(Subject::MariaDb { server, socket }))
 }
 
-/// So many that they fill the pool when it has grown.
+/// Returns the number of rows that fills the pool after growth.
 fn rows(scale: &Scale) -> u64 {
     ((FIRST_MIB + scale.grow_mib) << 20) / 740
 }
 
-/// Reads a random row of those that are in the pool from the start.
+/// Reads random rows among those that are in the pool from the start.
 fn mariadb_client(socket: &Path, seed: u64) -> Result<Operation, String> {
     let mut connection = open_mariadb(socket).map_err(|e| e.to_string())?;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -470,7 +470,7 @@ fn open_redis_server(arm: Arm) -> Result<Option<Subject>, Failed> {
         .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
         .arg(&socket)
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-        // Redis itself asks the kernel for base pages unless told not to.
+        // Redis itself requests base pages from the kernel unless configured otherwise.
         .args(["--disable-thp", "no", "--dir"])
         .arg(folder.path());
     let server = Server::start(&mut command, folder, Signal::TERM, || {
@@ -493,7 +493,7 @@ fn fill_redis(socket: &Path, from: u64, to: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Sixteen reads of random keys at a time.
+/// Sends sixteen reads of random keys at a time.
 fn redis_client(socket: &Path, seed: u64) -> Result<Operation, String> {
     const AT_A_TIME: u32 = 16;
     let mut connection = open_redis(socket).map_err(|e| e.to_string())?;

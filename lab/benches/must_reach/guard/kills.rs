@@ -1,5 +1,5 @@
-//! A guard that is killed at random moments while programs grow: nothing happens to them but that their pages change,
-//! and no counter goes back without a restart that can be seen.
+//! Kills a guard at random moments while programs grow. The programs must not change except for their pages, and a
+//! counter may only go back with a visible restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::kit::{self, Guarding, Place, Worker};
 use crate::record::Record;
 use crate::{Asked, Failed};
 
-/// Runs it, so many kills.
+/// Runs the benchmark with the given number of kills.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let kills = asked.rounds(200);
     let Some(_host) = kit::can_change("guard-kills") else {
@@ -29,7 +29,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     for kill in 0..kills {
         let guard = Guarding::start(&place, &rules);
         let one = &mut workers[kill % 4];
-        // So that there is always something to move, and never much in all: what is full starts anew.
+        // There is always something to move, but never much in total: a large worker is restarted.
         match one.resident() > 600 << 20 {
             true => *one = Worker::start(&place, &format!("kill-{}", kill % 4), "-", 1.0),
             false => one.tell("grow 48"),
@@ -42,7 +42,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             backwards.push(format!("kill {kill}: the start did not change"));
         }
         last = (started, counters);
-        // Twice from one guard: within it nothing goes back.
+        // Read twice from one guard, whose counters must not go back.
         std::thread::sleep(Duration::from_millis(random.u64(0..500)));
         let (again, later) = self::counters(&guard.page(&address, "/metrics"));
         for (name, before) in &last.1 {
@@ -54,7 +54,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         guard.kill();
         for worker in &mut workers {
             disturbed += usize::from(worker.is_stopped_or_traced());
-            // It answers, and finds all that it wrote.
+            // It answers, and finds everything that it wrote.
             worker.tell("");
         }
     }
@@ -67,7 +67,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     Ok(())
 }
 
-/// When the guard began, and all that counts up.
+/// Returns the start time of the guard, and all of its counters.
 fn counters(page: &str) -> (f64, BTreeMap<String, f64>) {
     let all: BTreeMap<String, f64> = page
         .lines()

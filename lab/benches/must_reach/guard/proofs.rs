@@ -1,10 +1,10 @@
-//! Whether tests are right: programs that are a tenth slower on large pages, and a tenth faster, by construction.
+//! Correctness of tests: programs that are by construction a tenth slower, or a tenth faster, on huge pages.
 
 use crate::kit::{self, Guarding, Place, Worker};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 
-/// Runs it, so many times each way.
+/// Runs the given number of tests for each direction.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let rounds = asked.rounds(10);
     let Some(_host) = kit::can_change("guard-proofs") else {
@@ -32,7 +32,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
                     .iter()
                     .any(|verdict| s["counts"][*verdict].as_u64() > Some(0))
             });
-            // So many looks more: it is moved back, and not tried again.
+            // Time for further scans: a slower program is demoted, and not promoted again.
             std::thread::sleep(std::time::Duration::from_secs(5));
             let status = guard.status();
             let is_large = worker.huge() > 90 << 20;

@@ -1,5 +1,5 @@
-//! Hours with programs that come and go, fork, and get the PIDs of others, and with metrics that fail: the guard's
-//! memory, descriptors, log and state stay as they were, and memory that no rule names is as it was.
+//! Hours with programs that start, end, fork and reuse PIDs, and with metrics that fail. The guard's memory,
+//! descriptors, log and state must stay constant, and memory that no rule names must stay unchanged.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 
-/// Programs that come and go in two hours.
+/// Number of programs that start in two hours.
 const PROGRAMS: u32 = 10_000;
 const MINUTES: usize = 120;
-/// Each lives so long.
+/// Lifetime of each program.
 const LIFE: Duration = Duration::from_secs(30);
-/// One program in this number is large enough to be moved.
+/// One program in this number is large enough to be promoted.
 const LARGE: u32 = 20;
 
-/// Metrics that fail, each in a way of its own: an error, a hang, no number, no server, a number that stands still.
+/// Metrics that fail in different ways: an error, a hang, no number, no server, a constant number.
 const METRICS: [&str; 5] = [
     "cmd:false",
     "cmd:sleep 1000",
@@ -30,13 +30,13 @@ const METRICS: [&str; 5] = [
     "cmd:echo 7",
 ];
 
-/// Runs it for so many minutes as there are rounds.
+/// Runs for as many minutes as there are rounds.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let (minutes, minute) = match asked.mode {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),
         Mode::Smoke => (2, Duration::from_secs(2)),
     };
-    // Without the host's lock, which others need meanwhile: it changes no setting, and only its own programs' pages.
+    // Runs without the host's lock, which others need. It changes no setting, and only its own programs' pages.
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: guard-soak: needs root");
         return Ok(());
@@ -81,7 +81,7 @@ fn rules() -> String {
     text
 }
 
-/// A program and the huge pages that it began with.
+/// A program, and its initial huge pages.
 struct Alive {
     since: Instant,
     holder: Holder,
@@ -96,10 +96,10 @@ struct Crowd {
     pause: Duration,
     alive: VecDeque<Alive>,
     started: u32,
-    /// Strangers that got the PID of a program that had been moved, and those whose pages were fewer at their end.
+    /// Unmanaged programs that got the PID of a promoted program, and those that lost huge pages until their end.
     strangers: u32,
     touched: u32,
-    /// Moved memory, as the guard says, minus huge pages of those programs, in bytes.
+    /// Promoted memory, as reported by the guard, minus huge pages of those programs, in bytes.
     beyond: Vec<f64>,
 }
 
@@ -126,7 +126,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Names change, so that units come and go too.
+    /// Starts a program under a new name, so that units appear and disappear too.
     fn start_one(&mut self) -> Result<(), Failed> {
         let n = self.started;
         self.started += 1;
@@ -174,7 +174,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Starts a stranger with that PID and with huge pages where the one before had them.
+    /// Starts an unmanaged program with that PID, and with huge pages like the program before.
     fn follow(&mut self, pid: u32) -> Result<(), Failed> {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())?;
         let link = named(&self.program, &format!("stranger-{}", self.started))?;
@@ -191,7 +191,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Holds what the guard says it moved against smaps.
+    /// Compares the guard's promoted memory with smaps.
     fn compare_moved(&mut self, guard: &Guarding<'_>) -> Result<(), Failed> {
         let status = guard.status();
         for alive in self.alive.iter().filter(|alive| alive.is_large) {
@@ -200,7 +200,7 @@ impl Crowd {
                 .map_or(0, |program| {
                     program["moved_bytes"].as_u64().unwrap_or_default()
                 });
-            // The guard counts a program with its children.
+            // The guard counts a process tree.
             let pid = alive.holder.pid();
             let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
             let mut huge = huge_bytes(pid)?;
@@ -233,7 +233,7 @@ fn huge_bytes(pid: u32) -> Result<u64, Failed> {
         .sum())
 }
 
-/// Figures that stay flat, a sample a minute.
+/// Values that must stay flat, one sample a minute.
 #[derive(Default)]
 struct Samples([Vec<f64>; 6]);
 

@@ -1,11 +1,11 @@
-//! The ways to run a program that are compared.
+//! The compared ways to run a program.
 
 use std::process::Command;
 
 use super::host::Host;
 use crate::HUGELEAF;
 
-/// The arm that all others are compared with.
+/// The baseline of all other arms.
 pub const BARE: &str = "bare";
 /// `hugeleaf run` by transparent huge pages alone.
 pub const RUN_THP: &str = "run, thp";
@@ -18,7 +18,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// The arm in which nothing is added.
+    /// Returns the arm in which nothing is added.
     pub fn bare() -> Arm {
         Arm {
             label: BARE,
@@ -26,7 +26,7 @@ impl Arm {
         }
     }
 
-    /// `hugeleaf run` by transparent huge pages alone.
+    /// Returns the arm of `hugeleaf run` by transparent huge pages alone.
     pub fn thp(host: &Host) -> Arm {
         let thp = format!("thp:{}", host.huge);
         let prefix = [HUGELEAF, "run", "--shm", &thp, "--"].map(str::to_owned);
@@ -36,7 +36,7 @@ impl Arm {
         }
     }
 
-    /// `hugeleaf run` as it is by default: shared memory from the pool where there is one.
+    /// Returns the arm of `hugeleaf run` by default: shared memory from the pool if there is one.
     pub fn pool() -> Arm {
         Arm {
             label: "run, pool",
@@ -44,7 +44,7 @@ impl Arm {
         }
     }
 
-    /// The command that runs `program` this way.
+    /// Returns the command that runs `program` this way.
     pub fn command(&self, program: &str) -> Command {
         match self.prefix.split_first() {
             Some((first, rest)) => {

@@ -1,4 +1,5 @@
-//! The host's part in a sample: a knob turned, a pool filled, memory warmed; and all of it put back.
+//! Preparation of the host for a sample: knobs, pools and warm memory, and the restoration of all of
+//! it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::Failed;
 use crate::setting::Put;
 
-/// The host, locked for as long as this lives.
+/// The host, locked while this value lives.
 pub struct Host {
-    /// The page of the default pool.
+    /// Page size of the default pool.
     pub pool: PageSize,
-    /// The large page that transparent huge pages make.
+    /// Size of transparent huge pages.
     pub huge: PageSize,
     is_asked_to_end: Arc<AtomicBool>,
     _lock: HostLock,
 }
 
 impl Host {
-    /// Waits for the lock that tests and benchmarks share. `None`, after saying why, where this
-    /// cannot be measured.
+    /// Waits for the lock that tests and benchmarks share. Returns `None`, with a printed reason, if
+    /// the host cannot be measured.
     pub fn lock(name: &str) -> Result<Option<Host>, Failed> {
         if hugeleaf_sys::effective_uid() != 0 {
             println!("not run: {name}: needs root to set pools and knobs");
@@ -37,7 +38,7 @@ impl Host {
             println!("not run: {name}: needs hugetlb and transparent huge pages");
             return Ok(None);
         };
-        // A signal must not leave the host with a knob turned: it is heard between two samples.
+        // Signals are checked between two samples, so that no knob stays changed on the host.
         let is_asked_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end))?;
@@ -50,19 +51,18 @@ impl Host {
         }))
     }
 
-    /// Whether a signal came that asks this program to end. What was taken is then written.
+    /// Returns true after a signal to end. The samples so far are then written.
     pub fn is_asked_to_end(&self) -> bool {
         self.is_asked_to_end.load(Ordering::Relaxed)
     }
 
-    /// So many bytes in the pool that nobody uses, until the answer is dropped.
+    /// Provides `bytes` free bytes in the pool, until the result is dropped.
     pub fn fill_pool(&self, bytes: Bytes) -> Result<Put, Failed> {
         Put::free_pages(self.pool, bytes)
     }
 
-    /// Touches so much memory and returns it. Memory that was returned to the machine below this
-    /// one is expensive the first time it is used again; what was freed a moment ago is what the
-    /// sample gets.
+    /// Touches `bytes` of memory and frees it. Memory that was returned to the hypervisor is
+    /// expensive at its first reuse. The sample then gets memory that was just freed.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
         let memory = Memory::new();
         let space = memory.set_aside(self.huge.pages_for(bytes).of(self.huge), self.huge)?;

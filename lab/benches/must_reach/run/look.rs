@@ -1,35 +1,35 @@
-//! What a process has: its private and its shared memory by the kind of page, from `smaps`.
+//! Private and shared memory of a process by the kind of page, from `smaps`.
 
 use std::collections::BTreeMap;
 
 use crate::Failed;
 use hugeleaf_testkit::facts;
 
-/// Memory of one sort that is resident; bytes.
+/// Resident memory of one kind, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// All of it.
+    /// Total.
     pub resident: u64,
-    /// The part that transparent huge pages map.
+    /// Part mapped by transparent huge pages.
     pub thp: u64,
-    /// The part that comes from a pool.
+    /// Part from a pool.
     pub hugetlb: u64,
 }
 
 impl Held {
-    /// The part that is on large pages; `None` of nothing.
+    /// Returns the coverage; `None` without resident memory.
     pub fn coverage(self) -> Option<f64> {
         let large = super::number(self.thp + self.hugetlb);
         (self.resident > 0).then(|| large / super::number(self.resident))
     }
 }
 
-/// One look at a process.
+/// Memory of a process at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Private memory: what the process has written to and nobody else sees.
+    /// Private memory: written by the process and invisible to others.
     pub private: Held,
-    /// Memory that it shares with others by intent, and no file on a disk.
+    /// Memory that it shares with others by intent, without files on a disk.
     pub shared: Held,
 }
 
@@ -47,12 +47,12 @@ impl Mapping {
         self.fields.get(field).copied().unwrap_or(0) * 1024
     }
 
-    /// Pages of a pool are in no other field.
+    /// Returns the bytes of pool pages, which are in no other field.
     fn hugetlb(&self) -> u64 {
         self.bytes("Private_Hugetlb") + self.bytes("Shared_Hugetlb")
     }
 
-    /// Whether it is memory that is shared, as opposed to a file that is mapped.
+    /// Returns true for shared memory, as opposed to a mapped file.
     fn is_shared_memory(&self) -> bool {
         const NAMES: [&str; 6] = [
             "/dev/zero",
@@ -94,7 +94,7 @@ fn mappings(pid: u32) -> Result<Vec<Mapping>, Failed> {
     Ok(all)
 }
 
-/// Looks at one process.
+/// Reads the memory of one process.
 pub fn look(pid: u32) -> Result<Look, Failed> {
     let mut look = Look::default();
     for mapping in mappings(pid)? {
@@ -112,10 +112,10 @@ pub fn look(pid: u32) -> Result<Look, Failed> {
     Ok(look)
 }
 
-/// The memory of a process and all its descendants, each page counted once; bytes.
+/// Returns the bytes of a process and all its descendants; each page counts once.
 pub fn resident(pid: u32) -> Result<u64, Failed> {
     let mut sum = 0;
-    // Pages of a pool have no share of their own: the same segment counts where it is largest.
+    // Pool pages have no proportional share, so a segment counts where it is largest.
     let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
     for pid in facts::tree(pid) {
         for mapping in mappings(pid)? {

@@ -1,5 +1,5 @@
-//! Shared memory when the pool holds nothing, half, or two thirds of what is needed: the program
-//! must run, come to the same result as it does bare, and `mem` must say what it got.
+//! Shared memory with a pool that holds nothing, half, or two thirds of the demand. The program
+//! must run with the same result as without hugeleaf, and `mem` must report its pages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,21 +15,21 @@ use super::{Workshop, number};
 use crate::record::Record;
 use crate::{Asked, Failed, HUGELEAF, Mode};
 
-/// What one run came to.
+/// Result of one run.
 struct Ran {
     check: String,
     look: Look,
     resident: u64,
-    /// What `hugeleaf mem` says of its roles.
+    /// Roles reported by `hugeleaf mem`.
     roles: Value,
 }
 
 /// A program with shared memory: one process and its child.
 struct Subject {
     program: PathBuf,
-    /// The kind of memory.
+    /// Kind of memory.
     kind: &'static str,
-    /// How much of it.
+    /// Size of the memory.
     bytes: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl Subject {
     }
 }
 
-/// Runs them.
+/// Runs the benchmark.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-pool")? else {
         return Ok(());
@@ -77,7 +77,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     Ok(())
 }
 
-/// One program with each of the pools.
+/// Runs one program with each of the pools.
 fn short(
     subject: &Subject,
     host: &Host,
@@ -127,7 +127,7 @@ fn figures(ran: &Ran, bare: &Ran, is_right: bool) -> Value {
     })
 }
 
-/// The roles of a process as `hugeleaf mem` has them; null where it says none.
+/// Returns the roles of a process as reported by `hugeleaf mem`; null if there are none.
 fn roles(pid: u32) -> Result<Value, Failed> {
     let pid = pid.to_string();
     let output = Command::new(HUGELEAF)

@@ -1,5 +1,5 @@
-//! What starting a program and single calls cost, in pairs of processes; and whether an idle
-//! program is left alone.
+//! Cost of starting a program and of single calls, in pairs of processes, and the wakeups of an
+//! idle program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use hugeleaf_testkit::find_program;
 /// A loop over one kind of call.
 struct Loop {
     name: &'static str,
-    /// What the program is to do; the shell loop has a program of its own.
+    /// Arguments of the program; the shell loop has a program of its own.
     arguments: Vec<String>,
     count: u32,
 }
 
-/// What all of them are held to: at most so much slower than bare.
+/// Required rate of all loops, relative to bare.
 const LEAST: f64 = 0.98;
 const MOST_AT_START: f64 = 0.005;
 
-/// How many mappings a program has is varied over so many rounds, because what mmap(2) costs jumps
-/// with it (`more_mappings` in the program says why).
+/// Number of rounds over which the number of mappings varies, because the cost of mmap(2) jumps
+/// with it (`more_mappings` in the program explains this).
 const NUMBERS_OF_MAPPINGS: usize = 16;
 
 const STARTS: &str = "start, seconds";
 
-/// Measures them.
+/// Runs the benchmark.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-rates")? else {
         return Ok(());
@@ -131,7 +131,7 @@ fn loops(mode: Mode) -> Vec<Loop> {
     ]
 }
 
-/// Every loop and some starts in every arm, in random order.
+/// Runs every loop and some starts in every arm, in random order.
 fn round(
     mode: Mode,
     mappings: usize,
@@ -187,7 +187,7 @@ fn sample(arm: &Arm, program: &Path, one: &Loop, mappings: usize) -> Result<f64,
     value(&lines, "rate work")
 }
 
-/// Seconds from nothing to the end of a program that does nothing.
+/// Returns the seconds from start to end of a program that does nothing.
 fn start(arm: &Arm) -> Result<f64, Failed> {
     let mut command = arm.command("true");
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -226,7 +226,7 @@ fn report(samples: &Samples, loops: &[Loop], record: &mut Record) {
     record.figure("missed", missed);
 }
 
-/// How often the threads of an idle program ran, and how many there are.
+/// Counts the runs of the threads of an idle program, and its processes.
 fn idle(
     mode: Mode,
     host: &Host,
@@ -244,7 +244,7 @@ fn idle(
         let mut command: Command = arm.command(&program.to_string_lossy());
         let mut talk = Talk::start(command.args(["idle", "1", &held.get().to_string(), "0"]))?;
         talk.until_ready()?;
-        // It goes to sleep now.
+        // The program goes to sleep meanwhile.
         std::thread::sleep(Duration::from_millis(500));
         let before = switches(talk.pid())?;
         std::thread::sleep(Duration::from_secs(seconds));
@@ -267,7 +267,7 @@ fn idle(
     Ok(())
 }
 
-/// How often each thread of a process has been switched to or from, by its id.
+/// Returns the number of context switches of each thread of a process, by its id.
 fn switches(pid: u32) -> Result<BTreeMap<String, u64>, Failed> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -1,4 +1,4 @@
-//! Samples by arm and quantity, round by round, and what they say.
+//! Samples by arm and quantity, round by round, and their ratios.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::Failed;
 use crate::record::{Record, median};
 
-/// What one process showed: values by the name of the quantity.
+/// Values of one process by the name of the quantity.
 pub type Sample = BTreeMap<String, f64>;
 
-/// The samples of all arms; the n-th of each belongs to the n-th round. NaN where a round has none.
+/// The samples of all arms; the n-th of each belongs to the n-th round. NaN for a missing sample.
 #[derive(Debug, Default)]
 pub struct Samples {
     by_arm: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
@@ -21,7 +21,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Those that a file has; none where there is no file.
+    /// Reads the samples of a file; empty if there is no file.
     pub fn read(file: &Path) -> Result<Samples, Failed> {
         let mut samples = Samples::default();
         let Ok(text) = std::fs::read_to_string(file) else {
@@ -41,7 +41,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Adds a round; arms that it lacks have none in it.
+    /// Adds a round; missing arms get no sample in it.
     pub fn add_round(&mut self, round: BTreeMap<&str, Sample>) {
         for (arm, sample) in round {
             let quantities = self.by_arm.entry(arm.to_owned()).or_default();
@@ -57,19 +57,19 @@ impl Samples {
         }
     }
 
-    /// How many rounds there are.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// All values of an arm, round by round.
+    /// Returns all values of an arm, round by round.
     pub fn of(&self, arm: &str, quantity: &str) -> &[f64] {
         let found = self.by_arm.get(arm).and_then(|q| q.get(quantity));
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// An arm over another within rounds: the ratio between the ends of its 95 % interval, or the
-    /// ratio alone where there are too few rounds for one.
+    /// Returns the ratio of an arm to another within rounds and its 95 % interval, or the ratio
+    /// alone with too few rounds for an interval.
     pub fn ratio(&self, arm: &str, over: &str, quantity: &str) -> Option<Ratio> {
         let logs: Vec<f64> = self
             .of(arm, quantity)
@@ -89,7 +89,7 @@ impl Samples {
         })
     }
 
-    /// Puts the raw samples into the file.
+    /// Adds the raw samples to the record.
     pub fn keep(&self, record: &mut Record) {
         for (arm, quantities) in &self.by_arm {
             for (quantity, values) in quantities {
@@ -100,7 +100,7 @@ impl Samples {
     }
 }
 
-/// How one arm compares with another.
+/// Ratio of one arm to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     pub center: f64,

@@ -1,5 +1,5 @@
-//! A program that says `rate NAME VALUE` and `check VALUE` line by line, `ready` where it is at its
-//! largest, and goes on when it is told to.
+//! A program that prints `rate NAME VALUE` and `check VALUE` line by line, and `ready` at its
+//! largest size. It continues on command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failed;
 
-/// No sample takes as long; a program that hangs is ended then, by its id.
+/// Maximum time of a sample; a program that hangs is then ended by its id.
 const AT_MOST: Duration = Duration::from_secs(240);
 
-/// A program that is talked to.
+/// A program with a dialogue.
 pub struct Talk {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -24,7 +24,7 @@ pub struct Talk {
 }
 
 impl Talk {
-    /// Starts it.
+    /// Starts the program.
     pub fn start(command: &mut Command) -> Result<Talk, Failed> {
         let shown = format!("{command:?}");
         let mut child = command
@@ -51,19 +51,19 @@ impl Talk {
         })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it something.
+    /// Sends it a text.
     pub fn tell(&mut self, text: &str) -> Result<(), Failed> {
         let stdin = self.stdin.as_mut().ok_or("its input is closed")?;
         stdin.write_all(text.as_bytes())?;
         Ok(stdin.flush()?)
     }
 
-    /// What it says until it says `ready`.
+    /// Returns its output up to `ready`.
     pub fn until_ready(&mut self) -> Result<Vec<String>, Failed> {
         let mut said = Vec::new();
         for line in self.lines.by_ref() {
@@ -77,7 +77,7 @@ impl Talk {
         Err(format!("{}: {status} before it was ready: {said:?}", self.shown).into())
     }
 
-    /// What it says until it ends, which must be well.
+    /// Returns its output up to its end, which must be successful.
     pub fn until_end(mut self) -> Result<Vec<String>, Failed> {
         drop(self.stdin.take());
         let said: Result<Vec<String>, _> = self.lines.by_ref().collect();
@@ -98,14 +98,14 @@ impl Drop for Talk {
     }
 }
 
-/// The value after a word: `rate work 12.5` has 12.5 after `rate work`.
+/// Returns the value after a word: `rate work 12.5` has 12.5 after `rate work`.
 pub fn after<'a>(said: &'a [String], word: &str) -> Option<&'a str> {
     said.iter()
         .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))
         .map(str::trim)
 }
 
-/// The same as a number.
+/// Returns the value after a word as a number.
 pub fn value(said: &[String], word: &str) -> Result<f64, Failed> {
     let text = after(said, word).ok_or_else(|| format!("no '{word}' in {said:?}"))?;
     Ok(text.parse()?)

@@ -1,4 +1,4 @@
-//! The same run seen by `perf` and by `hugeleaf trace`, both at once: every entry of at least five
+//! The same run seen by `perf` and by `hugeleaf trace` concurrently. Every entry of at least five
 //! per cent must be in both, with shares that differ by at most two points.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use hugeleaf_testkit::find_program;
 /// Shares in per cent, by name.
 type Shares = BTreeMap<String, f64>;
 
-/// An entry counts from this share on.
+/// Minimum share of an entry that counts.
 const LEAST: f64 = 5.0;
 
-/// Runs it.
+/// Runs the comparison.
 pub fn run(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Result<(), Failed> {
     let Some(perf) = find_program(&["perf"]) else {
         println!("not run: agreement: perf is not installed");
@@ -39,7 +39,7 @@ pub fn run(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Resu
     let load = Fight::start(fight)?;
     std::thread::sleep(Duration::from_secs(1));
     let trace = super::start_trace(seconds, &file)?;
-    // It reads memory first; perf begins at once.
+    // The trace reads memory first; perf begins immediately.
     std::thread::sleep(Duration::from_millis(500));
     let mut record_profile = Command::new(&perf);
     record_profile.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "499", "-o"]);
@@ -98,7 +98,7 @@ fn compare(what: &str, theirs: &Shares, ours: &Shares, record: &mut Record) {
     record.figure(format!("{what}, largest difference, points"), worst);
 }
 
-/// Per cent of the whole.
+/// Converts counts to per cent of the total.
 fn shares(counts: BTreeMap<String, f64>) -> Shares {
     let all: f64 = counts.values().sum();
     counts
@@ -112,7 +112,7 @@ fn output(command: &mut Command) -> Result<String, Failed> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Innermost functions of all processes but the idle one.
+/// Returns the innermost functions of all processes except the idle one.
 fn perf_profile(perf: &Path, file: &Path) -> Result<Shares, Failed> {
     let text = output(
         Command::new(perf)
@@ -120,7 +120,7 @@ fn perf_profile(perf: &Path, file: &Path) -> Result<Shares, Failed> {
             .arg(file),
     )?;
     let mut counts = BTreeMap::new();
-    // "comm pid address symbol", where comm may hold spaces.
+    // "comm pid address symbol", where comm may contain spaces.
     for line in text.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let hex = |w: &&str| w.len() > 5 && u64::from_str_radix(w, 16).is_ok();
@@ -156,12 +156,12 @@ fn own_profile(trace: &Trace) -> Shares {
     shares(counts)
 }
 
-/// Time waited, by the function that takes the lock.
+/// Returns the time waited, by the function that takes the lock.
 fn perf_locks(perf: &Path, file: &Path) -> Result<Shares, Failed> {
     let mut command = Command::new(perf);
     command.args(["lock", "contention", "-k", "wait_total", "-F", "wait_total"]);
-    // It leaves out the code of locks by itself; on kernels whose stacks begin there, the three
-    // frames that it leaves out besides by default are those of who takes the lock.
+    // perf already leaves out the code of locks. By default it skips three more frames, which on
+    // kernels whose stacks begin there are those of the lock's taker.
     command.args(["--stack-skip", "0", "-i"]);
     // perf prints this table on stderr in some versions.
     let output = command.arg(file).stdin(Stdio::null()).output()?;

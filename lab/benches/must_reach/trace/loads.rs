@@ -1,4 +1,4 @@
-//! Loads that run on and on and say how fast they are meanwhile. Each ends when it is dropped.
+//! Continuous loads that report their rate. Each ends when it is dropped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use std::time::Duration;
 use crate::Failed;
 use hugeleaf_testkit::find_program;
 
-/// Something that runs on and on.
+/// A continuous load.
 pub trait Load {
-    /// Operations a second over the next `seconds`.
+    /// Returns the operations a second over the next `seconds`.
     fn rate(&mut self, seconds: u64) -> Result<f64, Failed>;
 }
 
-/// Threads that fight for the lock of one address space.
+/// Threads that contend for the lock of one address space.
 const THREADS: &str = "4";
 
 /// Each thread maps, touches and unmaps, and so takes one lock twice a turn.
 const FIGHT: &str = include_str!("fight.c");
 
-/// Compiles the load that fights; `None` where there is no compiler.
+/// Compiles the load with contention; `None` if there is no compiler.
 pub fn compile(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     let Some(compiler) = find_program(&["cc", "gcc"]) else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn compile(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     }
 }
 
-/// Threads that fight for a lock; for each line they answer how far they are.
+/// Threads that contend for a lock; they answer each line with their progress.
 pub struct Fight {
     child: Child,
     questions: ChildStdin,
@@ -46,7 +46,7 @@ pub struct Fight {
 }
 
 impl Fight {
-    /// Starts them.
+    /// Starts the threads.
     pub fn start(program: &Path) -> Result<Fight, Failed> {
         let mut child = Command::new(program)
             .arg(THREADS)
@@ -62,7 +62,7 @@ impl Fight {
         })
     }
 
-    /// Its clock in seconds, and turns so far.
+    /// Returns its clock in seconds, and its turns so far.
     fn ask(&mut self) -> Result<(f64, f64), Failed> {
         self.questions.write_all(b"\n")?;
         let mut line = String::new();
@@ -90,14 +90,14 @@ impl Drop for Fight {
     }
 }
 
-/// pgbench, which says its rate each second.
+/// pgbench, which prints its rate each second.
 pub struct Pgbench {
     child: Child,
     rates: Receiver<f64>,
 }
 
 impl Pgbench {
-    /// Starts a client that is ready to go: `command` says of what kind.
+    /// Starts a client; `command` determines its kind.
     pub fn start(command: &mut Command) -> Result<Pgbench, Failed> {
         let mut child = command
             .args(["-P", "1", "-T", "86400"])
@@ -123,7 +123,7 @@ impl Pgbench {
     }
 }
 
-/// `progress: 5.0 s, 12345.6 tps, lat …`.
+/// Parses `progress: 5.0 s, 12345.6 tps, lat …`.
 fn progress(line: &str) -> Option<f64> {
     let words = line.strip_prefix("progress: ")?;
     words.split(", ").nth(1)?.strip_suffix(" tps")?.parse().ok()
@@ -149,7 +149,7 @@ impl Drop for Pgbench {
 }
 
 fn stop(child: &mut Child) {
-    // It may have ended by itself; the failure was reported by then.
+    // It may have ended on its own; the failure was then reported already.
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -1,4 +1,4 @@
-//! Who divides the memory, and which pages it is on.
+//! Arms of `hugeleaf-lab amm`: who divides the memory, and its pages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 /// An arm: `amm:large`, `manual:base`, `manual:large:75`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AmmArm {
-    /// Whether memory moves; else it stays as it is divided at the start.
+    /// True if memory moves; otherwise the division stays as at the start.
     pub automatic: bool,
     /// The pages of the buffer pools.
     pub pages: AmmPages,
@@ -21,16 +21,16 @@ pub struct AmmArm {
 pub enum AmmPages {
     /// Base pages.
     Base,
-    /// Large pages by `promote`, while the servers run.
+    /// Huge pages by `promote`, while the servers run.
     Large,
-    /// Large pages of the pool, by MariaDB's `large_pages`: such a buffer pool cannot grow.
+    /// Huge pages of the pool, by MariaDB's `large_pages`; such a buffer pool cannot grow.
     Hugetlb,
 }
 
 const HALF: u8 = 50;
 
 impl AmmArm {
-    /// The sizes of both at the start, in whole steps of `step`.
+    /// Returns both sizes at the start, in whole steps of `step`.
     pub fn split(self, target: Bytes, least: Bytes, step: Bytes) -> [Bytes; 2] {
         let part = u128::from(target.get()) * u128::from(self.share) / 100;
         let part = u64::try_from(part).unwrap_or(u64::MAX);
@@ -137,7 +137,7 @@ mod tests {
             arm.split(mib(100), mib(20), mib(8))
         };
         assert_eq!(split("manual:base"), [mib(48), mib(52)]);
-        // Half of a power of two is exactly that.
+        // Half of a power of two is exact.
         let half: AmmArm = "manual:base".parse().unwrap();
         assert_eq!(half.split(mib(64), mib(8), mib(8)), [mib(32); 2]);
         assert_eq!(split("manual:base:75"), [mib(72), mib(28)]);

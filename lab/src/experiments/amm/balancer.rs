@@ -1,4 +1,4 @@
-//! `hugeleaf balance`, as a user starts it, with a file that names the two servers.
+//! `hugeleaf balance`, started as by a user, with a file that names the two servers.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use super::load::NAMES;
 use hugeleaf_proof::bench::BenchError;
 use hugeleaf_proof::write_whole;
 
-/// It, while it runs. It is ended when dropped.
+/// A running `hugeleaf balance`; it is ended when dropped.
 pub(super) struct Balancer {
     child: Child,
     log: PathBuf,
@@ -27,9 +27,9 @@ const BELOW: &str = "name a folder where there is room and you may write: --belo
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Balancer {
-    /// Starts it with its file and its output in a folder. `programs` is what the servers hold at any
-    /// size of their buffer pools: its target is of whole processes, and that of an arm of buffer
-    /// pools, so that no arm has more of them than another.
+    /// Starts it with its file and its output in a folder. Its target is of whole processes, and that
+    /// of an arm is of buffer pools. `programs`, the memory of the servers besides their buffer
+    /// pools, is therefore added, so that all arms have the same size of buffer pools.
     pub(super) fn start(
         (settings, program): (&AmmSettings, &Path),
         (pages, programs): (AmmPages, Bytes),
@@ -45,7 +45,7 @@ impl Balancer {
             .map_err(|e| BenchError::missing(format!("bench amm: {e}"), BELOW))?;
         let out = File::create_new(&log).map_err(failed(&log))?;
         let err = out.try_clone().map_err(failed(&log))?;
-        // It ends with this process, however that ends: setpriv(1), of the same package as mount.
+        // setpriv(1), of the same package as mount, ends it together with this process in all cases.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM"]).arg(program);
         command.arg("balance").arg("--config").arg(&config);
@@ -66,7 +66,7 @@ impl Balancer {
         std::fs::read_to_string(log).unwrap_or_default()
     }
 
-    /// Refuses to go on where it has ended, with what it said.
+    /// Returns an error with its last output if it has ended.
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
         let Ok(Some(status)) = self.child.try_wait() else {
             return Ok(());
@@ -124,7 +124,7 @@ fn text(
     text
 }
 
-/// A size that is not rounded.
+/// Formats a size without rounding.
 fn whole(bytes: Bytes) -> String {
     bytes.get().to_string()
 }

@@ -1,4 +1,4 @@
-//! What the two servers do, phase by phase.
+//! Loads of `hugeleaf-lab amm`: the work of both servers, phase by phase.
 
 use std::str::FromStr;
 
@@ -6,15 +6,15 @@ pub(super) const NAMES: [&str; 2] = ["a", "b"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AmmLoad {
-    /// Both read alike, and an equal split holds what they read.
+    /// Both servers read alike, and an equal split holds their frequently read data.
     Steady,
-    /// One is busy and the other is not; then the other way round.
+    /// One server is busy and the other is not; then they swap.
     Swap,
-    /// One is busy throughout, on the other a report runs at night.
+    /// One server is busy throughout; the other runs a report at night.
     Nightly,
-    /// One is busy throughout, on the other statements come of which no two are alike.
+    /// One server is busy throughout; the other gets statements that never repeat.
     Flood,
-    /// As `Swap`, with order entry after the rules of TPC-C in place of reads by key.
+    /// As `Swap`, with order entry after the rules of TPC-C instead of reads by key.
     Tpcc,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Phase {
     pub(super) does: [Does; 2],
 }
 
-/// What a server does in a phase. What is read often is a part of the target.
+/// Work of a server in a phase. Frequently read data is a part of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Does {
     Busy(f64),
@@ -36,14 +36,14 @@ pub(super) enum Does {
 
 pub(super) const LIGHT: f64 = 0.05;
 
-/// What a busy server reads often where the other is not busy: more than half of the target.
+/// Frequently read data of a server that alone is busy: more than half of the target.
 const MUCH: f64 = 0.75;
 
-/// Of two that are busy together: what half of the target holds.
+/// Frequently read data of each of two busy servers: fits half of the target.
 const HALF: f64 = 0.4;
 
 impl AmmLoad {
-    /// All of them, in the order in which they run.
+    /// All loads, in the order in which they run.
     pub const ALL: [AmmLoad; 5] = [
         AmmLoad::Steady,
         AmmLoad::Swap,

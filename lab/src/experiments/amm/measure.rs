@@ -1,4 +1,4 @@
-//! `hugeleaf-lab amm` from what was asked for to its result.
+//! `hugeleaf-lab amm` from its settings to its result.
 
 use hugeleaf_units::Bytes;
 use serde_json::{Value as Json, json};
@@ -13,7 +13,7 @@ use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Results};
 
-/// Has it all run.
+/// Runs all loads on all arms.
 ///
 /// # Errors
 /// [`BenchError`].
@@ -83,7 +83,7 @@ fn take_turns(
                 if let Some(log) = &seen.log {
                     let lines: Vec<&str> = log.lines().collect();
                     logs.push(json!({"arm": label, "load": load.name(), "round": round + 1, "log": lines}));
-                    // Kept with what was measured, so that a run that is not as expected can be explained.
+                    // Logs are stored with the samples to explain unexpected runs.
                     let all = json!(logs);
                     run.results.analysis.insert("balance_logs".into(), all);
                 }
@@ -106,7 +106,7 @@ fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError
             most: machine.most,
         });
     }
-    // Less than this could not be moved from one to the other.
+    // A smaller target leaves nothing to move between the servers.
     let need = Bytes(settings.least.get().saturating_mul(4));
     if settings.target < need {
         return Err(BenchError::usage(
@@ -120,7 +120,7 @@ fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError
     Ok(())
 }
 
-/// What was asked for, as a result keeps it.
+/// Returns the settings as stored in the result.
 fn said(settings: &AmmSettings) -> Json {
     json!({
         "target_bytes": settings.target,
@@ -135,7 +135,7 @@ fn said(settings: &AmmSettings) -> Json {
     })
 }
 
-/// What the figures are, and how they were taken.
+/// Fills in the title and the method of the results.
 fn about(results: &mut Results, settings: &AmmSettings, version: &str) {
     let loads: Vec<&str> = settings.loads.iter().map(|load| load.name()).collect();
     results.experiment.title = format!(

@@ -1,5 +1,5 @@
-//! From looks once a second to rows: throughput by phase and by second, who has which memory, and the
-//! columns of the study of Oracle 11g.
+//! Makes rows of the samples of each second: throughput by phase and by second, memory by server, and the columns of
+//! the study of Oracle 11g.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use super::load::{AmmLoad, NAMES};
 
 use hugeleaf_proof::rows::{Chart, Place, Quantity, Results, Sample};
 
-/// Both servers at a moment. What is counted is counted since some moment before the phase.
+/// State of both servers at a moment. Counters start at some moment before the phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Look {
     /// Seconds since the load began.
     pub(super) at: f64,
-    /// Reads by key; transactions where orders are entered.
+    /// Reads by key, or transactions of the order entry.
     pub(super) operations: u64,
-    /// Reads by key of each of the two; 0 where orders are entered.
+    /// Reads by key of each server; 0 for the order entry.
     pub(super) each: [u64; 2],
     /// Statements of a report or a flood.
     pub(super) others: u64,
     pub(super) counters: Counters,
     pub(super) commits: u64,
     pub(super) pools: [Bytes; 2],
-    /// Of both processes together.
+    /// Resident memory of both processes together.
     pub(super) resident: Option<Bytes>,
 }
 
-/// A phase of a run: a look at its beginning, and one each second.
+/// A phase of a run: a sample at its beginning, and one each second.
 #[derive(Debug)]
 pub(super) struct PhaseSeen {
     pub(super) name: &'static str,
@@ -39,7 +39,7 @@ pub(super) struct PhaseSeen {
 #[derive(Debug)]
 pub(super) struct RunSeen {
     pub(super) phases: Vec<PhaseSeen>,
-    /// The part of both buffer pools that was on large pages at the end.
+    /// Part of both buffer pools on huge pages at the end.
     pub(super) large: Option<f64>,
     /// The balancer's log.
     pub(super) log: Option<String>,
@@ -51,10 +51,10 @@ pub(super) fn main() -> Quantity {
     Quantity::rate("throughput", UNIT).main()
 }
 
-/// So many seconds are looked at together for the worst of them.
+/// Length of the window for the worst seconds, in samples of 1 s.
 const WORST: usize = 3;
 
-/// The study of Oracle 11g: automatic memory management on base pages, manual on huge ones.
+/// Results of the study of Oracle 11g: automatic memory management on base pages, manual on huge pages.
 const PUBLISHED: &str = "published for Oracle 11g, a second, automatic on base pages and manual on 2M: transactions 905 \
      and 872, logical reads 36,742 and 36,411, block changes 10,195 and 10,101, physical reads 4287 and 4864, physical \
      writes 2817 and 2928";
@@ -85,7 +85,7 @@ fn memory_of(name: &str) -> String {
     format!("memory of {name}")
 }
 
-/// Where a load is, and a phase of it.
+/// Returns the place of a load, and of a phase of it.
 pub(super) fn places(load: AmmLoad, phase: Option<&str>) -> Vec<Place> {
     let load = Place::text("load", load.name());
     let phase = phase.map(|phase| Place::text("phase", phase));
@@ -191,8 +191,8 @@ fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
     known
 }
 
-/// What a server did in the worst 3 s from the first change of a buffer pool to the last, over what it did in the phase until
-/// then. `None` where nothing moved, or too soon to know what was before.
+/// Returns a server's rate in the worst 3 s of the moves, relative to its rate before them. The moves last from the
+/// first change of a buffer pool to the last. `None` if nothing moved, or too early for a rate before the moves.
 fn worst_of_moves(looks: &[Look], of: impl Fn(&Look) -> u64) -> Option<f64> {
     let moved = |both: &[Look]| both[0].pools != both[1].pools;
     let first = looks.windows(2).position(moved)?;
@@ -204,7 +204,7 @@ fn worst_of_moves(looks: &[Look], of: impl Fn(&Look) -> u64) -> Option<f64> {
     Some(worst / rate(before)?).filter(|part| part.is_finite())
 }
 
-/// The columns of the study, of both servers together.
+/// Returns the columns of the study, for both servers together.
 fn columns(looks: &[Look]) -> Vec<(&'static str, f64)> {
     let of = |of: fn(&Counters) -> Option<u64>| {
         let is_known = looks.iter().all(|look| of(&look.counters).is_some());
@@ -221,11 +221,11 @@ fn columns(looks: &[Look]) -> Vec<(&'static str, f64)> {
         .collect()
 }
 
-/// What there is each second, with the second.
+/// Returns the quantities of each second, with the second.
 fn by_second(run: &RunSeen) -> Vec<(Quantity, f64, f64)> {
     let plain = Quantity::plain;
     let mut known = Vec::new();
-    // Orders are not counted by server.
+    // Orders are not counted per server.
     let mut all = run.phases.iter().flat_map(|phase| &phase.looks);
     let is_by_server = all.any(|look| look.each != [0; 2]);
     for looks in run.phases.iter().flat_map(|phase| phase.looks.windows(2)) {
@@ -254,7 +254,7 @@ fn by_second(run: &RunSeen) -> Vec<(Quantity, f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Looks of a phase, with so many operations in each second.
+    /// Returns the samples of a phase, with the given operations in each second.
     fn looks(from: f64, operations: &[u64]) -> Vec<Look> {
         let mut look = Look {
             at: from,
@@ -296,7 +296,7 @@ mod tests {
         // Three seconds of 20, 0 and 40 after four of 100.
         let worst = seen(&[100, 100, 100, 100, 20, 0, 40, 100, 100], 5..8).unwrap();
         assert!((worst - 0.2).abs() < 1e-9, "{worst}");
-        // Nothing moved; what was before is not known.
+        // Nothing moved in the first case; in the second the rate before the moves is unknown.
         assert_eq!(seen(&[100, 100, 100, 100, 0, 0, 0], 0..0), None);
         assert_eq!(seen(&[100, 0, 0, 0, 0, 0, 0], 1..3), None);
     }
@@ -333,7 +333,7 @@ mod tests {
             [2.0]
         );
         assert_eq!(value(&results, &first, "buffer pools, most"), [53.0]);
-        // What the server does not count has no row, and neither has what was too short.
+        // Quantities that the server does not count have no row, nor have phases that were too short.
         assert!(
             results
                 .row("amm:large", &first, "logical reads a second")
@@ -357,7 +357,7 @@ mod tests {
             .row("amm:large", &whole, "throughput by second")
             .unwrap();
         assert_eq!(row.samples[6].at_seconds, Some(7.0));
-        // What is counted by second is a row, and no two of its samples are a round.
+        // Quantities by second are a row, and no two of its samples are of one round.
         Results::read(&results_with_arm(results).to_json()).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! One run: a load from its first phase to its last, on servers that were started for it.
+//! One run: all phases of a load, on servers started for it.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -37,10 +37,10 @@ struct Shared {
 }
 
 impl Run<'_> {
-    /// Starts the servers anew and runs all phases.
+    /// Restarts the servers and runs all phases.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] where the host lacks the pages of the arm.
+    /// [`BenchError::Lacking`] if the host lacks the pages of the arm.
     pub(super) fn measure(&self, tenants: &mut Tenants<'_>) -> Result<RunSeen, BenchError> {
         tenants.restart(self.arm, self.load)?;
         let both = &tenants.both;
@@ -76,7 +76,7 @@ impl Run<'_> {
         Ok(RunSeen { phases, large, log })
     }
 
-    /// What both servers hold that is not their buffer pools, and room for what connections take.
+    /// Returns the memory of both servers besides their buffer pools, with room for connections.
     fn programs(&self, both: &[Tenant; 2]) -> Bytes {
         const CONNECTIONS: Bytes = Bytes::from_mib(8);
         let of = |tenant: &Tenant| {
@@ -90,7 +90,7 @@ impl Run<'_> {
         held + CONNECTIONS
     }
 
-    /// The part of both buffer pools that is on large pages.
+    /// Returns the part of both buffer pools that is on huge pages.
     fn part_on_large(&self, both: &[Tenant; 2]) -> Option<f64> {
         let all: Option<Vec<_>> = both.iter().map(|t| t.pages(self.machine)).collect();
         let all = all?.concat();
@@ -115,7 +115,7 @@ impl Run<'_> {
             let mut workers = Vec::new();
             for (which, tenant) in both.iter().enumerate() {
                 let connections = match self.load.is_tpcc() {
-                    // Its own run opens them.
+                    // The run of the order entry opens its own connections.
                     true => 1,
                     false => connections(phase, which, self.settings),
                 };
@@ -125,18 +125,18 @@ impl Run<'_> {
                 }
             }
             let watched = self.watch(both, (watches, balancer), shared, began);
-            // What enters orders ends by itself, with all that it has begun.
+            // The order entry ends on its own, after completing its open transactions.
             let is_over = watched.is_err() || !self.load.is_tpcc();
             shared.stop.store(is_over, Ordering::Relaxed);
             match (watched, joined(workers)) {
-                // A watch that was ended because a connection failed says less than that does.
+                // If a connection failed, its error explains more than the end of the watch.
                 (Err(BenchError::Stopped) | Ok(_), Err(error)) => Err(ours(error)),
                 (watched, _) => watched,
             }
         })
     }
 
-    /// One connection for a phase; where orders are entered, all of a server.
+    /// Runs one connection for a phase, or all connections of a server that enters orders.
     fn work(
         &self,
         phase: &Phase,
@@ -163,7 +163,7 @@ impl Run<'_> {
         worked
     }
 
-    /// Looks once a second until the phase is over.
+    /// Reads the state of both servers once a second until the phase is over.
     fn watch(
         &self,
         both: &[Tenant; 2],
@@ -215,7 +215,7 @@ impl Run<'_> {
     }
 }
 
-/// How many connections a server has in a phase.
+/// Returns the number of connections of a server in a phase.
 fn connections(phase: &Phase, which: usize, settings: &AmmSettings) -> usize {
     match phase.does[which] {
         super::load::Does::Busy(_) => settings.connections,
@@ -223,7 +223,7 @@ fn connections(phase: &Phase, which: usize, settings: &AmmSettings) -> usize {
     }
 }
 
-/// The first error, once all have ended.
+/// Joins all workers and returns the first error.
 fn joined(workers: Vec<ScopedJoinHandle<'_, Result<(), TpccError>>>) -> Result<(), TpccError> {
     let ended = workers.into_iter().map(|worker| worker.join());
     let ended: Vec<_> = ended
@@ -234,7 +234,7 @@ fn joined(workers: Vec<ScopedJoinHandle<'_, Result<(), TpccError>>>) -> Result<(
     reasons.into_iter().chain(stopped).collect()
 }
 
-/// A folder of our own for the balancer's file and log; removed when dropped.
+/// A private folder for the balancer's file and log; removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {

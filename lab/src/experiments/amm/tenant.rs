@@ -1,4 +1,4 @@
-//! The two servers: filled once, started anew for each run on the pages of its arm.
+//! The two servers: filled once, restarted for each run on the pages of its arm.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -21,18 +21,18 @@ use super::{AmmSettings, rows};
 use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, lacks_pool};
 
-/// Buffer pools grow and shrink in steps of this.
+/// Granularity of buffer pool sizes.
 const STEP: Bytes = Bytes::from_mib(8);
 
 /// A server with both of its databases.
 pub(super) struct Tenant {
     server: MariadbServer,
     table: KeyedTable,
-    /// Of the order entry, where that is one of the loads.
+    /// Origin of the order entry, if that is one of the loads.
     origin: Option<Origin>,
 }
 
-/// Both.
+/// Both servers.
 pub(super) struct Tenants<'a> {
     settings: &'a AmmSettings,
     machine: &'a Machine<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Tenants<'a> {
 }
 
 impl<'a> Tenants<'a> {
-    /// Starts and fills both.
+    /// Starts and fills both servers.
     pub(super) fn fill(
         settings: &'a AmmSettings,
         machine: &'a Machine<'a>,
@@ -55,10 +55,10 @@ impl<'a> Tenants<'a> {
         })
     }
 
-    /// Starts both anew as an arm wants them, each with a full cache and in it what it reads first.
+    /// Restarts both servers on the pages of an arm, with a full cache that holds the pages they read first.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] where the host lacks the pages of the arm.
+    /// [`BenchError::Lacking`] if the host lacks the pages of the arm.
     pub(super) fn restart(&mut self, arm: AmmArm, load: AmmLoad) -> Result<(), BenchError> {
         let (settings, machine) = (self.settings, self.machine);
         if arm.pages == AmmPages::Hugetlb {
@@ -76,7 +76,7 @@ impl<'a> Tenants<'a> {
             let table = &tenant.table;
             let warmed = match load.is_tpcc() {
                 true => tenant.store().warm(None),
-                // Full, as after a day's work: what a split that stays would take in later would be on base pages.
+                // Full, as after a day's work. With a fixed division, pages read in later would be on base pages.
                 false => {
                     (table.warm(size)).and_then(|()| table.warm(part(settings.target, often(does))))
                 }
@@ -89,7 +89,7 @@ impl<'a> Tenants<'a> {
         Ok(())
     }
 
-    /// Moves both to large pages. One that has little in memory yet may have no whole block of it.
+    /// Promotes both servers. One with little resident memory may have no whole block yet.
     fn promote(&self) -> Result<(), BenchError> {
         let mut lacking = Vec::new();
         for tenant in &self.both {
@@ -106,7 +106,7 @@ impl<'a> Tenants<'a> {
         }
     }
 
-    /// Which servers they are: `MariaDB 10.11.19`.
+    /// Returns the version of the servers, such as `MariaDB 10.11.19`.
     pub(super) fn version(&self) -> Result<String, BenchError> {
         self.both[0].store().version().map_err(ours)
     }
@@ -121,7 +121,7 @@ fn fill(
     let half = Bytes(settings.target.get() / 2);
     let server = MariadbServer::start(&server_settings(settings, half, false))
         .map_err(|e| ours(e.into()))?;
-    // A table is as large as the target: no buffer pool ever holds all of it.
+    // A table is as large as the target, so no buffer pool ever holds all of it.
     let table = KeyedTable::new(&server.socket(), settings.target);
     let mut shown = |done, of| {
         let what = format!("filling {name}: reads by key");
@@ -150,7 +150,7 @@ fn fill(
     Ok(tenant)
 }
 
-/// As many warehouses as what a busy server reads often.
+/// Returns an origin with as many warehouses as fit a busy server's frequently read data.
 fn origin(settings: &AmmSettings) -> Origin {
     let scale = Scale::shrunk(settings.shrink);
     let each = data_bytes(MariadbStore::WAREHOUSE, 1, scale);
@@ -173,8 +173,8 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
         huge_pages: hugetlb,
         durability: settings.durability.into(),
         connections: 2 * settings.connections + 8,
-        // What is not in the buffer pool is read from the disk, not from the page cache, and little
-        // memory is anything but buffer pool.
+        // Reads of pages outside the buffer pool reach the disk, not the page cache. Little memory is used besides
+        // the buffer pool.
         more: [
             "innodb-flush-method=O_DIRECT",
             "innodb-log-file-size=128M",
@@ -187,7 +187,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
     }
 }
 
-/// Refuses where the pool has too little for both buffer pools and what goes with them.
+/// Refuses the arm if the pool is too small for both buffer pools and their additional buffers.
 fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
@@ -204,7 +204,7 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
 }
 
-/// What a server reads often, as a part of the target.
+/// Returns a server's frequently read data, as a part of the target.
 fn often(does: Does) -> f64 {
     match does {
         Does::Busy(part) => part,
@@ -218,7 +218,7 @@ fn part(target: Bytes, part: f64) -> Bytes {
     Bytes((target.get() as f64 * part) as u64)
 }
 
-/// An error of the load as one of this benchmark.
+/// Converts an error of the load to one of this benchmark.
 pub(super) fn ours(error: TpccError) -> BenchError {
     match error {
         TpccError::Stopped => BenchError::Stopped,
@@ -250,7 +250,7 @@ impl Tenant {
         promote_mariadb(program, pid).map(drop)
     }
 
-    /// Resident memory of the server, pages of the pool with it.
+    /// Returns the resident memory of the server, including hugetlb pages.
     pub(super) fn resident(&self, root: &Root) -> Option<Bytes> {
         let pid = self.server.pid()?;
         let status = root.parse(format!("proc/{pid}/status"), parse_status);
@@ -263,7 +263,7 @@ impl Tenant {
         cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)
     }
 
-    /// Has connections do what this server does in a phase, until `stop`.
+    /// Runs one connection's work of a phase, until `stop`.
     pub(super) fn work(
         &self,
         does: Does,
@@ -291,7 +291,7 @@ impl Tenant {
         seed: u64,
         stop: &AtomicBool,
     ) -> Result<(), TpccError> {
-        /// So much of the standard's keying and think time: two transactions a second or three.
+        /// Part of the standard's keying and think time: two or three transactions a second.
         const UNHURRIED: f64 = 0.02;
         let is_busy = matches!(does, Does::Busy(_));
         let run = Run {
@@ -309,13 +309,13 @@ impl Tenant {
             return Ok(());
         };
         match drive(&self.store(), origin, run, &mut (), &mut |_, _| {}, stop) {
-            // A short phase of an unhurried terminal need not hold an order.
+            // A short phase of an unhurried terminal may contain no order.
             Err(TpccError::Nothing(_)) if !is_busy => Ok(()),
             ended => ended.map(drop),
         }
     }
 
-    /// Whether the order entry has left the database as it has to be.
+    /// Checks that the order entry has left the database consistent.
     pub(super) fn check_orders(&self, stop: &AtomicBool) -> Result<(), BenchError> {
         let Some(origin) = &self.origin else {
             return Ok(());
@@ -331,7 +331,7 @@ impl Tenant {
     }
 }
 
-/// What both are at a moment.
+/// Reads the state of both servers.
 pub(super) fn look(
     tenants: &[Tenant; 2],
     watches: &mut [MariadbWatch; 2],

@@ -1,4 +1,4 @@
-//! The quantities of a run of `hugeleaf-lab mover`, and what all of them say together.
+//! The quantities of a run of `hugeleaf-lab mover`, and remarks on all of them.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};
 
 const MOVED: &str = "data moved";
 const CPU: &str = "CPU of the process a GiB";
-/// What was published for the case that this benchmark is made after: MiB a second of a backup server on 4K pages
-/// with 2 readers and 5 writers, on 16M pages with 2 and 7, and one over the other.
+/// Published values of the case behind this benchmark. MiB a second of a backup server on 4K pages with 2 readers
+/// and 5 writers, on 16M pages with 2 and 7, and the ratio of both.
 const PUBLISHED: [f64; 3] = [139.0, 378.0, 2.72];
 
 pub(super) fn main() -> Quantity {
@@ -36,13 +36,13 @@ pub(super) fn remarks(modes: &[Mode], results: &Results) -> Vec<String> {
     [published].into_iter().chain(each).collect()
 }
 
-/// How much of the gain is there already where huge pages are split: contiguity alone.
+/// Returns the part of the gain that split huge pages keep: contiguity alone.
 fn contiguity(results: &Results, mode: &str) -> Option<String> {
-    /// Below it, parts of a gain are parts of noise.
+    /// Minimum gain to divide; parts of a smaller gain are noise.
     const WORTH: f64 = 1.1;
     let at = [Place::text("mode", mode)];
     let row = |arm: &str| results.row(arm, &at, MOVED);
-    // Huge ones: in one extent a block before.
+    // Huge before the run: one extent a block.
     let is_huge = |arm: &&ArmAbout| {
         let mut looks = results
             .layouts
@@ -54,7 +54,7 @@ fn contiguity(results: &Results, mode: &str) -> Option<String> {
     let whole = results.arms.iter().find(is_huge)?;
     let first = row("scattered")?;
     let (split, gain) = (row("split")?.over(first)?, row(&whole.name)?.over(first)?);
-    // Of a gain that may be none there are no parts.
+    // A gain that may be zero has no parts.
     if gain.ratio < WORTH || gain.low <= 1.0 {
         return None;
     }
@@ -66,7 +66,7 @@ fn contiguity(results: &Results, mode: &str) -> Option<String> {
     ))
 }
 
-/// Adds what the devices moved without a data path.
+/// Adds the throughput of the devices without a data path.
 pub(super) fn add_bare(results: &mut Results, rate: f64) {
     const BARE: &str = "devices alone";
     if results.arms.iter().all(|arm| arm.name != BARE) {
@@ -75,7 +75,7 @@ pub(super) fn add_bare(results: &mut Results, rate: f64) {
     results.add(BARE, &[], Quantity::rate(BARE, "MiB/s"), rate.into());
 }
 
-/// MiB a second.
+/// Returns MiB a second.
 pub(super) fn rate(moved: Bytes, time: Duration) -> f64 {
     mib(moved) / time.as_secs_f64().max(f64::EPSILON)
 }
@@ -84,7 +84,7 @@ fn mib(bytes: Bytes) -> f64 {
     bytes.as_f64() / Bytes::from_mib(1).as_f64()
 }
 
-/// How many writers at a rate come to what an arm wrote at most without one.
+/// Returns the number of writers at `rate` that add up to the arm's best write throughput without a limit.
 #[allow(clippy::cast_possible_truncation)]
 pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate: Bytes) -> usize {
     let of = |what| {
@@ -97,7 +97,7 @@ pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate:
     shares.fold(1.0f64, f64::max) as usize
 }
 
-/// All that was seen of a run; what the host's processors did where that is known.
+/// Returns all quantities of a run, with the use of the host's processors if known.
 pub(super) fn of_run(moved: &Moved, host: Option<Seconds>) -> Vec<(Quantity, f64)> {
     let usage = &moved.usage;
     let (length, worked) = (moved.time.as_secs_f64(), usage.processor().as_secs_f64());
@@ -146,7 +146,7 @@ pub(super) fn of_run(moved: &Moved, host: Option<Seconds>) -> Vec<(Quantity, f64
             ("longest", times.max),
         ] {
             let quantity = Quantity::time(&named(which), "seconds");
-            // The mean of a lock is there already.
+            // The mean of a lock is already in the list.
             if seen.iter().all(|(known, _)| known.name != quantity.name) {
                 seen.push((quantity, seconds));
             }

@@ -1,15 +1,15 @@
-//! How many drives one server can feed: writers at a fixed rate, more and more of them, until one
-//! does not keep up. Pure.
+//! Finds the number of drives that one server can feed: writers at a fixed rate, increased until
+//! one does not keep up. Pure.
 
 use crate::kits::mover::Moved;
 use hugeleaf_units::Bytes;
 
-/// A drive that gets less of its rate than this has to stop and wind back.
+/// Minimum part of its rate for a drive; below it a drive must stop and wind back.
 pub(super) const ENOUGH: f64 = 0.98;
-/// Times that the number is looked for, each anew.
+/// Number of searches, each from the start.
 pub(super) const ROUNDS: usize = 3;
 
-/// What the worst of the streams got of its rate. One block more or less is no matter.
+/// Returns the part of its rate that the slowest stream got, with a tolerance of one block.
 pub(super) fn worst(moved: &Moved, rate: Bytes, block: Bytes) -> f64 {
     let due = rate.as_f64() * moved.time.as_secs_f64();
     let shares = moved
@@ -19,12 +19,12 @@ pub(super) fn worst(moved: &Moved, rate: Bytes, block: Bytes) -> f64 {
     shares.fold(f64::INFINITY, f64::min)
 }
 
-/// Looks for the largest number that is good, beginning at a guess: by doubling steps away from it,
-/// then by halves. Pure.
+/// Searches the largest good number from a guess, first by doubling steps away from it, then by
+/// halving. Pure.
 pub(super) struct Search {
-    /// The most that was seen to be good; 0 is.
+    /// Largest number seen to be good; 0 always is.
     good: usize,
-    /// The least that was seen to be too many.
+    /// Smallest number seen to be too many.
     bad: usize,
     guess: usize,
     step: usize,
@@ -57,7 +57,7 @@ impl Search {
             self.guess = count.saturating_sub(self.step);
         }
         self.step *= 2;
-        // Once it is between two, by halves.
+        // Between two known numbers, the search halves.
         if self.good > 0 && self.guess >= self.bad || self.guess <= self.good {
             self.guess = usize::midpoint(self.good, self.bad);
         }
@@ -74,7 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the guess, the answer is found, and soon.
+        /// The answer is found quickly from any guess.
         #[test]
         fn the_largest_good_number_is_found(limit in 0usize..70, guess in 0usize..100) {
             let most = 64;

@@ -1,4 +1,4 @@
-//! Runs of this very program.
+//! Runs of this program as a child process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Runs it to its end, and asks it to end soon where `stop` is set. In a process group of its own:
-/// a Ctrl-C at the terminal is for us, and a second one would end it at once.
+/// Runs the command to its end, and interrupts it once `stop` is set. It has a process group of its
+/// own: Ctrl-C at the terminal reaches only this process, and a second one would end the child.
 ///
 /// # Errors
 /// It could not be started or watched.
@@ -26,7 +26,7 @@ pub(super) fn run_out(command: &mut Command, stop: &AtomicBool) -> io::Result<Ou
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 if stop.load(Ordering::Relaxed) {
-                    // One that has ended meanwhile needs no signal.
+                    // A child that has just ended needs no signal.
                     let _ = pidfd_send_signal(&handle, Signal::INT);
                     return;
                 }

@@ -1,5 +1,5 @@
-//! A process that copies a file again and again below the database's folder, to press on the host's
-//! page cache as a backup does. Its files have no names, so they are gone when it is.
+//! A process that copies a file repeatedly below the database's folder. It puts pressure on the page
+//! cache, as a backup does. Its files are unlinked, so they disappear with the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,16 +12,16 @@ use hugeleaf_units::Bytes;
 
 use hugeleaf_proof::bench::BenchError;
 
-/// What it is started with; nothing for a person to type.
+/// Argument that starts a copier process; internal.
 pub const COPIER: &str = "bench-copier";
 
 const CHUNK: usize = 256 * 1024;
 
-/// A copier that runs; ended when dropped.
+/// A running copier; ended when dropped.
 pub(super) struct Copier(Child);
 
 impl Copier {
-    /// Starts one, where a length is given, and waits until its first file is there.
+    /// Starts a copier if a length is given, and waits for its first file.
     pub(super) fn start(
         length: Option<Bytes>,
         folder: &Path,
@@ -57,7 +57,7 @@ impl Copier {
         }
     }
 
-    /// Bytes that it has written since it was started.
+    /// Returns the bytes that it has written since its start.
     pub(super) fn copied(&self, root: &Root) -> Option<u64> {
         let text = root.read(format!("proc/{}/io", self.0.id()));
         let line = text
@@ -75,7 +75,7 @@ impl Drop for Copier {
     }
 }
 
-/// Both files have to fit twice over: what is measured grows, too.
+/// Refuses a folder without room for both files twice over: the measured database grows, too.
 fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
     let Some(free) = crate::kits::tpcc::free_bytes(folder) else {
         return Ok(());
@@ -93,8 +93,8 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
     ))
 }
 
-/// Copies a file of that length in a folder until this process is ended, which it is with the one that
-/// started it: what a process started with [`COPIER`], a folder and a length does.
+/// Copies a file of the given length in a folder until this process is ended, at the latest with its
+/// parent. A process started with [`COPIER`], a folder and a length calls this function.
 ///
 /// # Errors
 /// Those of the files.
@@ -130,7 +130,7 @@ fn copy(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible>
     }
 }
 
-/// A file that nobody can see and that is gone when it is closed.
+/// Creates an unlinked file, which is invisible and disappears when closed.
 fn nameless(folder: &Path) -> std::io::Result<File> {
     let name = format!("hugeleaf-copy-{}", std::process::id());
     let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! What it costs on the arms to translate an address, once they have run.
+//! The cost of an address translation on the arms, after they have run.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use hugeleaf_proof::rows::{Quantity, Results, Sample};
 const ROUNDS: u32 = 6;
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// Says how the processor counted, or where it has no counters measures by `bench chase` over memory
-/// as long as the cache.
+/// Reports the processor's events. If it has no counters, measures by `bench chase` over memory as
+/// long as the cache.
 pub(super) fn add(run: &mut Measuring<'_>, order: &Order, setup: Setup) {
     if let Some(by) = counted_by(&run.results) {
         run.results.remarks.push(by.in_words());
@@ -59,14 +59,14 @@ pub(super) fn add(run: &mut Measuring<'_>, order: &Order, setup: Setup) {
                 }
             }
         }
-        // What the load gave stands.
+        // The results of the load remain valid.
         Err(error) => run.results.caveats.push(format!(
             "what a read costs on these pages was not measured: {error}"
         )),
     }
 }
 
-/// By which events was counted, in the first run at the largest step.
+/// Returns the events that were counted in the first run at the largest step.
 fn counted_by(results: &Results) -> Option<CountedBy> {
     let all = results.settings.get("counted_by").and_then(Json::as_array);
     let largest = results.settings.get("steps");
@@ -76,8 +76,8 @@ fn counted_by(results: &Results) -> Option<CountedBy> {
     serde_json::from_value(by["by"].clone()).ok()
 }
 
-/// The arms that ran, each kind of page once: locked base pages are base pages to whoever reads
-/// them, and the samples of one are not shown as those of the other.
+/// Returns the arms that ran, each kind of page once. Locked base pages read like base pages, but
+/// the samples of one are not shown as those of the other.
 fn distinct_arms(run: &Measuring<'_>, order: &Order) -> Vec<(String, PageArm)> {
     let mut arms: Vec<(String, PageArm)> = Vec::new();
     for pages in &order.pages {
@@ -93,7 +93,7 @@ fn distinct_arms(run: &Measuring<'_>, order: &Order) -> Vec<(String, PageArm)> {
     arms
 }
 
-/// The length of memory on which all arms fit together.
+/// Returns the length of memory for which all arms fit together.
 fn fitting(cache: Bytes, arms: &[PageArm], most: Bytes) -> Bytes {
     let ordinary = || arms.iter().filter(|arm| arm.kind != PageKind::Hugetlb);
     let page = ordinary().map(|arm| arm.size).max();
@@ -102,7 +102,7 @@ fn fitting(cache: Bytes, arms: &[PageArm], most: Bytes) -> Bytes {
     cache.min(Bytes(whole))
 }
 
-/// Why the processor did not count, as the runs have noted it; the note goes.
+/// Returns the reason why the processor did not count, and removes the runs' notes of it.
 fn why_not(caveats: &mut Vec<String>) -> String {
     let notes = caveats.extract_if(.., |caveat| caveat.starts_with(NOT_COUNTED));
     let first = notes.collect::<Vec<_>>().into_iter().next();
@@ -133,7 +133,7 @@ mod tests {
         results.settings.insert("steps".to_owned(), steps);
         let said = counted_by(&results).unwrap().in_words();
         assert!(said.contains("large"), "{said}");
-        // At that step it did not count.
+        // At that step nothing was counted.
         counted(&mut results, &[(8, "small")]);
         assert!(counted_by(&results).is_none());
     }

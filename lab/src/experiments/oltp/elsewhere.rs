@@ -1,4 +1,4 @@
-//! A server that runs already: what its memory is on is nobody's to say here.
+//! A server that runs already; the pages of its memory are unknown here.
 
 use crate::kits::tpcc::PostgresStore;
 

@@ -1,5 +1,5 @@
-//! SQLite. Of several arms each run is a process of its own, since SQLite takes its cache once in a
-//! process, and since a process that has run has other memory than one that starts.
+//! SQLite. With several arms, each run is a process of its own: SQLite allocates its cache once per
+//! process, and memory differs between a used process and a new one.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -21,10 +21,10 @@ use super::watch::{Processes, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable, refusal};
 use hugeleaf_proof::rows::{Layout, Results};
 
-/// What stands in the first line of a run that has no such pages.
+/// Beginning of the first line of a run whose pages are unavailable.
 const UNAVAILABLE: &str = "bench oltp: unavailable: ";
 
-/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
+/// Takes the cache of this process; `None` if it is to come from SQLite's own heap.
 fn take(
     arm: Pages,
     length: Bytes,
@@ -48,7 +48,7 @@ fn take(
     })
 }
 
-/// Writes down what the cache was on, at the end.
+/// Stores the pages of the cache at the end.
 fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
@@ -109,7 +109,7 @@ impl<'a> Embedded<'a> {
         if order.refill {
             store.remove()?;
         }
-        // Of a database that is there the number of files is what it is.
+        // An existing database keeps its number of files.
         let there = match store.files().len() {
             0 => store.shards(order.warehouses),
             n => i32::try_from(n).unwrap_or(i32::MAX),
@@ -134,7 +134,7 @@ impl<'a> Embedded<'a> {
         Ok(run)
     }
 
-    /// One run, in a process of its own.
+    /// Makes one run in a process of its own.
     fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
         let lost = |e: std::io::Error| {
             BenchError::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
@@ -142,7 +142,7 @@ impl<'a> Embedded<'a> {
         let program = std::env::current_exe().map_err(lost)?;
         let hugeleaf = self.machine.program;
         let mut command = match label {
-            // It is itself started by run, and its flags say so.
+            // The lab is itself started by run, and its flags say so.
             "run" => {
                 let mut command = Command::new(hugeleaf);
                 command.args(["run", "--"]).arg(&program);
@@ -217,7 +217,7 @@ impl Server for Embedded<'_> {
         fill(&store, order, machine, progress).map(drop)
     }
 
-    /// What runs is a process of its own, or this one: it is started when it is driven.
+    /// Checks the flags only: the run's process starts when it is driven.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
         if pages.is_none() && setup.io == Io::Direct {
             return Err(BenchError::usage(

@@ -1,5 +1,5 @@
-//! A MariaDB server of our own. Of several arms it is started anew for each run, with the same data
-//! and other pages. Its buffer pool is private memory of one process.
+//! A MariaDB server of our own. With several arms, it is restarted for each run on other pages with
+//! the same data. Its buffer pool is private memory of one process.
 
 use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
@@ -20,19 +20,19 @@ pub(super) const KIND: ServerKind = ServerKind {
     make: |order, machine| Box::new(Mariadb::new(order, machine)),
 };
 
-/// The log of changes is large enough that no checkpoint begins in the middle of a short interval.
+/// Size of the redo log, so that no checkpoint begins in the middle of a short interval.
 const LOG: Bytes = Bytes::from_mib(512);
 
 struct Mariadb<'a> {
     order: &'a Order,
     machine: &'a Machine<'a>,
     server: Option<MariadbServer>,
-    /// Seconds that promoting it took, run by run.
+    /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
 }
 
 fn settings(order: &Order, setup: Setup) -> ServerSettings {
-    // Past the page cache is what it does by itself.
+    // MariaDB's default bypasses the page cache.
     let method = match setup.io {
         Io::Direct => "O_DIRECT",
         Io::Cached | Io::Buffered => "fsync",
@@ -54,7 +54,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
     }
 }
 
-/// Settings with which it comes to be on the pages of an arm.
+/// Returns the settings that put the server on the pages of an arm.
 fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
@@ -78,7 +78,7 @@ impl<'a> Mariadb<'a> {
         }
     }
 
-    /// It; started where it is not.
+    /// Returns the server, and starts it if necessary.
     fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
@@ -98,19 +98,19 @@ impl<'a> Mariadb<'a> {
         })
     }
 
-    /// Refuses an arm whose pool has too little for the buffer pool and what goes with it.
+    /// Refuses an arm whose pool is too small for the buffer pool and its additional buffers.
     fn check_pool(&self, pages: Pages, cache: Bytes) -> Result<(), BenchError> {
         let Some(arm) = pages.arm(self.machine.host) else {
             return Ok(());
         };
-        // Buffers of its log are on these pages, too; where there are none MariaDB says nothing
-        // and takes base pages.
+        // Its log's buffers use these pages, too. Without free pages MariaDB silently takes base
+        // pages.
         let needs = cache + Bytes(cache.get() / 16);
         let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, self.machine)?;
         lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
     }
 
-    /// Moves the running server to large pages. Refuses the arm where none of it could be moved.
+    /// Promotes the running server. Refuses the arm if none of its memory could be promoted.
     fn promote(&mut self) -> Result<(), BenchError> {
         if let Some(pid) = self.server.as_ref().and_then(MariadbServer::pid) {
             self.promoted
@@ -138,7 +138,7 @@ impl Server for Mariadb<'_> {
         fill(&store, order, machine, progress).map(drop)
     }
 
-    /// An arm is restarted with the same data and other pages, and warmed.
+    /// Restarts the server on other pages with the same data for an arm, and warms it.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
         let Some(pages) = pages else {
             return self.server(setup).map(drop);

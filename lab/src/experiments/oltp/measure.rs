@@ -1,5 +1,5 @@
-//! `hugeleaf-lab oltp` from what was asked for to its result: fills a database, puts it on the pages of each arm in
-//! turn, drives it, and asks at the end what these pages cost to translate.
+//! `hugeleaf-lab oltp` from its order to its result. Fills a database, drives it on the pages of each arm in turn,
+//! and measures at the end the cost of an address translation on these pages.
 
 use serde_json::json;
 
@@ -12,10 +12,10 @@ use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Layout, Place, Results, Sample};
 
-/// The servers that can be started.
+/// The server kinds that can be started.
 pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
 
-/// Has it all run.
+/// Makes all runs.
 ///
 /// # Errors
 /// [`BenchError`].
@@ -64,7 +64,7 @@ fn as_it_is(
     run.finish(&main())
 }
 
-/// All arms at all steps. The server is gone then: its memory is returned before that of others is measured.
+/// Runs all arms at all steps, then drops the server: its memory is free before other memory is measured.
 fn on_pages(
     mut server: Box<dyn Server + '_>,
     order: &Order,
@@ -121,7 +121,7 @@ fn take_turns(
         let (pages, at, setup) = (Some(*pages), at(step), setup.at(order, step));
         let where_ = step.map_or_else(String::new, |step| format!(" at {step}"));
         run.step(format!("round {}: {label}{where_}", round + 1));
-        // How far all runs are says more than how far this one is.
+        // The progress of all runs says more than that of this one.
         let ran = server
             .start(pages, setup)
             .and_then(|()| server.drive(pages, setup, &mut |_| {}));
@@ -151,7 +151,7 @@ fn take_turns(
     went
 }
 
-/// Adds a run of an arm at a step. What is alike of all runs is said by the first.
+/// Adds a run of an arm at a step. The first run adds the values that all runs have in common.
 fn add(
     results: &mut Results,
     (arm, step, at): (&str, Option<u64>, &[Place]),

@@ -1,4 +1,4 @@
-//! The options of `hugeleaf-lab oltp`, and what a database has to offer to be measured on pages of several sizes.
+//! The options of `hugeleaf-lab oltp`, and the interface of a database for measuring it on several page sizes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,47 +17,47 @@ use hugeleaf_proof::rows::Results;
 pub struct Order {
     pub database: Database,
     pub warehouses: i32,
-    /// Connections; `None` is one a processor.
+    /// Number of connections; `None` means one per processor.
     pub connections: Option<usize>,
     pub by_connections: Vec<usize>,
-    /// Touch the first so many warehouses only.
+    /// Number of warehouses to touch, from the first on.
     pub touch: Option<i32>,
     pub time: Duration,
-    /// How long to run before.
+    /// Duration of the load before the measurement.
     pub ramp_up: Duration,
     pub cache: Option<Bytes>,
-    /// Steps by the size of the cache.
+    /// Cache sizes of the steps.
     pub by_cache: Vec<Bytes>,
-    /// Whether all that is touched is to fit the cache, and how the rest is read.
+    /// Path of reads outside the cache, or the demand that all touched data fits the cache.
     pub io: Option<Io>,
-    /// The length of a file that is copied while the load runs.
+    /// Length of a file that is copied while the load runs.
     pub copy_beside: Option<Bytes>,
-    /// When commits have to be on the disk.
+    /// Time at which commits must be on the disk.
     pub durability: Durability,
-    /// Keying and think time over those of the standard; 0 is none.
+    /// Keying and think time relative to the standard; 0 is none.
     pub think: f64,
-    /// Rows of a warehouse are divided by this.
+    /// Divisor of the rows of a warehouse.
     pub shrink: i32,
     pub may_fill: bool,
-    /// Whether what an earlier run filled in is removed first.
+    /// True if the data of an earlier run is removed first.
     pub refill: bool,
-    /// The arms; the first is what others are compared with. Without any there is one run as it is.
+    /// The arms; the first is the baseline. Without any there is one run, as it is.
     pub pages: Vec<Pages>,
-    /// Whether to ask what it costs on these pages to translate an address.
+    /// True to measure the cost of an address translation on these pages.
     pub translation: bool,
     pub rounds: usize,
-    /// The pages of the cache of this very process, which is one run of an arm.
+    /// The pages of the cache of this process, which is one run of an arm.
     pub arm: Option<Pages>,
     pub count: bool,
-    /// Seed of the rows and of what is asked for.
+    /// Seed of the rows and of the requests.
     pub seed: u64,
 }
 
-/// What a page that is not in the database's cache is read through.
+/// The path of reads that miss the database's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Io {
-    /// All of the data fit the cache.
+    /// All data fits the cache.
     Cached,
     /// Through the page cache of the host.
     Buffered,
@@ -67,9 +67,9 @@ pub enum Io {
 #[derive(Debug, Clone)]
 pub enum Database {
     Sqlite(PathBuf),
-    /// A PostgreSQL server that runs, by its connection string.
+    /// A running PostgreSQL server, by its connection string.
     Elsewhere(String),
-    /// A server that is started from the installed programs, with its own folder below this one.
+    /// A server started from the installed programs, with its own folder below this one.
     Started(&'static ServerKind, PathBuf),
 }
 
@@ -79,7 +79,7 @@ impl FromStr for Database {
     fn from_str(text: &str) -> Result<Database, String> {
         match text.split_once(':') {
             Some(("sqlite", folder)) if !folder.is_empty() => Ok(Database::Sqlite(folder.into())),
-            // A URL is a DSN as it stands.
+            // A URL is already a DSN.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
                 Ok(Database::Elsewhere(text.to_owned()))
             }
@@ -90,7 +90,7 @@ impl FromStr for Database {
 }
 
 pub struct ServerKind {
-    /// As `--start` names it.
+    /// Name of the server in `--start`.
     pub name: &'static str,
     pub(super) warehouse: Bytes,
     pub(super) make: for<'a> fn(&'a Order, &'a Machine<'a>) -> Box<dyn Server + 'a>,
@@ -112,21 +112,21 @@ pub(super) struct Setup {
     pub(super) io: Io,
 }
 
-/// A database whose memory can be put on the pages of an arm. It is stopped when dropped.
+/// A database whose memory can be on the pages of an arm. It is stopped when dropped.
 pub(super) trait Server {
-    /// Why it cannot be put on such pages, whatever the host has.
+    /// Refuses pages that this database cannot use on any host.
     fn check(&self, pages: Pages) -> Result<(), BenchError>;
 
-    /// Fills it before its first run: what fills it is not to be in a cache that is measured.
+    /// Fills it before its first run, so that filling does not affect a measured cache.
     fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError>;
 
-    /// Starts it with a setup, on the pages of an arm or as it is, and warms it as an arm is warmed.
+    /// Starts it with a setup, on the pages of an arm or as it is, and warms it for the arm.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] where the host lacks these pages, also of [`Server::drive`].
+    /// [`BenchError::Lacking`] if the host lacks these pages; [`Server::drive`] can return it as well.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError>;
 
-    /// One run with what was started: the load, its counters, and what its memory was on.
+    /// Makes one run: the load, its counters, and the pages of its memory.
     fn drive(
         &mut self,
         pages: Option<Pages>,
@@ -134,7 +134,7 @@ pub(super) trait Server {
         progress: Progress<'_>,
     ) -> Result<Results, BenchError>;
 
-    /// What a reader has to know of all runs.
+    /// Returns the caveats of all runs.
     fn caveats(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! What a database's memory is to be on, as `--pages` names it.
+//! The pages of a database's memory, as named by `--pages`.
 
 use std::str::FromStr;
 
@@ -6,16 +6,16 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{PageKind, PageSize};
 use hugeleaf_workload::{AskedPages, PageArm};
 
-/// An arm as it is asked for.
+/// The requested pages of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
     /// Pages of a size.
     Asked(AskedPages),
     /// Base pages that are locked in memory.
     Locked,
-    /// What `hugeleaf run` gives.
+    /// The pages that `hugeleaf run` provides.
     Run,
-    /// Base pages, which are promoted while it runs.
+    /// Base pages, which are promoted while the server runs.
     Promoted,
 }
 
@@ -45,7 +45,7 @@ impl Pages {
         }
     }
 
-    /// The pages that all of it is to be on, where the host has such.
+    /// Returns the pages for all of the memory, if the host has them.
     pub(super) fn arm(self, host: &Host) -> Option<PageArm> {
         let thp = |size: PageSize| PageArm {
             size,

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of our own. Of several arms it is started anew for each run, with the same
-//! data and other pages.
+//! A PostgreSQL server of our own. With several arms, it is restarted for each run on other pages
+//! with the same data.
 
 use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 use hugeleaf_host::Host;
@@ -21,7 +21,7 @@ pub(super) const KIND: ServerKind = ServerKind {
     make: |order, machine| Box::new(Postgres::new(order, machine)),
 };
 
-/// From this version on PostgreSQL can read its files past the page cache.
+/// First version of PostgreSQL that can read its files past the page cache.
 const DIRECT_FROM: u32 = 16;
 
 fn settings(order: &Order, setup: Setup) -> ServerSettings {
@@ -89,7 +89,7 @@ struct Postgres<'a> {
     order: &'a Order,
     machine: &'a Machine<'a>,
     server: Option<PostgresServer>,
-    /// Seconds that promoting it took, run by run.
+    /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
     warmed: Option<Warmed>,
 }
@@ -105,7 +105,7 @@ impl<'a> Postgres<'a> {
         }
     }
 
-    /// It; started where it is not.
+    /// Returns the server, and starts it if necessary.
     fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
@@ -113,7 +113,7 @@ impl<'a> Postgres<'a> {
         })
     }
 
-    /// Refuses an arm whose pool has too little for the shared memory.
+    /// Refuses an arm whose pool is too small for the shared memory.
     fn check_pool(
         &mut self,
         pages: Pages,
@@ -124,7 +124,7 @@ impl<'a> Postgres<'a> {
         let Some(arm) = arm.filter(|arm| arm.kind == PageKind::Hugetlb) else {
             return Ok(());
         };
-        // Before version 15 it does not say; its own tables are a small part of it.
+        // Versions before 15 do not report it; the server's own tables are a small part of it.
         let needs = self.server(setup)?.shared_memory(settings);
         let needs = needs.map_err(TpccError::from)?;
         let needs = needs.unwrap_or(settings.cache + Bytes(settings.cache.get() / 16));
@@ -132,10 +132,10 @@ impl<'a> Postgres<'a> {
         lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
     }
 
-    /// Moves the running server to large pages. Refuses the arm where none of it could be moved.
+    /// Promotes the running server. Refuses the arm if none of its memory could be promoted.
     fn promote(&mut self) -> Result<(), BenchError> {
-        // Where the knob is never the kernel aligns no shared memory, and base pages stay base
-        // pages with advise, because the server asks for none.
+        // With the knob at never, the kernel does not align shared memory. With advise, base pages
+        // stay base because the server does not request huge pages.
         const NONE: (&str, &str) = (
             "its shared memory is at an address that does not agree with its offset, or the kernel \
              does not collapse it",
@@ -179,7 +179,7 @@ impl Server for Postgres<'_> {
         fill(&store, order, machine, progress).map(drop)
     }
 
-    /// An arm is restarted with the same data and other pages, and warmed.
+    /// Restarts the server on other pages with the same data for an arm, and warms it.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let Some(pages) = pages else {
@@ -193,8 +193,8 @@ impl Server for Postgres<'_> {
         let warm = store.warm(setup.touch)?;
         self.warmed = Some(warm.how());
         match pages {
-            // While it is connected, as a server's own connections are: what nobody has in its page
-            // tables is left alone.
+            // Promoted while the store is connected, as a server's own connections are: memory that
+            // is in no page table is skipped.
             Pages::Promoted => self.promote(),
             _ => Ok(()),
         }
@@ -231,7 +231,7 @@ impl Server for Postgres<'_> {
     }
 }
 
-/// Settings with which a server comes to be on the pages of an arm.
+/// Returns the settings that put a server on the pages of an arm.
 fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),

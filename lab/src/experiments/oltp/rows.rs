@@ -1,4 +1,4 @@
-//! The quantities of a run of `hugeleaf-lab oltp`, and what is drawn of all of them.
+//! The quantities and charts of `hugeleaf-lab oltp`.
 
 use crate::kits::tpcc::{Kind, Latency, Outcome};
 
@@ -6,24 +6,24 @@ use super::watch::Seen;
 use hugeleaf_proof::bench::chase::READ;
 use hugeleaf_proof::rows::{Chart, Quantity};
 
-/// The arm of a result that has none: one run, as it is.
+/// The arm of a result without arms: one run, as it is.
 pub(super) const AS_IT_IS: &str = "as it is";
 
-/// Throughput that DB2 9 reached over 4K pages, by page size, on POWER5+ with 473 GB of buffer pools (charts 1 and 3 of
+/// Throughput of DB2 9 relative to 4K pages, by page size, on POWER5+ with 473 GB of buffer pools (charts 1 and 3 of
 /// its study).
 const PUBLISHED: [(&str, f64); 3] = [
     ("DB2 9, 64K", 1.13),
     ("DB2 9, 16M", 1.22),
     ("DB2 9, 16G", 1.26),
 ];
-/// Cycles an instruction and the rate of TLB misses, likewise (chart 2); larger pages have no numbers there.
+/// Cycles an instruction and rate of TLB misses, likewise (chart 2); larger pages have no numbers there.
 const PUBLISHED_CYCLES: [(&str, f64); 1] = [("DB2 9, 64K", 0.89)];
 /// See [`PUBLISHED_CYCLES`].
 const PUBLISHED_MISSES: [(&str, f64); 1] = [("DB2 9, 64K", 0.87)];
-/// What 64K pages gained there by the size of the buffer pools (chart 3).
+/// Gain of 64K pages by the size of the buffer pools (chart 3).
 const PUBLISHED_GAIN: &str =
     "published for DB2 9, 64K over 4K: ×1.05 with 18 GB of buffer pools, ×1.13 with 473 GB";
-/// The study of Oracle 11g: automatic memory management on base pages, manual on huge ones.
+/// Results of the study of Oracle 11g: automatic memory management on base pages, manual on huge pages.
 const PUBLISHED_COUNTS: &str = "published for Oracle 11g, a second, on base pages and on 2M: transactions 905 and 872, logical \
      reads 36,742 and 36,411, block changes 10,195 and 10,101, physical reads 4287 and 4864, physical writes 2817 and 2928";
 
@@ -34,8 +34,8 @@ pub(super) fn main() -> Quantity {
     Quantity::rate("NOTPM", "NOTPM").main()
 }
 
-/// What is drawn, by what is changed from step to step where there are several. That of which a result has no rows is
-/// not drawn.
+/// Returns the charts, by the place that changes between steps if there are several. A chart without rows in a result
+/// is not drawn.
 pub(super) fn charts(steps: Option<&str>) -> Vec<Chart> {
     let chart = |y: &str, title: &str| match steps {
         None => Chart::bars(y, title),
@@ -140,7 +140,7 @@ pub(super) fn of_run(outcome: &Outcome, seen: &Seen) -> Vec<(Quantity, f64)> {
     known
 }
 
-/// Of a kind of transaction. Of one that did not occur there are no times.
+/// Adds the quantities of a kind of transaction. A kind that did not occur has no times.
 fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)>) {
     let named = |which: &str| format!("{kind} {which}");
     let ended = seen.committed + seen.rolled_back;
@@ -162,7 +162,7 @@ fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)
     known.extend(counts.map(|(which, count)| (Quantity::plain(&named(which), ""), count)));
 }
 
-/// What all transactions used, as far as it is counted.
+/// Returns the costs of all transactions, as far as they are counted.
 fn costs(outcome: &Outcome, seen: &Seen) -> Vec<(&'static str, f64)> {
     let counters = &outcome.counters;
     let totals = seen.counted.as_ref().map(|(totals, _)| totals);

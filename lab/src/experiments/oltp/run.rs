@@ -1,4 +1,4 @@
-//! One run of `hugeleaf-lab oltp`: fills where need be, drives, and checks.
+//! One run of `hugeleaf-lab oltp`: fills if necessary, drives, and checks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::watch::Watcher;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{Layout, Results, Sample, fields};
 
-/// How the note begins that says why the processor did not count.
+/// Beginning of the note that explains why the processor did not count.
 pub(super) const NOT_COUNTED: &str = "the processor's counters were not counted here: ";
 
 pub(super) fn fill(
@@ -31,7 +31,7 @@ pub(super) fn fill(
     )?)
 }
 
-/// Fills where need be, runs once, and checks. A database that is not consistent is no result.
+/// Fills if necessary, runs once, and checks. An inconsistent database has no result.
 pub(super) fn run_once(
     store: &dyn Store,
     order: &Order,
@@ -93,7 +93,7 @@ pub(super) fn run_once(
     Ok(results)
 }
 
-/// What the figures are, how they were taken, and on what.
+/// Fills in the title, the method and the settings of the results.
 fn about(
     results: &mut Results,
     (store, version): (&dyn Store, &str),
@@ -135,8 +135,8 @@ fn origin(store: &dyn Store, order: &Order) -> Origin {
     }
 }
 
-/// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
-/// the same rows.
+/// Timestamp of all rows at the start, 2024-01-01. A fixed value makes the same rows in each run;
+/// the value itself does not matter.
 pub(crate) const FILLED_AT: i64 = 1_704_067_200_000_000;
 
 fn at(done: u64, of: u64, what: String) -> BenchEvent {

@@ -1,4 +1,4 @@
-//! What a server's processes hold and use: page tables, the pages that their shared memory is on, and processor time.
+//! Usage of a server's processes: page tables, the pages of their shared memory, and processor time.
 
 use std::fs::File;
 
@@ -7,23 +7,23 @@ use hugeleaf_host::{Held, Host, Looking, Root, read_process};
 use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-/// The children of a process's first thread; `None` where they cannot be read.
+/// Returns the children of a process's first thread; `None` if they cannot be read.
 pub fn children(root: &Root, pid: u32) -> Option<Vec<u32>> {
     let text = root.read(format!("proc/{pid}/task/{pid}/children"));
     let words = text.known()?.split_ascii_whitespace();
     Some(words.filter_map(|word| word.parse().ok()).collect())
 }
 
-/// A process and its children, of those that are there.
+/// Returns a process and its running children.
 pub fn tree(root: &Root, pid: u32) -> Vec<u32> {
     let children = children(root, pid).unwrap_or_default();
     std::iter::once(pid).chain(children).collect()
 }
 
-/// The cache of a server by page size. Where it is shared memory: the longest shared mapping of the
-/// first of these processes, which the others have at the same addresses because they were forked by
-/// it; what any of them has in memory counts, once. Where it is private memory of the first: the
-/// mapping that has most in memory. `None` where it cannot be determined.
+/// Returns the cache of a server by page size; `None` if it cannot be determined. A shared cache is the longest
+/// shared mapping of the first process. The others were forked by it and have it at the same addresses; memory that
+/// is resident in any of them counts once. A private cache is the mapping of the first process with the most resident
+/// memory.
 pub fn cache_pages(
     root: &Root,
     kernel: &Kernel,
@@ -64,7 +64,7 @@ pub fn cache_pages(
     Some(table)
 }
 
-/// What each of these processes has of a range; `None` where it cannot be seen, or not by size.
+/// Returns the page maps of a range in these processes; `None` if unreadable or without page sizes.
 fn page_maps(root: &Root, kernel: &Kernel, range: Range, pids: &[u32]) -> Option<Vec<PageMap>> {
     let map_of = |pid: &u32| -> Option<PageMap> {
         let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
@@ -75,7 +75,7 @@ fn page_maps(root: &Root, kernel: &Kernel, range: Range, pids: &[u32]) -> Option
     is_known.then_some(maps)
 }
 
-/// The size of the pool's pages that a mapping is on; `None` where it is on none.
+/// Returns the page size of a mapping that is on the pool; `None` if it is not.
 fn pool_page(
     root: &Root,
     kernel: &Kernel,
@@ -90,8 +90,7 @@ fn pool_page(
         .map(|held| held.size)
 }
 
-/// Bytes that are in memory in any of these maps, mapped by base entries only, and by a large entry
-/// in at least one.
+/// Returns the bytes resident in any of these maps: mapped by base entries only, and by a huge entry in at least one.
 fn in_memory(maps: &[PageMap]) -> (Bytes, Bytes) {
     let runs = |huge: bool| {
         let all = maps.iter().flat_map(|map| &map.runs);
@@ -117,13 +116,12 @@ fn covered(mut ranges: Vec<Range>) -> Bytes {
     Bytes(sum)
 }
 
-/// Microseconds that a process, its children that live and those that it has buried have used, in
-/// user mode and in the kernel; `None` where it cannot be read. Grandchildren count once they are
-/// buried: a database's server has none.
+/// Returns the microseconds used by a process, its running children and those it has reaped, in user mode and in the
+/// kernel. `None` if they cannot be read. Grandchildren count once they are reaped; a database's server has none.
 pub fn tree_usage(root: &Root, pid: u32) -> Option<(u64, u64)> {
     let mut sum = of_one(root, pid, true)?;
     for child in children(root, pid)? {
-        // One that has just ended is in the parent's account.
+        // A child that has just ended is in the parent's account.
         if let Some((user, system)) = of_one(root, child, false) {
             sum = (sum.0 + user, sum.1 + system);
         }
@@ -136,9 +134,9 @@ fn of_one(root: &Root, pid: u32, with_buried: bool) -> Option<(u64, u64)> {
     parse_usage(text.known()?, ticks_per_second(), with_buried)
 }
 
-/// Fields 14 to 17 of proc_pid_stat(5): utime, stime, cutime, cstime, in ticks.
+/// Parses fields 14 to 17 of proc_pid_stat(5): utime, stime, cutime, cstime, in ticks.
 fn parse_usage(text: &str, ticks: u64, with_buried: bool) -> Option<(u64, u64)> {
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any character.
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<u64> = rest
         .split_ascii_whitespace()
@@ -184,7 +182,7 @@ mod tests {
         let (present, huge) = (PageState::PRESENT, PageState::HUGE);
         let first = map(vec![run(0, 10, &[present]), run(20, 30, &[present, huge])]);
         let second = map(vec![run(5, 15, &[present]), run(20, 25, &[present])]);
-        // One that is not in memory, and one of zeroes that nobody has written.
+        // One range is swapped out, and one is zero pages that were never written.
         let third = map(vec![
             run(40, 50, &[PageState::SWAPPED]),
             run(60, 70, &[present, PageState::ZERO]),

@@ -1,5 +1,5 @@
-//! How large the cache is, how many connect and what they touch: as the flags say, or as follows
-//! from one another; refused before anything is done where it cannot be.
+//! Cache size, number of connections and touched data, from the flags or derived from one another.
+//! Impossible combinations are refused before any work.
 
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 use hugeleaf_units::Bytes;
@@ -7,23 +7,23 @@ use hugeleaf_units::Bytes;
 use super::order::{Database, Io, Order, Setup};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
-/// The cache where nothing says how large it is to be.
+/// Default size of the cache.
 const USUAL: Bytes = Bytes::from_mib(256);
 
-/// The smallest that follows from the data.
+/// Minimum size of a cache derived from the data.
 const LEAST: Bytes = Bytes::from_mib(16);
 
-/// A cache that misses is a fifth of the data.
+/// Divisor of the data for a cache that misses.
 const PART: u64 = 5;
 
 impl Setup {
-    /// From the flags; of steps, the largest cache and the fewest connections.
+    /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
     pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,
             (None, None, None) => USUAL,
-            // What a run adds has to fit, too.
+            // Rows that a run adds must fit, too.
             (None, None, Some(Io::Cached)) => LEAST.max(data + Bytes(data.get() / 8)),
             (None, None, Some(Io::Buffered | Io::Direct)) => LEAST.max(Bytes(data.get() / PART)),
         };
@@ -47,7 +47,7 @@ impl Setup {
         })
     }
 
-    /// The same at a step.
+    /// Returns the same setup at a step.
     pub(super) fn at(self, order: &Order, step: Option<u64>) -> Setup {
         let Some(value) = step else {
             return self;
@@ -61,7 +61,7 @@ impl Setup {
         }
         let share = u128::from(order.warehouses.unsigned_abs()) * u128::from(value);
         let share = share / u128::from(self.cache.get().max(1));
-        // One a connection at least, as far as there are so many.
+        // At least one warehouse per connection, as far as there are enough.
         let most = usize::try_from(order.warehouses).unwrap_or(1);
         let share = usize::try_from(share).unwrap_or(most);
         let touch = share.max(self.connections).min(most);
@@ -73,7 +73,7 @@ impl Setup {
     }
 }
 
-/// The steps that the flags name, in rising order, and the place where they are.
+/// Returns the steps of the flags, in rising order, and their place.
 pub(super) fn steps(order: &Order) -> Option<(&'static str, Vec<u64>)> {
     let (place, mut values): (_, Vec<u64>) = match order.by_cache.is_empty() {
         false => (
@@ -126,7 +126,7 @@ fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
         (Some(_), ..) => format!("hugeleaf-lab oltp --cache {most}"),
         (None, false, _) => format!("hugeleaf-lab oltp --by-cache with {most} at most"),
-        // An eighth of it is left for what a run adds.
+        // An eighth of it is left for rows that a run adds.
         (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
         (None, true, _) => "free memory: hugeleaf mem".to_owned(),
     };

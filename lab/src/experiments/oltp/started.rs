@@ -1,5 +1,5 @@
-//! What servers that are started on the pages of an arm have alike: the program they are started
-//! with, the pool they need, the move to large pages while they run, and the look at what it came to.
+//! Code shared by servers that are started on the pages of an arm: their start program, their pool, their promotion
+//! while they run, and the check of its result.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use hugeleaf_proof::Spread;
 use hugeleaf_proof::bench::{BenchError, Machine, MovedNone, promote};
 use hugeleaf_proof::rows::Results;
 
-/// So much of a server's memory has to be on the pages of an arm: where it begins and ends a block
-/// may be shared with what is smaller.
+/// Share of a server's memory that must be on the pages of an arm. Blocks at its ends may contain base pages of
+/// neighbouring memory.
 const NEARLY_ALL: f64 = 0.99;
 
 /// A server of this host that is about to be driven.
@@ -30,8 +30,8 @@ pub(super) struct Driven<'a> {
 }
 
 impl Driven<'_> {
-    /// Runs the load once, with a copy next to it where the order wants one. Whether it was on the pages of the arm is read
-    /// back.
+    /// Runs the load once, with a concurrent copy if the order requests one. Reads back whether it was on the pages of
+    /// the arm.
     pub fn drive(
         self,
         pages: Option<Pages>,
@@ -53,7 +53,7 @@ impl Driven<'_> {
     }
 }
 
-/// How long promotions of the running server took, in seconds; `None` where there was none.
+/// Describes the durations of promotions of the running server, in seconds; `None` if there was none.
 pub(super) fn promotion_took(seconds: &[f64]) -> Option<String> {
     let spread = Spread::of(seconds)?;
     Some(format!(
@@ -63,18 +63,18 @@ pub(super) fn promotion_took(seconds: &[f64]) -> Option<String> {
     ))
 }
 
-/// MariaDB switches transparent huge pages off for itself, also those that others ask for.
+/// Promotes a server. MariaDB disables THP for itself, including requests of others, so it is re-enabled.
 pub(crate) fn promote_mariadb(program: &Path, pid: u32) -> Result<f64, BenchError> {
     promote(program, &["--switch-thp-on", &pid.to_string()], NOT_WHOLE)
 }
 
-/// For a server whose cache is private memory: small parts of it are left as they are.
+/// Error for a server whose cache is private memory: blocks that are not wholly resident are skipped.
 const NOT_WHOLE: MovedNone<'static> = (
     "no block of its cache is wholly in memory, or the kernel does not collapse it",
     "ask for more data, which fills its cache; hugeleaf why mariadbd, while it runs, says the rest",
 );
 
-/// Whether nearly all of it is on the pages of an arm. `run` takes what large pages there are.
+/// Returns true if nearly all memory is on the pages of an arm. `run` uses any huge pages.
 pub(crate) fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
     let sum = |of: &dyn Fn(&&Held) -> bool| -> Bytes {
         held.iter().filter(of).map(|held| held.bytes).sum()
@@ -114,7 +114,7 @@ mod tests {
         let promoted = |held: &[Held]| is_on(held, Pages::Promoted, &host);
         assert!(promoted(&[small(10), thp(990)]));
         assert!(!promoted(&[small(11), thp(989)]));
-        // Of a pool is not transparent, but to run both are large; of nothing nothing can be determined.
+        // Pool pages are not THP, but `run` accepts both; without memory nothing can be determined.
         assert!(!promoted(&[pool(990)]) && is_on(&[pool(990)], Pages::Run, &host));
         assert!(!promoted(&[]) && !is_on(&[small(1)], Pages::Run, &host));
     }

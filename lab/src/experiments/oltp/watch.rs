@@ -1,5 +1,4 @@
-//! What is seen of the database's processes while the load runs: what they hold at the end, and
-//! what the processor counted.
+//! Observation of the database's processes during the load: their usage at the end, and processor counts.
 
 use std::time::Instant;
 
@@ -22,17 +21,17 @@ pub(super) enum Processes<'a> {
     Server {
         pid: u32,
         host: &'a Host,
-        /// Whether its cache is shared memory of its processes, or private memory of one.
+        /// True if its cache is shared memory of its processes, false if private memory of one.
         shared: bool,
     },
 }
 
-/// Looks on. See [`Onlooker`].
+/// Observes a run. See [`Onlooker`].
 pub(super) struct Watcher<'a> {
     root: &'a Root,
     processes: Processes<'a>,
     count: bool,
-    /// What another process has written so far, where one copies at the same time.
+    /// Returns the bytes written so far by a concurrent copier, if there is one.
     copied: Option<&'a dyn Fn() -> Option<u64>>,
     counting: Option<Result<Translations, MetricError>>,
     copied_before: Option<(Instant, u64)>,
@@ -43,31 +42,31 @@ pub(super) struct Watcher<'a> {
 pub(super) struct Seen {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
-    /// What the cache of a server was on at the end.
+    /// Pages of a server's cache at the end.
     pub(super) pages: Option<Vec<Held>>,
     pub(super) counted: Option<(TranslationTotals, CountedBy)>,
-    /// Why the processor did not count, where it was to.
+    /// Reason why the processor did not count, if it was to.
     pub(super) why_not_counted: Option<String>,
-    /// How much of a file a second was copied at the same time.
+    /// Rate of the concurrent copy, in bytes a second.
     pub(super) copied_per_second: Option<f64>,
 }
 
-/// Which events of the processor counted, in user mode, in one group.
+/// The processor events that counted, in user mode, in one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CountedBy {
     cycles: String,
     instructions: String,
-    /// Misses of the TLB for data; where the processor counts walks of page tables, those. Missing where
-    /// nothing of it is counted.
+    /// Misses of the data TLB, or page-table walks if the processor counts them. Missing if neither is
+    /// counted.
     tlb_misses: Option<String>,
-    /// Why nothing of it is counted.
+    /// Reason why neither is counted.
     tlb_misses_error: Option<String>,
-    /// The part of the time in which they had registers, above 0 to 1; what was counted is scaled up by it.
+    /// Share of time in which the events had registers, above 0 to 1; counts are scaled up by it.
     share_of_time: Option<f64>,
 }
 
 impl CountedBy {
-    /// What was counted, by which events, and what was not.
+    /// Describes the events that counted, and those that did not.
     pub(super) fn in_words(&self) -> String {
         let share = self.share_of_time.filter(|share| *share < 0.995);
         let share = share.map_or_else(String::new, |share| {
@@ -100,14 +99,14 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Has the processor count cycles, instructions and misses of the TLB.
+    /// Makes the processor count cycles, instructions and TLB misses.
     #[must_use]
     pub(super) fn counting(mut self) -> Watcher<'a> {
         self.count = true;
         self
     }
 
-    /// Looks at what another process has copied so far, too.
+    /// Reads the bytes of a concurrent copier as well.
     #[must_use]
     pub(super) fn with_copier(mut self, copied: &'a dyn Fn() -> Option<u64>) -> Watcher<'a> {
         self.copied = Some(copied);
@@ -179,7 +178,7 @@ mod tests {
     use crate::experiments::oltp::rows::of_run;
     use crate::kits::tpcc::Outcome;
 
-    /// The value of a quantity of a run of 1000 transactions in 10 s.
+    /// Returns a quantity of a run of 1000 transactions in 10 s.
     fn value(seen: &Seen, name: &str) -> Option<f64> {
         let outcome = Outcome {
             seconds: 10.0,
@@ -203,7 +202,7 @@ mod tests {
         let seen = elsewhere.seen();
         assert_eq!(seen.why_not_counted, None);
         assert_eq!(value(seen, "page tables"), None);
-        // It has copied nothing meanwhile, which is not the same as nobody knows.
+        // The copier has copied nothing meanwhile, which differs from unknown.
         assert_eq!(value(seen, "copied beside, a second"), Some(0.0));
         assert!(seen.pages.is_none() && seen.counted.is_none());
     }
@@ -224,7 +223,7 @@ mod tests {
             seen.why_not_counted.is_some(),
             "{seen:?}"
         );
-        // What is not counted is not 0.
+        // An uncounted value is not 0.
         assert_eq!(seen.counted.is_some(), counted.is_some());
         let misses = seen
             .counted

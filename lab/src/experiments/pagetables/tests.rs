@@ -85,7 +85,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
     };
     let error = measure(&settings, &machine, &mut |_| {}).unwrap_err();
     assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
-    // A program that is not there is reported with its path's error.
+    // A missing program is reported with its path's error.
     let settings = PageTablesSettings {
         processes: vec![1],
         ..settings

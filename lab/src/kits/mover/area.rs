@@ -1,8 +1,8 @@
-//! Devices, and the part of one that a thread works on.
+//! Devices, and the part of a device that a thread works on.
 //!
-//! Files are made new in a folder and unlinked at once, and memory-backed devices clear themselves:
-//! whatever ends the program, nothing of it stays. What was there before is written to only where
-//! [`Wanted::overwrite`] says so.
+//! New files in a folder are unlinked at once, and memory-backed devices clear themselves. Nothing
+//! remains, whatever ends the program. Existing data is overwritten only if [`Wanted::overwrite`]
+//! is set.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,13 +27,13 @@ pub enum Place {
     Folder(PathBuf),
     /// New block devices whose blocks are memory.
     Memory,
-    /// A file or block device that is there, with all that it holds.
+    /// An existing file or block device, with its contents.
     There(PathBuf),
 }
 
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Where; threads are dealt out to them in turn.
+    /// Places of the devices; threads are assigned to them in turn.
     pub places: Vec<Place>,
     pub sources: usize,
     pub targets: usize,
@@ -52,7 +52,7 @@ pub struct Devices {
     _memory: Vec<MemoryDevice>,
 }
 
-/// A device or a part of one: blocks one after the other, taken in order and again from the start.
+/// A device or a part of one: consecutive blocks, used in order and again from the start.
 #[derive(Debug)]
 pub struct Area {
     name: String,
@@ -61,13 +61,13 @@ pub struct Area {
     blocks: u64,
     block: Bytes,
     next: AtomicU64,
-    /// Blocks written since they were last verified.
+    /// Blocks written since the last verification.
     unverified: AtomicU64,
     stamps: Mutex<Vec<Stamp>>,
 }
 
 impl Area {
-    /// The path of its device, or what stands for it.
+    /// Returns the path of its device, or a name for it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -80,12 +80,12 @@ impl Area {
         self.blocks
     }
 
-    /// Where in the device a block stands, in bytes.
+    /// Returns the offset of a block in the device, in bytes.
     pub const fn offset_of(&self, index: u64) -> u64 {
         self.offset + index * self.block.get()
     }
 
-    /// The number of the next block; after the last comes the first.
+    /// Returns the number of the next block; the first follows the last.
     pub(crate) fn take_next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) % self.blocks
     }
@@ -104,7 +104,7 @@ impl Area {
         stamps.get(at).copied().unwrap_or_default()
     }
 
-    /// Takes an answer of the device apart.
+    /// Checks the device's answer to a transfer.
     pub(super) fn judge(
         &self,
         what: &'static str,
@@ -128,7 +128,7 @@ impl Area {
         }
     }
 
-    /// Makes sure that a block that was read is the one that should stand there.
+    /// Checks that a block read from the device is the expected one.
     pub(super) fn check(&self, index: u64, block: &[u8]) -> Result<Stamp, MoverError> {
         let stamp = self.stamp(index);
         let wrong = |wrong| self.problem("wrong data from", index, BlockProblem::Wrong(wrong));
@@ -162,7 +162,7 @@ impl Area {
         Ok(())
     }
 
-    /// Reads back what was written since the last time; how many blocks that were.
+    /// Reads back the blocks written since the last verification, and returns their number.
     pub(super) fn verify(&self, buffer: &mut [u8]) -> Result<u64, MoverError> {
         let count = self.unverified.swap(0, Ordering::Relaxed).min(self.blocks);
         let next = self.next.load(Ordering::Relaxed);
@@ -187,10 +187,10 @@ pub(super) fn retry(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<
 }
 
 impl Devices {
-    /// Makes and fills them.
+    /// Makes and fills the devices.
     ///
     /// # Errors
-    /// [`MoverError`]; what was made is gone then.
+    /// [`MoverError`]; all created devices are removed then.
     pub fn make(wanted: &Wanted, host: &Host, stop: &AtomicBool) -> Result<Devices, MoverError> {
         refuse_what_is_there(wanted)?;
         let mut maker = Maker {
@@ -244,7 +244,7 @@ fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
 struct Maker<'a> {
     wanted: &'a Wanted,
     memory: Vec<MemoryDevice>,
-    /// How many areas each place has given so far.
+    /// Number of areas that each place has given so far.
     dealt: Vec<usize>,
 }
 
@@ -284,7 +284,7 @@ impl Maker<'_> {
         })
     }
 
-    /// A new file with all of its room, unlinked at once.
+    /// Makes a new file with all its space allocated, and unlinks it at once.
     fn new_file(&self, folder: &Path, number: usize) -> Result<(String, File), MoverError> {
         let path = folder.join(format!(".hugeleaf-mover-{}-{number}", std::process::id()));
         let file = open(&path, Opening::New)?;
@@ -295,7 +295,7 @@ impl Maker<'_> {
         })?;
         match allocate_file(&file, self.wanted.each) {
             Ok(()) => {}
-            // It is written from end to end next; a full disk is met there.
+            // The file is written from end to end next, which reports a full disk.
             Err(error) if error.errno == Errno::OPNOTSUPP => {}
             Err(error) => {
                 return Err(MoverError::NoRoom {
@@ -309,7 +309,7 @@ impl Maker<'_> {
         Ok((format!("{} (file {number})", folder.display()), file))
     }
 
-    /// The `nth` part of a device that is there.
+    /// Returns the `nth` part of an existing device.
     fn part(
         &self,
         path: &Path,

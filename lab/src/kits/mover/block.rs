@@ -1,23 +1,23 @@
-//! What stands in a block, and how one sees that it is right. Pure.
+//! The content of a block, and its verification. Pure.
 //!
-//! A block names where it was first written, and carries a checksum over all of it; so a block that
-//! is damaged, torn or from somewhere else is distinguished from the right one.
+//! A block contains its origin and a checksum over all of it. A block that is damaged, torn or from
+//! another place therefore differs from the expected one.
 
 use std::fmt;
 
-/// Where a block was made: which device, which block of it.
+/// Origin of a block: a device, and a block of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
     pub source: u64,
-    /// The number of the block in it.
+    /// Number of the block in the device.
     pub index: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
-    /// Nothing of ours stands there.
+    /// The content is not a block of this kit.
     NotABlock,
-    /// The checksum is not that of the content.
+    /// The checksum does not match the content.
     Checksum {
         said: u32,
         found: u32,
@@ -45,10 +45,10 @@ impl fmt::Display for Wrong {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"hugeleaf");
-/// Magic, source, index, checksum, and four bytes of nothing.
+/// Length of the header: magic, source, index, checksum, and four unused bytes.
 pub const HEADER: usize = 32;
 
-/// Makes a block of all of `block`, which is longer than [`HEADER`].
+/// Makes a block of all of `block`, which must be longer than [`HEADER`].
 pub fn fill(block: &mut [u8], stamp: Stamp, random: &mut fastrand::Rng) {
     random.fill(&mut block[HEADER..]);
     let words = [MAGIC, stamp.source, stamp.index];
@@ -60,10 +60,10 @@ pub fn fill(block: &mut [u8], stamp: Stamp, random: &mut fastrand::Rng) {
     block[28..HEADER].fill(0);
 }
 
-/// Says which block this is.
+/// Returns the stamp of a block.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the defect of the block.
 pub fn check(block: &[u8]) -> Result<Stamp, Wrong> {
     let stamp = stamp_of(block)?;
     let said = u32::from_le_bytes(block[24..28].try_into().unwrap_or_default());
@@ -74,10 +74,10 @@ pub fn check(block: &[u8]) -> Result<Stamp, Wrong> {
     }
 }
 
-/// Makes sure that this is a certain block.
+/// Checks that a block has the expected stamp.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the defect of the block.
 pub fn expect(block: &[u8], wanted: Stamp) -> Result<(), Wrong> {
     match check(block)? {
         found if found == wanted => Ok(()),
@@ -85,7 +85,7 @@ pub fn expect(block: &[u8], wanted: Stamp) -> Result<(), Wrong> {
     }
 }
 
-/// What a block says of itself, without its checksum.
+/// Returns the stamp in a block without checking the checksum.
 fn stamp_of(block: &[u8]) -> Result<Stamp, Wrong> {
     if block.len() <= HEADER {
         return Err(Wrong::NotABlock);
@@ -140,12 +140,12 @@ mod tests {
     }
 
     proptest! {
-        /// A single bit that is wrong, wherever it stands, is seen.
+        /// A single wrong bit at any position is detected.
         #[test]
         fn no_flipped_bit_passes(at in 0usize..512, bit in 0u8..8) {
             let mut block = block(512);
             block[at] ^= 1 << bit;
-            // Four bytes hold nothing.
+            // Four bytes are unused.
             prop_assert_eq!(expect(&block, STAMP).is_ok(), (28..HEADER).contains(&at));
         }
 

@@ -1,7 +1,7 @@
-//! Somebody else in the same process, who wants little: a page of memory now and then.
+//! A bystander thread in the same process that needs a page of memory now and then.
 //!
-//! It maps one base page, touches it and unmaps it: a page fault, and two changes of the address
-//! space, for which it needs the locks that pinning needs.
+//! It maps one base page, touches it and unmaps it. This is a page fault and two changes of the
+//! address space, which need the locks that pinning needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use hugeleaf_workload::times::{record, times};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Goes on until `halt`; times are kept while `measuring`.
+/// Runs until `halt`; times are recorded while `measuring`.
 pub(super) fn stand_by(
     base: PageSize,
     halt: &AtomicBool,

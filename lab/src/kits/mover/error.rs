@@ -5,25 +5,25 @@ use hugeleaf_units::Bytes;
 
 use super::block::Wrong;
 
-/// Why blocks could not be moved.
+/// Errors of moving blocks.
 #[derive(Debug, thiserror::Error)]
 pub enum MoverError {
-    /// A device did not do with a block what it should.
+    /// A device failed to transfer a block correctly.
     #[error("{what} {device} at {offset}: {problem}", offset = Bytes(*offset))]
     Block {
-        /// `read`, `write`, or what is wrong.
+        /// `read`, `write`, or a description of the error.
         what: &'static str,
         device: String,
         offset: u64,
         problem: BlockProblem,
     },
-    /// It exists and was not made for this run.
+    /// The file or device exists and was not made for this run.
     #[error("{0} was there before, and would be overwritten")]
     There(String),
-    /// No direct I/O there.
+    /// The file system does not support direct I/O.
     #[error("{0}: no direct I/O on this file system")]
     NotDirect(String),
-    /// A device cannot move blocks of this size.
+    /// A device cannot transfer blocks of this size.
     #[error("{path} moves multiples of {step}, and a block of {block} is none")]
     Alignment {
         path: String,
@@ -38,7 +38,7 @@ pub enum MoverError {
         threads: usize,
         least: Bytes,
     },
-    /// Files could not be given their room.
+    /// Space for files could not be allocated.
     #[error("{folder}: no room for {threads} files of {each}: {errno}")]
     NoRoom {
         folder: String,
@@ -67,10 +67,10 @@ pub enum MoverError {
 pub enum BlockProblem {
     #[error("{0}")]
     Io(Errno),
-    /// It moved less than a block: how much of how much.
+    /// A transfer was shorter than a block: transferred and expected bytes.
     #[error("{0} of {1}")]
     Short(Bytes, Bytes),
-    /// It is not what was written there.
+    /// The data is not the data that was written there.
     #[error("{0}")]
     Wrong(Wrong),
 }
@@ -147,7 +147,7 @@ impl From<MoverError> for BenchError {
     }
 }
 
-/// A usual block that is whole steps.
+/// Returns a usual block size that is a multiple of `step`.
 fn block_for(step: Bytes) -> Bytes {
     const USUAL: Bytes = Bytes::from_kib(256);
     Bytes(USUAL.get().next_multiple_of(step.get().max(1)))

@@ -1,4 +1,4 @@
-//! The data space: memory for I/O on pages of one size and kind, in the layout that was asked for.
+//! The data space: memory for I/O on pages of one size and kind, in the requested layout.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,19 +17,19 @@ use super::own_memory::{OwnMemory, extents_a_block};
 /// The physical layout of a data space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoPages<P = PageArm> {
-    /// Base pages that were touched in random order: neighbours are anywhere, as in a server that
-    /// has run for long.
+    /// Base pages touched in random order, so that neighbours are physically apart. This is the state
+    /// of a server that has run for long.
     Scattered,
-    /// Huge pages that were split to base pages: mapped one by one, and still contiguous.
+    /// Huge pages that were split: mapped as base pages, but still contiguous.
     Split,
-    /// Pages of a size and kind; base pages touched in order.
+    /// Pages of a size and kind; base pages are touched in order.
     Pages(P),
 }
 
 /// Pages of a flag, before they are checked against a host.
 pub type AskedIoPages = IoPages<AskedPages>;
 
-/// A text that names no pages.
+/// Error for a text that names no pages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' names no pages; write scattered, split, base, 64K, thp:2M or hugetlb:1G")]
 pub struct ParseIoPagesError(String);
@@ -58,7 +58,7 @@ impl IoPages {
         }
     }
 
-    /// The pages as the kernel maps them: base pages where they are scattered or split.
+    /// Returns the pages as the kernel maps them: base pages if scattered or split.
     pub fn mapped(self, host: &Host) -> PageArm {
         match self {
             IoPages::Pages(arm) => arm,
@@ -66,7 +66,7 @@ impl IoPages {
         }
     }
 
-    /// What it takes of ordinary memory or of a pool, for `length` bytes: whole pages.
+    /// Returns the bytes of ordinary or pool memory for `length` bytes, in whole pages.
     pub fn whole(self, length: Bytes, host: &Host) -> Option<Bytes> {
         match self {
             IoPages::Pages(arm) => arm.whole(length),
@@ -105,21 +105,22 @@ pub struct IoMemory {
     untold: bool,
 }
 
-/// The physical layout of memory, as it was found.
+/// The physical layout of memory, as read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoSeen {
-    /// By page size; `None` where only the flags of frames tell (transparent pages below the full
-    /// size, and those of the full size before Linux 6.7).
+    /// Bytes by page size; `None` if only the flags of frames tell (THP below the full size, and THP
+    /// of the full size before Linux 6.7).
     pub held: Option<Vec<Held>>,
-    /// Extents of neighbouring frames in a block, mean; `None` where the kernel hides frames.
+    /// Mean number of physically contiguous extents per block; `None` if the kernel hides frames.
     pub extents_a_block: Option<f64>,
 }
 
 impl IoMemory {
-    /// Takes at least `length` bytes and fills them in. What was got is to be read back.
+    /// Takes at least `length` bytes and populates them. The caller must read the layout back.
     ///
     /// # Errors
-    /// [`MemoryError`]: the pool is short, a knob is off, this host has no such size, memory is.
+    /// [`MemoryError`]: the pool is short, a knob is off, this host lacks the size, or memory is
+    /// short.
     pub fn take(
         pages: IoPages,
         length: Bytes,
@@ -157,7 +158,7 @@ impl IoMemory {
         &mut bytes[..length]
     }
 
-    /// Its layout now, read back.
+    /// Reads back its layout.
     ///
     /// # Errors
     /// Those of reading the page map.
@@ -174,12 +175,12 @@ impl IoMemory {
         })
     }
 
-    /// What is in memory, by the entries that map it; `None` where the kernel does not report them.
+    /// Returns resident memory by the entries that map it; `None` if the kernel does not report them.
     fn held(&self, range: Range) -> Result<Option<Vec<Held>>, MemoryError> {
         let (kernel, file) = (Kernel::new(), own_page_map()?);
         let mut map = kernel.page_map(&file, range, ScanDetail::Sizes)?;
         if !map.huge_known {
-            // Before PAGEMAP_SCAN (Linux 6.7) only what cannot be on transparent pages is certain.
+            // Before PAGEMAP_SCAN (Linux 6.7) only memory that cannot be on THP is certain.
             match self.pages {
                 IoPages::Pages(arm) if arm.kind == PageKind::Thp => return Ok(None),
                 _ => map = kernel.page_map(&file, range, ScanDetail::Exclusive)?,
@@ -205,7 +206,7 @@ impl IoMemory {
     }
 }
 
-/// Pages of a size and kind, filled in in order.
+/// Takes pages of a size and kind, populated in order.
 fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, MemoryError> {
     if arm.kind == PageKind::Hugetlb {
         return OwnMemory::of_pool(length, arm.size)
@@ -225,16 +226,16 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
     Ok(OwnMemory::of(space)?)
 }
 
-/// Says in the words of the library why a pool did not give its pages.
+/// Returns the library's error for a pool that did not give its pages.
 fn why_no_pool(arm: PageArm, length: Bytes, error: SysError) -> MemoryError {
     match Region::new(&RegionOptions::new(length, arm.ladder(true))) {
         Err(error) => error,
-        // It has them by now, which is luck; the first answer stands.
+        // The pool has the pages by now; the first error is returned nevertheless.
         Ok(_) => MemoryError::Sys(error),
     }
 }
 
-/// Keeps huge pages away; a kernel that has none refuses the advice, and needs none.
+/// Excludes huge pages; a kernel without them refuses the advice, which is then unnecessary.
 fn refuse_huge(space: &Space) -> Result<(), SysError> {
     match space.advise(space.range(), Advice::NoHugePage) {
         Err(error) if error.errno != Errno::INVAL => Err(error),
@@ -242,8 +243,8 @@ fn refuse_huge(space: &Space) -> Result<(), SysError> {
     }
 }
 
-/// The kernel hands out frames mostly in order; so neighbours of the mapping get neighbours in memory
-/// only where they are touched in order. Here they are not.
+/// Takes base pages and touches them out of order. The kernel hands out frames mostly in order, so
+/// only neighbours touched in order become neighbours in memory.
 fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryError> {
     let space = Memory::new().set_aside(length, host.base_page)?;
     let range = space.range();
@@ -260,15 +261,16 @@ fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryE
     Ok(OwnMemory::of(space)?)
 }
 
-/// Huge pages, each split by ageing one base page of it. No byte moves, so they stay contiguous.
+/// Takes huge pages and splits each by ageing one of its base pages. No byte moves: all stay
+/// contiguous.
 fn split(length: Bytes, host: &Host) -> Result<OwnMemory, MemoryError> {
     let huge = PageArm {
         size: large(host),
         kind: PageKind::Thp,
     };
     let mut memory = on_pages(huge, length, host)?;
-    // A kernel that splits a page of zeroes returns it and maps the zero page instead (tried on
-    // 6.18: the next write then took pages from anywhere). So none of it may be zero.
+    // When a kernel splits a zero page, it frees it and maps the shared zero page instead (seen on
+    // 6.18: the next write then took pages from anywhere). So no base page may be all zeroes.
     let base = usize::try_from(host.base_page.bytes().get()).unwrap_or(usize::MAX);
     memory
         .bytes()
@@ -282,7 +284,7 @@ fn split(length: Bytes, host: &Host) -> Result<OwnMemory, MemoryError> {
             memory.advise(page, Advice::Cold)?;
         }
     }
-    // Else khugepaged would join them again.
+    // Otherwise khugepaged would collapse them again.
     memory.advise(range, Advice::NoHugePage)?;
     Ok(memory)
 }

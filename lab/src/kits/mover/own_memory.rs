@@ -1,26 +1,26 @@
-//! Memory that is this process's alone, as one slice of bytes.
+//! Memory that only this process uses, as one slice of bytes.
 #![allow(unsafe_code)]
 //! # Safety
-//! An [`OwnMemory`] owns its addresses from its making until it is dropped. They are mapped, readable
-//! and writable, all of them, which the kernel has confirmed by filling them in; nothing else maps
-//! the same memory: it is private, or of a file that nobody else was given. The one slice of it
-//! borrows it mutably, and nothing that takes pages away is offered.
+//! An [`OwnMemory`] owns its addresses from its creation to its drop. All of them are mapped,
+//! readable and writable, which the kernel has confirmed by populating them. Nothing else maps the
+//! same memory: it is private, or of a file that was shared with no other code. Its only slice
+//! borrows it mutably, and no operation takes pages away.
 
 use hugeleaf_sys::{Advice, Errno, Memory, Reserve, Space, SysError, advise_own};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// Memory of this process alone, filled in; freed when dropped.
+/// Memory of this process alone, populated; freed when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
     space: Space,
 }
 
 impl OwnMemory {
-    /// Addresses into which private memory is mapped, all of them.
+    /// Takes addresses that are completely mapped with private memory.
     ///
     /// # Errors
-    /// EINVAL where a file was mapped into them, which others may write to; ENOMEM where a part is
-    /// not mapped or memory is short; EFAULT where a page was unavailable.
+    /// EINVAL if a file was mapped into them, which others may write to. ENOMEM if a part is not
+    /// mapped or memory is short. EFAULT if a page was unavailable.
     pub fn of(space: Space) -> Result<OwnMemory, SysError> {
         if !space.is_private() {
             let subject = space.range().to_string();
@@ -30,17 +30,17 @@ impl OwnMemory {
         Ok(OwnMemory { space })
     }
 
-    /// Pages of a hugetlb pool: all of `length`, or none. A child would share them: none is to be
-    /// made that goes on in this program.
+    /// Takes pages of a hugetlb pool: all of `length`, or none. They are excluded from children
+    /// (MADV_DONTFORK), so no child may be made that continues in this program.
     ///
     /// # Errors
-    /// ENOMEM where the pool is short; ENODEV or EINVAL where there is no such pool, or `length` is
-    /// no multiple of its pages.
+    /// ENOMEM if the pool is short. ENODEV or EINVAL if there is no such pool, or `length` is not a
+    /// multiple of its pages.
     pub fn of_pool(length: Bytes, page: PageSize) -> Result<OwnMemory, SysError> {
         let memory = Memory::new();
         let file = memory.create_file("hugeleaf", length, Some(page))?;
         let space = memory.set_aside(length, page)?;
-        // A reservation first, so that a touch cannot end in SIGBUS.
+        // Reserved first, so that a touch cannot end in SIGBUS.
         space.map_file(space.range(), &file, 0, Reserve::All)?;
         space.keep_from_children(space.range())?;
         space.advise(space.range(), Advice::PopulateWrite)?;
@@ -54,15 +54,15 @@ impl OwnMemory {
     pub fn bytes(&mut self) -> &mut [u8] {
         let range = self.space.range();
         let length = usize::try_from(range.len().get()).unwrap_or(0);
-        // SAFETY: mapped, readable, writable and nobody else's for as long as `self` lives (see
-        // above); initialised, since the kernel fills pages with zeroes. The slice borrows `self`.
+        // SAFETY: mapped, readable, writable and used by nothing else while `self` lives (see above);
+        // initialised, since the kernel fills pages with zeroes. The slice borrows `self`.
         unsafe { std::slice::from_raw_parts_mut(self.space.as_ptr(), length) }
     }
 
-    /// Advises on a part. No advice changes what memory holds.
+    /// Advises on a part. No advice changes the contents of memory.
     ///
     /// # Errors
-    /// EINVAL where `part` is outside or the kernel refuses the advice.
+    /// EINVAL if `part` is outside or the kernel refuses the advice.
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         if part.intersect(self.range()) != Some(part) {
             let subject = part.to_string();
@@ -72,8 +72,8 @@ impl OwnMemory {
     }
 }
 
-/// The mean number of ranges of neighbouring frames per block of `block` bytes. A page that is
-/// not in memory ends a range. Pure.
+/// Returns the mean number of ranges of neighbouring frames per block of `block` bytes. A page that
+/// is not resident ends a range. Pure.
 pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
     let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
     let blocks = frames.chunks(pages);

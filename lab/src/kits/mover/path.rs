@@ -1,4 +1,4 @@
-//! How one block gets to a device or from it.
+//! Ways to transfer one block to a device or from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use super::error::MoverError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Direct I/O: the kernel looks up and holds each page for as long as the transfer lasts.
+    /// Direct I/O: the kernel looks up and holds each page for the duration of the transfer.
     Direct,
-    /// The buffer is locked before and unlocked after each transfer, as the published driver did.
+    /// The buffer is locked before and unlocked after each transfer, as in the published driver.
     Lock,
     Uring,
-    /// io_uring on memory that is registered, and so pinned, once for all.
+    /// io_uring on memory that is registered, and thus pinned, once.
     UringRegistered,
 }
 
@@ -59,15 +59,15 @@ impl FromStr for Mode {
 pub(crate) struct Done<'b> {
     pub(crate) index: u64,
     pub(crate) buffer: &'b mut [u8],
-    /// From the start of the transfer to its end.
+    /// Time from the start of the transfer to its end.
     pub(crate) io: Duration,
     pub(crate) lock: Duration,
 }
 
-/// Transfers one way between an area and memory.
+/// Transfers in one direction between an area and memory.
 pub(crate) trait Carrier<'b> {
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError>;
-    /// Waits for one to end; `None` where none is under way.
+    /// Waits for a transfer to end; `None` if none is in flight.
     fn next(&mut self) -> Result<Option<Done<'b>>, MoverError>;
     fn flying(&self) -> usize;
 }

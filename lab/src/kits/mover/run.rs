@@ -1,4 +1,4 @@
-//! One run of the data path, and what it moved.
+//! One run of the data path, and its result.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,22 +19,22 @@ use hugeleaf_workload::times::{record, times};
 
 use crate::kits::joined;
 
-/// How often a thread that waits looks whether the run is over.
+/// Interval at which a waiting thread checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(10);
-/// The most that one registered part may be (io_uring_register(2)).
+/// Maximum length of one registered part (io_uring_register(2)).
 const PART: Bytes = Bytes::from_mib(1024);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     pub mode: Mode,
-    /// Transfers under way a thread, where the mode goes through a ring.
+    /// Transfers in flight per thread, in modes that use a ring.
     pub depth: usize,
     pub block: Bytes,
-    /// What each writer is to write a second; as much as it can where `None`.
+    /// Rate of each writer in bytes a second; unlimited if `None`.
     pub rate: Option<Bytes>,
     pub sources: &'a [Area],
     pub targets: &'a [Area],
-    /// How long to run before measuring.
+    /// Duration of the load before the measurement.
     pub warm: Duration,
     pub time: Duration,
     pub base: PageSize,
@@ -67,7 +67,7 @@ pub struct Latency {
     pub count: u64,
     pub mean: f64,
     pub median: f64,
-    /// 99 of 100 were not longer.
+    /// 99th percentile.
     pub p99: f64,
     pub max: f64,
 }
@@ -92,11 +92,11 @@ pub struct Moved {
     pub written: Bytes,
     pub by_target: Vec<Bytes>,
     pub usage: Usage,
-    /// From the start of a transfer to its end.
+    /// Time from the start of a transfer to its end.
     pub io: Latency,
-    /// Locking and unlocking a buffer, where the mode does.
+    /// Time to lock and unlock a buffer, in modes that lock.
     pub lock: Latency,
-    /// A page mapped, touched and unmapped by somebody else in this process.
+    /// Time in which the bystander maps, touches and unmaps a page.
     pub bystander: Latency,
     pub threads: usize,
 }
@@ -137,11 +137,11 @@ impl Seen {
     }
 }
 
-/// Moves blocks for a while through `memory`, which is cut into slots of a block. `edge` is called
-/// where the measured time begins and where it ends.
+/// Moves blocks for a while through `memory`, which is divided into slots of a block. `edge` is
+/// called at the start and at the end of the measured time.
 ///
 /// # Errors
-/// [`MoverError`]; no transfer is under way any more then.
+/// [`MoverError`]; no transfer is in flight any more then.
 pub fn run<'b>(
     memory: &'b mut IoMemory,
     load: &Load<'b>,
@@ -166,7 +166,7 @@ pub fn run<'b>(
     std::thread::scope(|scope| {
         let (full, full_slots) = unbounded();
         let mut workers = Vec::new();
-        // With one side alone, slots go round between its threads.
+        // With one direction alone, slots circulate between its threads.
         let onward = if load.targets.is_empty() {
             &free
         } else {
@@ -199,13 +199,13 @@ pub fn run<'b>(
         let bystander = bystander.join().unwrap_or_else(|_| times());
         match ends {
             Some([begin, end]) => Ok(shared.moved(&begin, &end, &seen?, &bystander)),
-            // The reason, where one of them gave it.
+            // If a thread has failed, its error is the reason.
             None => seen.and(Err(MoverError::Stopped)),
         }
     })
 }
 
-/// All slots are free at first; where nobody reads, each holds a block to be written.
+/// Marks all slots as free. Without readers, each slot holds a block to be written.
 fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &Load<'_>) {
     let mut random = fastrand::Rng::with_seed(slots.len() as u64);
     for (index, buffer) in slots.into_iter().enumerate() {
@@ -216,12 +216,12 @@ fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &Load
         if load.sources.is_empty() {
             fill(buffer, stamp, &mut random);
         }
-        // The other end is held by the caller.
+        // The caller holds the other end.
         let _ = free.send(Item { buffer, stamp });
     }
 }
 
-/// What stood on the counters at one end of the measured time.
+/// Counters at one end of the measured time.
 struct Reading {
     at: Instant,
     usage: Usage,
@@ -249,7 +249,7 @@ impl<'b> Shared<'b> {
         }
     }
 
-    /// Waits until everybody is ready, then for the time to pass; `None` where it was cut short.
+    /// Waits until all threads are ready, then for the time to pass; `None` if interrupted.
     fn watch(&self, stop: &AtomicBool, edge: &mut dyn FnMut(Edge)) -> Option<[Reading; 2]> {
         let over = || stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
         while self.ready.load(Ordering::Relaxed) < self.load.threads() {
@@ -306,7 +306,7 @@ impl<'b> Shared<'b> {
         }
     }
 
-    /// A thread from start to end. One that fails ends the run.
+    /// Runs a thread from start to end. A thread that fails ends the run.
     fn worker(&self, task: Task<'b>) -> Result<Seen, MoverError> {
         let done = match self.load.mode {
             Mode::Direct | Mode::Lock => {
@@ -398,7 +398,7 @@ impl<'b> Shared<'b> {
     }
 }
 
-/// The next slot; waits a little where `idle`. `Err` where none will come any more.
+/// Returns the next slot; waits a little if `idle`. `Err` if no slot will come any more.
 fn next<'b>(from: &Receiver<Item<'b>>, idle: bool) -> Result<Option<Item<'b>>, ()> {
     if !idle {
         return match from.try_recv() {
@@ -414,7 +414,7 @@ fn next<'b>(from: &Receiver<Item<'b>>, idle: bool) -> Result<Option<Item<'b>>, (
     }
 }
 
-/// When a writer's next block is due.
+/// Due time of a writer's next block.
 struct Pace {
     rate: Option<Bytes>,
     due: Instant,
@@ -428,7 +428,7 @@ impl Pace {
         }
     }
 
-    /// Whether it is; waits for it, not for long, where there is nothing else to do.
+    /// Returns true if the block is due; waits a short time for it if there is nothing else to do.
     fn is_due(&self, idle: bool) -> bool {
         if self.rate.is_none() {
             return true;
@@ -448,10 +448,10 @@ impl Pace {
     }
 }
 
-/// Reads back, through `memory`, what was written since the last time; how many blocks that were.
+/// Reads back, through `memory`, the blocks since the last verification, and returns their number.
 ///
 /// # Errors
-/// [`MoverError::Block`] where one is not what was written there; those of reading.
+/// [`MoverError::Block`] if a block differs from the written one; those of reading.
 pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u64, MoverError> {
     let block = usize::try_from(block.get()).unwrap_or(usize::MAX);
     let mut slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
@@ -473,8 +473,8 @@ pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u
     })
 }
 
-/// What the devices do by themselves: the same threads and transfers, nothing checked and nothing
-/// handed on. How much was moved in how long.
+/// Measures the devices without a data path: the same threads and transfers, nothing checked or
+/// handed on. Returns the bytes moved and the duration.
 ///
 /// # Errors
 /// Those of the devices.

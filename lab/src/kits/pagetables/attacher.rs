@@ -1,4 +1,4 @@
-//! The other side: a process that waits for its turn, attaches a region, touches it, and stays.
+//! The child process: waits for its turn, attaches a region, touches it, and stays.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
@@ -17,11 +17,11 @@ use hugeleaf_workload::child::{self, end_with_parent};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     pub pid: Pid,
-    /// How long attaching took: mapping it, and filling in page tables of this process.
+    /// Duration of attaching: mapping the region, and filling in page tables of this process.
     pub attach: Duration,
-    /// How long the first read of one byte in each base page took after that.
+    /// Duration of the subsequent first read of one byte in each base page.
     pub first_touch: Duration,
-    /// The region by the pages that this process has it on.
+    /// Bytes of the region by the pages that map it in this process.
     pub pages: Vec<(PageSize, PageKind, Bytes)>,
 }
 
@@ -30,19 +30,19 @@ pub struct Turn {
 pub(super) enum Answer {
     Ready,
     Done(Turn),
-    /// It could not.
+    /// The process could not attach the region.
     Failed {
         pid: Pid,
-        /// Why not.
+        /// Reason of the failure.
         reason: String,
     },
 }
 
 /// Runs a process of [`super::Attachers`] until its parent closes the pipe on standard input or
-/// dies. `parent` and `handle` are the arguments that were added.
+/// dies. `parent` and `handle` are the added arguments.
 ///
 /// # Errors
-/// What went wrong, in words; the parent got it too, where it still reads.
+/// Returns the reason in words; the parent got it too, if it still reads.
 pub fn serve_attacher(parent: &str, handle: &str) -> Result<(), String> {
     let served = end_with_parent()
         .map_err(|e| format!("prctl(PR_SET_PDEATHSIG): {e}"))
@@ -55,7 +55,7 @@ pub fn serve_attacher(parent: &str, handle: &str) -> Result<(), String> {
 }
 
 fn serve(parent: &str, handle: &str) -> Result<(), String> {
-    // Where the parent had died before the line above, nobody would ever end this process.
+    // If the parent had died before the line above, nothing would ever end this process.
     let is_parent = getppid().is_some_and(|id| id.to_string() == parent);
     if !is_parent {
         return Err(format!("its parent {parent} has gone"));
@@ -93,8 +93,8 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Attaches a region of one page and lets it go: what this program itself takes in memory and page
-/// tables to attach anything is there before the first count, and its code is warm.
+/// Attaches a region of one page and releases it. The program's own memory and page tables for any
+/// attachment then exist before the first count, and its code is warm.
 fn rehearse(page: PageSize) -> Result<(), hugeleaf::MemoryError> {
     let rung = Rung {
         size: page,
@@ -123,7 +123,7 @@ fn say(answer: &Answer) -> Result<(), String> {
     child::say(&mut std::io::stdout().lock(), answer).map_err(|e| format!("standard output: {e}"))
 }
 
-/// Waits until nobody can write to the pipe any more; turns in it are for others and stay there.
+/// Waits until the pipe has no writer. Turns in it are for other processes and remain.
 fn until_closed(input: &PipeReader) {
     loop {
         let mut polled = [PollFd::new(input, PollFlags::empty())];

@@ -1,8 +1,8 @@
 //! The first read of every page.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`Region`] is mapped, populated and readable over its whole range for as long as it lives; what
-//! is read is thrown away, so it does not matter whether another process writes it meanwhile.
+//! A [`Region`] is mapped, populated and readable over its whole range while it lives. The bytes
+//! read are discarded, so concurrent writes by another process do not matter.
 
 use hugeleaf::Region;
 use hugeleaf_units::PageSize;

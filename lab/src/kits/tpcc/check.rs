@@ -1,7 +1,7 @@
-//! The twelve consistency conditions (clause 3.3.2), asked of the database itself.
+//! The twelve consistency conditions (clause 3.3.2), evaluated by the database itself.
 //!
-//! Each is a query for what violates it. They are the same text for all databases. What several of
-//! them need is put into a table of the connection's own first; nothing of the database is changed.
+//! Each is a query for violations, with the same text for all databases. Data that several queries
+//! need is first put into a temporary table of the connection; the database is not changed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ impl Condition {
         (1..=12).map(Condition)
     }
 
-    /// Its number in clause 3.3.2.
+    /// Returns its number in clause 3.3.2.
     pub const fn number(self) -> u8 {
         self.0
     }
@@ -42,12 +42,12 @@ impl Condition {
         }
     }
 
-    /// Whether it asks of an order's lines.
+    /// Returns true if it needs the lines of an order.
     const fn needs_lines(self) -> bool {
         matches!(self.0, 4 | 6 | 7 | 10 | 12)
     }
 
-    /// The query: warehouse, district, order or customer, left side, right side.
+    /// Returns the query: warehouse, district, order or customer, left side, right side.
     fn sql(self, origin: &Origin) -> String {
         match self.0 {
             1 => FIRST.to_owned(),
@@ -61,7 +61,7 @@ impl Condition {
             9 => NINTH.to_owned(),
             10 => customers("c_balance", "COALESCE(got, 0) - COALESCE(paid, 0)"),
             // The standard says 2100, which holds until the first order is delivered: each delivery
-            // closes an order and counts at its customer.
+            // closes an order and is counted by its customer.
             11 => ELEVENTH.replace("DELIVERED", &origin.scale.delivered().to_string()),
             _ => customers("c_balance + c_ytd_payment", "COALESCE(got, 0)"),
         }
@@ -74,7 +74,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A condition that does not hold.
+/// A violated condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub condition: Condition,
@@ -93,8 +93,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Asks all of them, as many at a time as there are processors. Returns those that do not hold, each
-/// once.
+/// Evaluates all conditions, as many at a time as there are processors. Returns the violated ones,
+/// each once.
 ///
 /// # Errors
 /// Those of the database; [`TpccError::Stopped`].
@@ -151,8 +151,8 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes one part after the other: the lines of each database first, which take longest, then
-    /// the rest of each.
+    /// Processes one part after the other: first the lines of each database, which take longest,
+    /// then the other conditions of each.
     fn work(&self, sender: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
         let mut found = Vec::new();
         loop {
@@ -168,7 +168,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Asks one database for its lines, or for all the rest.
+    /// Evaluates the conditions on the lines of one database, or all other conditions.
     fn ask(
         &self,
         shard: usize,
@@ -195,14 +195,14 @@ impl Asking<'_> {
                     first: described(row),
                 });
             }
-            // Nobody listens where the caller has gone: then nobody wants to know.
+            // Without the caller nobody receives the progress.
             let _ = sender.send(());
         }
         Ok(found)
     }
 }
 
-/// The first violation, with how many there are.
+/// Limits a query to the first violation, with the number of violations.
 fn limited(sql: &str) -> String {
     format!("SELECT count(*) OVER () AS n, x.* FROM ({sql}) AS x ORDER BY 2, 3, 4 LIMIT 1")
 }
@@ -221,8 +221,8 @@ fn described(row: &[Option<i64>]) -> String {
     format!("in {place}: {} and {}", number(4), number(5))
 }
 
-/// What five of the conditions ask of the lines of an order. Lines are most of the rows: they are
-/// read once, not five times.
+/// Makes a table of the lines of each order for five of the conditions. Lines are most of the rows,
+/// and are thus read once instead of five times.
 const LINES: &str = "
     CREATE TEMPORARY TABLE kit_lines (k_w_id INTEGER, k_d_id INTEGER, k_o_id INTEGER, k_lines BIGINT,
         k_delivered BIGINT, k_amount BIGINT, PRIMARY KEY (k_w_id, k_d_id, k_o_id));
@@ -316,7 +316,7 @@ const ELEVENTH: &str = "
         ON c_w_id = d_w_id AND c_d_id = d_id
     WHERE COALESCE(entered, 0) - COALESCE(open, 0) <> DELIVERED + COALESCE(c, 0)";
 
-/// Conditions 10 and 12: what a customer was delivered and has paid.
+/// Returns the query of conditions 10 and 12: deliveries to a customer, and payments.
 fn customers(left: &str, right: &str) -> String {
     format!(
         "SELECT c_w_id AS w, c_d_id AS d, c_id AS n, {left} AS a, CAST({right} AS BIGINT) AS b

@@ -1,27 +1,27 @@
-//! What a database says it has read and written.
+//! Counters of reads and writes, as reported by a database.
 
 use std::ops::{Add, Sub};
 
-/// Counts since some moment. Only differences mean anything; what a database does not count is
-/// `None`.
+/// Counts since some moment, so only differences have a meaning. `None` for a value that the
+/// database does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Pages asked of its cache, found there or not.
+    /// Pages requested from its cache, hits and misses.
     pub logical_reads: Option<u64>,
-    /// Of these, pages that were not there and had to be read from a file.
+    /// Misses among them, read from a file.
     pub physical_reads: Option<u64>,
-    /// Pages written to a file. SQLite: to its log; PostgreSQL: by checkpoints, its background
-    /// writer and its backends; MariaDB: from its buffer pool.
+    /// Pages written to a file. SQLite: to its log. PostgreSQL: by checkpoints, its background
+    /// writer and its backends. MariaDB: from its buffer pool.
     pub physical_writes: Option<u64>,
-    /// Changes of pages. SQLite: pages changed by a transaction; PostgreSQL: records of its log;
+    /// Changes of pages. SQLite: pages changed by a transaction. PostgreSQL: records of its log.
     /// MariaDB: requests to change a page of its buffer pool.
     pub block_changes: Option<u64>,
-    /// Microseconds of processor time in the database's own processes, in user mode and in the
-    /// kernel; `None` where it lives in this process.
+    /// Microseconds of processor time of the database's own processes, in user mode and in the
+    /// kernel; `None` if it runs in this process.
     pub server_cpu_micros: Option<(u64, u64)>,
 }
 
-/// A counter went down: somebody reset it, or the database was started anew.
+/// Error for a counter that went down: it was reset, or the database was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the database's own counters went down while it was measured")]
 pub struct CounterError;
@@ -61,7 +61,7 @@ impl Sub for Counters {
             physical_writes: less(self.physical_writes, earlier.physical_writes)?,
             block_changes: less(self.block_changes, earlier.block_changes)?,
             server_cpu_micros: match (self.server_cpu_micros, earlier.server_cpu_micros) {
-                // A backend that has ended took its time with it.
+                // The time of a backend that has ended is no longer in the sum.
                 (Some(now), Some(then)) => {
                     Some((now.0.saturating_sub(then.0), now.1.saturating_sub(then.1)))
                 }

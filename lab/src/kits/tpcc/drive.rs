@@ -1,4 +1,4 @@
-//! The run: connections that send transactions as fast as they can, or as people would.
+//! The run: connections that send transactions at full speed, or at the speed of people.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,21 +19,21 @@ use hugeleaf_workload::times::{record, times};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Pace {
-    /// Not at all.
+    /// No waiting.
     #[default]
     Full,
-    /// As long as people type and think in the standard, times this.
+    /// The standard's keying and think times, multiplied by this factor.
     People(f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     pub connections: usize,
-    /// How long to run before anything counts.
+    /// Duration of the load before the measurement.
     pub ramp_up: Duration,
     pub time: Duration,
     pub pace: Pace,
-    /// The first so many warehouses are touched, and no other; all where `None`.
+    /// Number of warehouses to touch, from the first on; all if `None`.
     pub touched: Option<i32>,
     pub seed: u64,
 }
@@ -41,15 +41,15 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latency {
     pub committed: u64,
-    /// How many were rolled back because the standard wants it: New-Order alone.
+    /// Number of rollbacks that the standard prescribes (New-Order only).
     pub rolled_back: u64,
-    /// How often one had to be sent again because another was in the way.
+    /// Number of repeated transactions after a conflict with another.
     pub conflicts: u64,
-    /// Seconds from the first statement to the end of the commit, sending again included.
+    /// Seconds from the first statement to the end of the commit, including repetitions.
     pub mean: f64,
     pub p50: f64,
     pub p90: f64,
-    /// 99 of a hundred are faster.
+    /// 99th percentile.
     pub p99: f64,
     pub max: f64,
 }
@@ -57,28 +57,28 @@ pub struct Latency {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub seconds: f64,
-    /// By kind, in the order of [`Kind::ALL`].
+    /// Latencies by kind, in the order of [`Kind::ALL`].
     pub kinds: [Latency; 5],
     pub counters: Counters,
-    /// During how many transactions `counters` were counted: those that were under way at the
-    /// interval's end are among them.
+    /// Number of transactions during which `counters` were counted, including those in progress at
+    /// the end of the interval.
     pub counted: u64,
     pub usage: Usage,
 }
 
 impl Outcome {
-    /// New-Order transactions committed a minute. Those that are rolled back do not count.
+    /// Returns the New-Order transactions committed a minute, without rolled back ones.
     pub fn notpm(&self) -> f64 {
         let orders = self.kinds[Kind::NewOrder.index()].committed;
         rate(orders, self.seconds) * 60.0
     }
 
-    /// Transactions of all kinds that came to their end, rolled back or not.
+    /// Returns the completed transactions of all kinds, including rolled back ones.
     pub fn transactions(&self) -> u64 {
         self.kinds.iter().map(|k| k.committed + k.rolled_back).sum()
     }
 
-    /// Transactions a second.
+    /// Returns the transactions a second.
     pub fn tps(&self) -> f64 {
         rate(self.transactions(), self.seconds)
     }
@@ -89,25 +89,25 @@ fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
 
-/// Who looks on while it is measured. At both moments all connections are open: a server's
-/// processes are all there.
+/// An observer of the measurement. At both moments all connections are open, so all processes of a
+/// server exist.
 pub trait Onlooker {
     fn begins(&mut self) {}
-    /// It has stopped counting, and no connection is closed yet.
+    /// Called when counting has stopped, before any connection is closed.
     fn ends(&mut self) {}
 }
 
-/// Nobody.
+/// Observes nothing.
 impl Onlooker for () {}
 
-/// How often a transaction is sent before it is given up.
+/// Number of attempts before a transaction is given up.
 const TRIES: u32 = 1000;
 
 struct Drive<'a> {
     run: Run,
     start: OnceLock<Instant>,
     failed: AtomicBool,
-    /// All has been looked at: connections may be closed.
+    /// All observations are complete, so connections may be closed.
     seen: AtomicBool,
     stop: &'a AtomicBool,
 }
@@ -117,14 +117,14 @@ impl Drive<'_> {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Keeps a connection open until everybody has looked.
+    /// Keeps a connection open until all observations are complete.
     fn stay(&self) {
         while !self.seen.load(Ordering::Relaxed) && !self.is_over() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Waits until a moment, or until all is over.
+    /// Waits until a moment, or until the end of the run.
     fn sleep_until(&self, when: Instant) {
         const SLICE: Duration = Duration::from_millis(20);
         while !self.is_over() {
@@ -151,11 +151,11 @@ struct Tally {
     counted: u64,
 }
 
-/// Runs the load. `onlooker` learns when it counts and when no longer.
+/// Runs the load. `onlooker` is told when counting begins and ends.
 ///
 /// # Errors
-/// The first that any connection met; [`TpccError::Nothing`]; [`TpccError::Stopped`]. Then there is
-/// no result.
+/// The first error of any connection; [`TpccError::Nothing`]; [`TpccError::Stopped`]. There is no
+/// result then.
 pub fn drive(
     store: &dyn Store,
     origin: &Origin,
@@ -192,7 +192,8 @@ pub fn drive(
         match (joined(workers), watched) {
             (Err(TpccError::Stopped) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
             (Ok(tallies), Ok(interval)) => {
-                // Once all connections are closed: some servers count what each did when it ends.
+                // Read after all connections are closed: some servers count at the end of a
+                // connection.
                 let counters = (store.counters()? - interval.before)?;
                 summed(tallies, &interval, counters)
             }
@@ -200,7 +201,7 @@ pub fn drive(
     })
 }
 
-/// Spreads connections over databases, and warehouses over the connections of each.
+/// Distributes connections over databases, and warehouses over the connections of each.
 fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
     let shards: Vec<(i32, (i32, i32))> = (0..origin.shards)
         .filter_map(|shard| Some((shard, origin.touched_of(shard, run.touched)?)))
@@ -225,7 +226,7 @@ fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
         .collect()
 }
 
-/// What the main thread sees of the measured interval.
+/// Measurements of the main thread over the interval.
 struct Interval {
     seconds: f64,
     usage: Usage,
@@ -238,7 +239,7 @@ fn wait_for_all(
     ready: &Receiver<()>,
 ) -> Result<Instant, TpccError> {
     for _ in 0..workers {
-        // A worker that could not begin has hung up, and its error is found when it is joined.
+        // A worker that could not begin has hung up; its error is found when it is joined.
         if ready.recv().is_err() {
             return Err(TpccError::Stopped);
         }
@@ -246,7 +247,7 @@ fn wait_for_all(
     Ok(*drive.start.get_or_init(Instant::now))
 }
 
-/// Reads what is counted as a whole at both ends.
+/// Measures the process's usage over the interval, and reads the database's counters at its start.
 fn watch(
     store: &dyn Store,
     drive: &Drive<'_>,
@@ -279,7 +280,7 @@ fn watch(
     })
 }
 
-/// When counting begins and ends.
+/// Returns the moments at which counting begins and ends.
 fn edges(drive: &Drive<'_>, start: Instant) -> (Instant, Instant) {
     let from = start + drive.run.ramp_up;
     (from, from + drive.run.time)
@@ -319,7 +320,7 @@ fn work(
     tally.ok_or(TpccError::Thread)
 }
 
-/// The loop that is measured. It allocates next to nothing and asks the clock twice a transaction.
+/// Runs the measured loop. It allocates almost nothing and reads the clock twice per transaction.
 fn loop_until_the_end(
     session: &mut dyn Session,
     terminal: &mut Terminal,
@@ -373,7 +374,7 @@ fn rest(drive: &Drive<'_>, seconds: f64, to: Instant) {
     drive.sleep_until(end);
 }
 
-/// Sends a transaction until it is through.
+/// Sends a transaction until it succeeds.
 fn send(
     session: &mut dyn Session,
     input: &Input,
@@ -518,7 +519,7 @@ mod tests {
             let all = homes(&mut posts_of(warehouses, shards, connections, None));
             assert_eq!(all, (1..=warehouses).collect::<Vec<_>>());
         }
-        // Of two databases of five warehouses each, two of the first and two of the second.
+        // With two databases of five warehouses each: two of the first and two of the second.
         assert_eq!(homes(&mut posts_of(10, 2, 2, Some(4))), [1, 2, 6, 7]);
         // One warehouse can only be in one of them.
         assert_eq!(homes(&mut posts_of(10, 2, 3, Some(1))).len(), 1);

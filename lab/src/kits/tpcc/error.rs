@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 
 use super::rules::Kind;
 
-/// Why the load could not be made or measured. Nothing half measured is ever a result.
+/// Errors of filling or measuring a database. A partial measurement is never a result.
 #[derive(Debug, thiserror::Error)]
 pub enum TpccError {
     /// A folder or file could not be used.
@@ -26,25 +26,25 @@ pub enum TpccError {
         free: Bytes,
         fit: u64,
     },
-    /// What is there is not of this kit, or of another version of it.
+    /// The existing data is not of this kit, or of another version of it.
     #[error("{place} holds something else: {what}")]
     Foreign { place: String, what: String },
-    /// It is filled with something else than was asked for.
+    /// The database holds other data than requested.
     #[error("{place} holds {has}, and {asked} were asked for")]
     Other {
         place: String,
         has: String,
         asked: String,
     },
-    /// It was never filled to its end.
+    /// Filling was never completed.
     #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
     Halfway {
         place: String,
-        /// How many are missing.
+        /// Number of missing parts.
         missing: usize,
         parts: usize,
     },
-    /// There is nothing in it.
+    /// The database is empty.
     #[error("{0} is empty")]
     Empty(String),
     /// No server answers.
@@ -52,7 +52,7 @@ pub enum TpccError {
     Unreachable { place: String, reason: String },
     #[error("{place} went away: {reason}")]
     Away { place: String, reason: String },
-    /// The server lets this user not do it.
+    /// The server denies the operation to this user.
     #[error("{place}: {reason}")]
     Denied { place: String, reason: String },
     /// A server's programs are not installed.
@@ -68,26 +68,26 @@ pub enum TpccError {
     /// There is no memory for the database's cache, or not on these pages.
     #[error(transparent)]
     Memory(#[from] hugeleaf::MemoryError),
-    /// SQLite does not take the cache.
+    /// SQLite does not accept the cache.
     #[error(transparent)]
     Cache(#[from] hugeleaf_workload::CacheError),
-    /// The cache could not be kept in memory.
+    /// The cache could not be locked in memory.
     #[error("mlock of a cache of {length}: {reason}")]
     Locked { length: Bytes, reason: String },
-    /// Anything else that a database answers.
+    /// Any other error of a database.
     #[error("{place}: {reason}")]
     Database { place: String, reason: String },
-    /// A transaction did not find what has to be there.
+    /// A transaction did not find a required row.
     #[error("{kind} found no {what}: the database is damaged, or is not what it says it is")]
     Missing {
         kind: Kind,
-        /// What is not there.
+        /// The missing row.
         what: &'static str,
     },
-    /// A row did not hold what was written to it.
+    /// A row did not hold the data that was written to it.
     #[error("row {0} does not hold what was written to it")]
     Damaged(u64),
-    /// A transaction met others again and again.
+    /// A transaction had conflicts with others again and again.
     #[error("{kind} met other transactions {tries} times in a row")]
     Stuck { kind: Kind, tries: u32 },
     /// The interval was too short for the load.
@@ -119,7 +119,7 @@ impl From<ServerError> for TpccError {
     }
 }
 
-/// What threads came to, once all have ended; or the first error: the reason, not those whom it stopped.
+/// Joins all threads. Returns their results, or the first error that is not `Stopped` if any.
 pub(super) fn joined<T>(
     workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
 ) -> Result<Vec<T>, TpccError> {

@@ -1,4 +1,4 @@
-//! What a terminal asks for: the random inputs of the five transactions, dealt from a deck.
+//! The requests of a terminal: random inputs of the five transactions, dealt from a deck.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,9 +37,9 @@ pub struct NewOrder {
     pub warehouse: i32,
     pub district: i32,
     pub customer: i32,
-    /// What is ordered. In one of a hundred orders the last item does not exist.
+    /// The lines of the order. In one of a hundred orders the last item does not exist.
     pub lines: Vec<Line>,
-    /// When, in microseconds since 1970.
+    /// Time of the order, in microseconds since 1970.
     pub at: i64,
 }
 
@@ -60,8 +60,8 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Customer {
     Number(i32),
-    /// By last name, given by its number ([`super::last_name`]): the one in the middle, by first
-    /// name.
+    /// By last name, given by its number ([`super::last_name`]): the middle one of that name,
+    /// ordered by first name.
     Name(i32),
 }
 
@@ -70,7 +70,7 @@ pub enum Customer {
 pub struct Payment {
     pub warehouse: i32,
     pub district: i32,
-    /// The customer's warehouse: in 15 of a hundred another one.
+    /// The customer's warehouse, in 15 of a hundred cases another one.
     pub customer_warehouse: i32,
     pub customer_district: i32,
     pub customer: Customer,
@@ -78,7 +78,7 @@ pub struct Payment {
     pub at: i64,
 }
 
-/// A customer asks how the last order stands (clause 2.6.1).
+/// A customer asks for the state of the last order (clause 2.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderStatus {
     pub warehouse: i32,
@@ -94,7 +94,7 @@ pub struct Delivery {
     pub at: i64,
 }
 
-/// How many of the items ordered last are short (clause 2.8.1).
+/// Number of recently ordered items whose stock is low (clause 2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StockLevel {
     pub warehouse: i32,
@@ -102,13 +102,13 @@ pub struct StockLevel {
     pub threshold: i32,
 }
 
-/// One terminal: where it stands, and what it will ask for.
+/// A terminal: its warehouses, and its requests.
 #[derive(Debug)]
 pub struct Terminal {
     random: Random,
     constants: Constants,
     scale: Scale,
-    /// Warehouses that it stands in, in turn.
+    /// Warehouses of the terminal, in turn.
     homes: Vec<i32>,
     /// The first and the last warehouse that it may reach.
     reach: (i32, i32),
@@ -118,8 +118,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal that works for the warehouses `homes`, one after the other, and reaches those from
-    /// the first to the last of `reach`. An empty list is taken as the first warehouse of its reach.
+    /// Makes a terminal for the warehouses `homes`, one after the other. It reaches the warehouses
+    /// from the first to the last of `reach`. An empty list stands for the first warehouse within
+    /// reach.
     pub fn new(
         random: Random,
         constants: Constants,
@@ -147,8 +148,8 @@ impl Terminal {
         }
     }
 
-    /// The next transaction: cards of a deck that is shuffled anew when all are dealt (clause
-    /// 5.2.4.2), so the mix is exact after each deck.
+    /// Returns the next transaction from a deck that is shuffled again when all cards are dealt
+    /// (clause 5.2.4.2), so the mix is exact after each deck.
     pub fn deal(&mut self) -> Input {
         if self.dealt == self.deck.len() {
             self.random.shuffle(&mut self.deck);
@@ -179,7 +180,7 @@ impl Terminal {
         }
     }
 
-    /// How long a person would type, and then think, at this card, in seconds: the second
+    /// Returns the keying and think times of a person at this card, in seconds. The think time is
     /// exponential and cut off at ten times its mean (clause 5.2.5.4).
     pub(crate) fn waits(&mut self, kind: Kind) -> (f64, f64) {
         let (keying, mean) = kind.waits();
@@ -243,7 +244,7 @@ impl Terminal {
         }
     }
 
-    /// Another warehouse within reach; where there is none, this one.
+    /// Returns another warehouse within reach, or this one if there is no other.
     fn another(&mut self, home: i32) -> i32 {
         let (first, last) = self.reach;
         if first >= last {
@@ -254,7 +255,7 @@ impl Terminal {
     }
 }
 
-/// Microseconds since 1970.
+/// Returns microseconds since 1970.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
@@ -275,7 +276,7 @@ mod tests {
         )
     }
 
-    /// Shares of clause 5.2.3, and those that the inputs have to have.
+    /// Shares of clause 5.2.3, and the required shares of the inputs.
     #[test]
     fn the_mix_and_the_inputs_are_the_standards() {
         const DRAWS: u32 = 230_000;
@@ -307,7 +308,7 @@ mod tests {
             let share = 100.0 * f64::from(got) / f64::from(of);
             assert!((low..=high).contains(&share), "{what}: {share} %");
         };
-        // The bounds of clause 5.5.1.5 (the reports that an auditor asks for).
+        // The bounds of clause 5.5.1.5 (the reports for an auditor).
         near("rolled back", unused, kinds[0], 0.9, 1.1);
         near("remote lines", remote, lines, 0.95, 1.05);
         near("lines an order", lines, kinds[0] * 10, 95.0, 105.0);

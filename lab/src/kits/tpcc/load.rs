@@ -1,4 +1,4 @@
-//! Filling a database, or going on with one that was filled halfway.
+//! Fills a database, or continues with a partly filled one.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
@@ -12,9 +12,9 @@ use super::store::{Loader, Origin, Part, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
-    /// Somebody began to fill this database and did not come to the end; it is gone on with.
+    /// An earlier run began to fill this database without completing it; filling continues.
     Continued {
-        /// Parts that are missing.
+        /// Number of missing parts.
         missing: usize,
         of: usize,
     },
@@ -25,7 +25,7 @@ pub enum LoadEvent {
     },
 }
 
-/// Whether a database fits where it is to be.
+/// Required and free space of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub needs: Bytes,
@@ -33,13 +33,13 @@ pub struct Room {
     pub fit: u64,
 }
 
-/// What `warehouses` take where one of the standard's rows takes `each`.
+/// Returns the size of `warehouses`, if one with the standard's rows takes `each`.
 pub fn data_bytes(each: Bytes, warehouses: i32, scale: Scale) -> Bytes {
     let each = shrunk(each.get(), scale);
     Bytes(each.saturating_mul(u64::from(warehouses.unsigned_abs())))
 }
 
-/// How many warehouses take no more than `room`, likewise.
+/// Returns the number of warehouses that fit `room`, likewise.
 pub fn warehouses_in(room: Bytes, each: Bytes, scale: Scale) -> u64 {
     room.get() / shrunk(each.get(), scale)
 }
@@ -48,14 +48,14 @@ fn shrunk(each: u64, scale: Scale) -> u64 {
     let share = |rows: i32, of: i32| f64::from(rows) / f64::from(of);
     let share = share(scale.items, Scale::STANDARD.items)
         .max(share(scale.customers, Scale::STANDARD.customers));
-    // At most the whole number of bytes, so nothing is cut off.
+    // The share is at most 1, so the result fits.
     #[allow(clippy::cast_possible_truncation)]
     let each = (each as f64 * share) as u64;
     each.max(1)
 }
 
-/// What `warehouses` take, and what there is; `None` where the place cannot say how much is free.
-/// A twentieth of what is free is left alone.
+/// Returns the size of `warehouses` and the free space; `None` if the store cannot report its free
+/// space. A twentieth of the free space is kept free.
 pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room> {
     let free = store.free_bytes()?;
     let each = Bytes(store.bytes_per_warehouse());
@@ -66,9 +66,8 @@ pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room
     })
 }
 
-/// Makes sure that a store holds what was asked for: an empty one is filled where `may_fill` says
-/// so, one that was filled halfway is gone on with, and one that holds something else is refused.
-/// Returns what it holds.
+/// Checks that a store holds the wanted data, and returns what it holds. An empty store is filled
+/// if `may_fill` is set, a partly filled one is completed, and one with other data is refused.
 ///
 /// # Errors
 /// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::Halfway`], [`TpccError::NoRoom`],
@@ -144,7 +143,7 @@ fn parts(origin: &Origin, shard: i32) -> Vec<Part> {
     parts
 }
 
-/// Those that are not there.
+/// Returns the missing parts.
 fn lacking(
     store: &dyn Store,
     origin: &Origin,
@@ -188,7 +187,7 @@ fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Part>]) -> Resu
     }
 }
 
-/// Fills databases side by side, as many at a time as there are processors.
+/// Fills databases in parallel, as many at a time as there are processors.
 fn fill_all(
     store: &dyn Store,
     origin: &Origin,
@@ -228,7 +227,7 @@ fn fill_all(
     })
 }
 
-/// Takes one database after the other until none is left.
+/// Fills one database after the other until none is left.
 fn fill_some(
     store: &dyn Store,
     origin: &Origin,
@@ -251,7 +250,7 @@ fn fill_some(
                 return Err(TpccError::Stopped);
             }
             loader.fill(*part, origin)?;
-            // Nobody listens where the caller has gone: then nobody wants to know.
+            // Without the caller nobody receives the progress.
             let _ = sender.send(*part);
         }
     }

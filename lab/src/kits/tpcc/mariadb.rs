@@ -1,5 +1,5 @@
-//! The load on MariaDB: one database of the server, and a procedure for each transaction, so that a
-//! transaction is one message to the server and the work is done there.
+//! The load on MariaDB: one database of the server, and a procedure for each transaction. A
+//! transaction is thus one message, and the server does the work.
 
 mod explain;
 mod fill;
@@ -28,20 +28,20 @@ pub use watch::{MariadbSeen, MariadbWatch};
 pub struct MariadbStore {
     socket: PathBuf,
     name: String,
-    /// Where the server's files are, for a server of our own.
+    /// The folder of the server's files, for a server of our own.
     folder: Option<PathBuf>,
     usage: Option<Box<ServerUsage>>,
 }
 
-/// Tells the microseconds of processor time that a server has used, in user mode and in the kernel.
+/// Reads the microseconds of processor time that a server has used, in user mode and in the kernel.
 type ServerUsage = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
 
 impl MariadbStore {
-    /// What a warehouse of the standard's rows takes in its tables and indexes. Measured: 105 MB,
-    /// and what runs add.
+    /// Size of a warehouse of the standard's rows in tables and indexes. Measured: 105 MB, plus the
+    /// rows that runs add.
     pub const WAREHOUSE: Bytes = Bytes::from_mib(110);
 
-    /// The server whose superuser connects on a socket without a password; nothing is connected yet.
+    /// Describes a server whose superuser connects on a socket without a password; connects later.
     pub fn new(socket: &Path) -> MariadbStore {
         MariadbStore {
             name: format!("mariadb at {}", socket.display()),
@@ -51,21 +51,21 @@ impl MariadbStore {
         }
     }
 
-    /// Where its files are, to know whether there is room.
+    /// Sets the folder of the server's files, to determine the free space.
     #[must_use]
     pub fn in_folder(mut self, folder: &Path) -> MariadbStore {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// How to learn what processor time its server has used.
+    /// Sets the source of the server's processor time.
     #[must_use]
     pub fn with_usage(mut self, usage: Box<ServerUsage>) -> MariadbStore {
         self.usage = Some(usage);
         self
     }
 
-    /// Removes all that this kit has made there.
+    /// Removes everything that this kit has made on the server.
     ///
     /// # Errors
     /// Those of the database.
@@ -79,7 +79,7 @@ impl MariadbStore {
         &self.name
     }
 
-    /// A connection that has chosen no database.
+    /// Opens a connection without a selected database.
     fn open(&self) -> Result<Conn, TpccError> {
         let connected = Conn::new(options(&self.socket));
         let mut connection = connected.map_err(|e| match explain(&self.name, &e) {
@@ -88,8 +88,8 @@ impl MariadbStore {
             }
             other => other,
         })?;
-        // No row that a transaction has read changes under it (clause 3.4), and nobody waits long
-        // for one who waits himself.
+        // Rows that a transaction has read do not change under it (clause 3.4), and no transaction
+        // waits long for one that waits itself.
         let set = "SET SESSION transaction_isolation = 'REPEATABLE-READ', \
                    innodb_lock_wait_timeout = 10, sql_mode = 'STRICT_ALL_TABLES'";
         let older = set.replace("transaction_isolation", "tx_isolation");
@@ -99,7 +99,7 @@ impl MariadbStore {
         Ok(connection)
     }
 
-    /// A connection to the database of this kit.
+    /// Opens a connection to the database of this kit.
     fn connect(&self) -> Result<Conn, TpccError> {
         let mut connection = self.open()?;
         let chosen = connection.query_drop(format!("USE {DATABASE}"));
@@ -116,7 +116,7 @@ impl Store for MariadbStore {
     fn version(&self) -> Result<String, TpccError> {
         let version: Result<Option<String>, Error> = self.open()?.query_first("SELECT version()");
         let version = version.map_err(|e| explain(&self.name, &e))?;
-        // 10.11.19-MariaDB-0+deb12u1: what a distribution adds is not its version.
+        // 10.11.19-MariaDB-0+deb12u1: the distribution's suffix is not part of the version.
         let version = version.unwrap_or_default();
         let number = version.split('-').next().unwrap_or_default();
         Ok(format!("MariaDB {number}"))
@@ -147,7 +147,7 @@ impl Store for MariadbStore {
     }
 
     fn bytes_per_warehouse(&self) -> u64 {
-        // And the log in addition.
+        // The factor adds the log.
         MariadbStore::WAREHOUSE.get() * 5 / 4
     }
 
@@ -156,7 +156,7 @@ impl Store for MariadbStore {
     }
 }
 
-/// Status variables that are counted: reads asked of the buffer pool, pages read and written, and
+/// Status variables that are counted: read requests to the buffer pool, pages read and written, and
 /// requests to write into a page.
 const COUNTED: [&str; 4] = [
     "Innodb_buffer_pool_read_requests",

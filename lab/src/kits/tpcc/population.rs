@@ -1,7 +1,7 @@
-//! The rows with which a database begins (clause 4.3.3.1).
+//! The initial rows of a database (clause 4.3.3.1).
 //!
-//! Every row follows from the seed and its place, so all databases get the same ones, and a
-//! database that was filled halfway is filled on as if nothing had happened.
+//! Every row follows from the seed and its place. All databases thus get the same rows, and filling
+//! can continue after an interruption.
 
 use super::random::{Constants, Random, last_name};
 use super::rules::{DISTRICTS, LINES, NAMES, Scale};
@@ -13,7 +13,7 @@ pub enum Field<'a> {
     /// A number; money is in cents, a rate in hundredths of a percent.
     Int(i64),
     Text(&'a str),
-    /// Nothing.
+    /// SQL NULL.
     Null,
 }
 
@@ -41,12 +41,12 @@ impl<'a> From<&'a str> for Field<'a> {
     }
 }
 
-/// A row as an array of fields, from values of several types.
+/// Makes a row, an array of fields, from values of several types.
 macro_rules! row {
     ($($value:expr),* $(,)?) => { &[$(Field::from($value)),*] };
 }
 
-/// What takes the rows; with an error, no more are made.
+/// Receiver of the rows; an error ends their production.
 type Out<'a, E> = dyn FnMut(&[Field<'_>]) -> Result<(), E> + 'a;
 
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub struct Population {
 }
 
 impl Population {
-    /// The rows that belong to an origin.
+    /// Describes the rows that belong to an origin.
     pub fn new(origin: &Origin) -> Population {
         Population {
             scale: origin.scale,
@@ -68,8 +68,8 @@ impl Population {
         }
     }
 
-    /// How many rows a table has for a warehouse; of items, how many there are. Lines are as many
-    /// as will be expected: their number is random.
+    /// Returns the number of rows of a table per warehouse, or the number of all items. The number
+    /// of lines is random; the expected number is returned.
     pub fn expected(scale: Scale, table: Table) -> u64 {
         let customers = i64::from(DISTRICTS) * i64::from(scale.customers);
         let rows = match table {
@@ -84,10 +84,10 @@ impl Population {
     }
 
     /// Makes all rows of a table for a warehouse, in the order of their keys. Items belong to no
-    /// warehouse: theirs is 0.
+    /// warehouse; theirs is 0.
     ///
     /// # Errors
-    /// What `out` answers.
+    /// The error that `out` returns.
     pub fn rows<E>(&self, table: Table, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
         match table {
             Table::Item => self.items(out),
@@ -165,8 +165,8 @@ impl Population {
         Ok(())
     }
 
-    /// What customers of a district have paid at the start: 10.00 each. With the standard's rows
-    /// that is the 30,000.00 that it names.
+    /// Returns the initial payments of the customers of a district: 10.00 each. With the standard's
+    /// rows that is 30,000.00, as the standard says.
     fn payments_at_first(&self) -> i64 {
         i64::from(self.scale.customers) * 1000
     }
@@ -194,7 +194,7 @@ impl Population {
         for district in 1..=DISTRICTS {
             let mut random = self.random(Table::Customer, warehouse, district);
             for customer in 1..=self.scale.customers {
-                // Each name once, then more of those that are drawn more often.
+                // Each name once, then the frequent ones more often.
                 let name = match customer {
                     ..=NAMES => customer - 1,
                     _ => random.name(self.constants, self.scale),
@@ -268,8 +268,8 @@ impl Population {
         Ok(())
     }
 
-    /// How many lines each order of a district has. Orders and lines are made one after the other,
-    /// and both ask.
+    /// Returns the number of lines of each order of a district. Orders and lines are made
+    /// separately, and both need it.
     fn lines_of(&self, warehouse: i32, district: i32) -> Vec<i32> {
         let part = |n: i32| u64::from(n.unsigned_abs());
         let mut random = Random::new(self.seed, &[0x11E5, part(warehouse), part(district)]);
@@ -318,7 +318,7 @@ impl Population {
     }
 }
 
-/// Two streets, a city, a state and a zip code.
+/// Returns two streets, a city, a state and a zip code.
 fn address(random: &mut Random) -> [String; 5] {
     let mut address: [String; 5] = Default::default();
     for part in &mut address[..3] {

@@ -1,5 +1,5 @@
-//! The load on PostgreSQL: one database, a schema of its own in it, and a function for each
-//! transaction, so that a transaction is one message to the server and the work is done there.
+//! The load on PostgreSQL: one database with a schema of its own, and a function for each
+//! transaction. A transaction is thus one message, and the server does the work.
 
 mod explain;
 mod fill;
@@ -25,25 +25,25 @@ pub struct PostgresStore {
     config: Config,
     name: String,
     durability: Durability,
-    /// Where the server's files are, for a server of our own.
+    /// The folder of the server's files, for a server of our own.
     folder: Option<std::path::PathBuf>,
     usage: Option<Box<ServerUsage>>,
 }
 
-/// Tells the microseconds of processor time that a server has used, in user mode and in the kernel.
+/// Reads the microseconds of processor time that a server has used, in user mode and in the kernel.
 type ServerUsage = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
 
 impl PostgresStore {
-    /// What a warehouse of the standard's rows takes in its tables and indexes. Measured: 102 MB,
-    /// and what runs add.
+    /// Size of a warehouse of the standard's rows in tables and indexes. Measured: 102 MB, plus the
+    /// rows that runs add.
     pub const WAREHOUSE: Bytes = Bytes::from_mib(104);
 
-    /// The database that a DSN names; nothing is connected yet.
+    /// Describes the database of a DSN. Does not connect yet.
     ///
     /// # Errors
-    /// [`TpccError::Unreachable`] where the DSN is none.
+    /// [`TpccError::Unreachable`] if the DSN is invalid.
     pub fn new(dsn: &str, durability: Durability) -> Result<PostgresStore, TpccError> {
-        // The parser's own words may hold a part of the password.
+        // The parser's error text may contain a part of the password.
         let mut config: Config = dsn.parse().map_err(|_: Error| TpccError::Unreachable {
             place: "postgres".to_owned(),
             reason: "this is no connection string; values with blanks go into quotes".to_owned(),
@@ -60,21 +60,21 @@ impl PostgresStore {
         })
     }
 
-    /// Where its files are, to know whether there is room.
+    /// Sets the folder of the server's files, to determine the free space.
     #[must_use]
     pub fn in_folder(mut self, folder: &std::path::Path) -> PostgresStore {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// How to learn what processor time its server has used.
+    /// Sets the source of the server's processor time.
     #[must_use]
     pub fn with_usage(mut self, usage: Box<ServerUsage>) -> PostgresStore {
         self.usage = Some(usage);
         self
     }
 
-    /// Removes all that this kit has made there.
+    /// Removes everything that this kit has made on the server.
     ///
     /// # Errors
     /// Those of the database.
@@ -98,7 +98,7 @@ impl PostgresStore {
             Durability::Commit => "on",
             Durability::Soon | Durability::Never => "off",
         };
-        // No row that a transaction has read changes under it (clause 3.4).
+        // Rows that a transaction has read do not change under it (clause 3.4).
         client
             .batch_execute(&format!(
                 "SET search_path = {SCHEMA}; SET synchronous_commit = {synchronous}; \
@@ -131,8 +131,8 @@ impl Store for PostgresStore {
 
     fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
         let mut client = self.connect()?;
-        // Of sums by three columns the planner expects one where there are thousands, and would
-        // compare each with each.
+        // For sums by three columns the planner expects one row instead of thousands, and would use
+        // nested loops.
         client
             .batch_execute("SET enable_nestloop = off; SET work_mem = '64MB'")
             .map_err(|e| explain(&self.name, &e))?;
@@ -157,7 +157,7 @@ impl Store for PostgresStore {
     }
 
     fn bytes_per_warehouse(&self) -> u64 {
-        // And the log in addition.
+        // The factor adds the log.
         PostgresStore::WAREHOUSE.get() * 5 / 4
     }
 
@@ -166,7 +166,7 @@ impl Store for PostgresStore {
     }
 }
 
-/// From the server's own views, whose columns have moved with the versions.
+/// Reads the server's own views, whose columns differ between versions.
 fn counters_of(client: &mut Client) -> Result<Counters, Error> {
     let number = |client: &mut Client, sql: &str| -> Result<Option<u64>, Error> {
         let row = client.query_opt(sql, &[])?;

@@ -8,8 +8,8 @@ use super::rules::{NAMES, Scale};
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
-/// The constants C of the non-uniform numbers. They decide which customers and items are asked for
-/// most, and stay the same for a run.
+/// The constants C of the non-uniform numbers. They determine the most frequently requested customers
+/// and items, and stay the same for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
     pub last: i32,
@@ -17,7 +17,7 @@ pub struct Constants {
     pub item: i32,
 }
 
-/// A of NURand for last names, customer numbers and items (clause 2.1.6).
+/// Constants A of NURand for last names, customer numbers and items (clause 2.1.6).
 const A_LAST: i32 = 255;
 const A_CUSTOMER: i32 = 1023;
 const A_ITEM: i32 = 8191;
@@ -32,8 +32,8 @@ impl Constants {
         }
     }
 
-    /// Those of a run on it: the distance between both constants for last names has to be from 65
-    /// to 119, but neither 96 nor 112 (clause 2.1.6.1).
+    /// Draws the constants of a run on this load. The distance between both constants for last names
+    /// must be from 65 to 119, but neither 96 nor 112 (clause 2.1.6.1).
     pub fn for_run(load: Constants, seed: u64) -> Constants {
         let mut random = Random::new(seed, &[0xC1]);
         let last = loop {
@@ -56,10 +56,9 @@ impl Constants {
 }
 
 impl Random {
-    /// The numbers of one place (a table, a warehouse, a connection), whatever was drawn for others
-    /// before.
+    /// Makes the numbers of one place (a table, a warehouse, a connection), independent of others.
     pub fn new(seed: u64, place: &[u64]) -> Random {
-        // SplitMix64's step (Steele, Lea and Flood, 2014) spreads what the parts of a place differ in.
+        // SplitMix64's step (Steele, Lea and Flood, 2014) spreads the differences between places.
         let mut state = seed;
         for part in place {
             state = mix(state ^ mix(*part));
@@ -67,22 +66,22 @@ impl Random {
         Random(fastrand::Rng::with_seed(state))
     }
 
-    /// Uniform, both ends included.
+    /// Draws a uniform number, both ends included.
     pub fn within(&mut self, low: i32, high: i32) -> i32 {
         self.0.i32(low..=high)
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.0.u32(0..100) < percent
     }
 
-    /// Uniform between 0 and 1, never 0.
+    /// Draws a uniform number between 0 and 1, never 0.
     pub fn share(&mut self) -> f64 {
         1.0 - self.0.f64()
     }
 
-    /// NURand(A, x, y) of clause 2.1.6.
+    /// Draws NURand(A, x, y) of clause 2.1.6.
     pub fn non_uniform(&mut self, a: i32, c: i32, low: i32, high: i32) -> i32 {
         let mixed = self.within(0, a) | self.within(low, high);
         (mixed + c) % (high - low + 1) + low
@@ -100,30 +99,30 @@ impl Random {
         self.non_uniform(A_ITEM, constants.item, 1, scale.items)
     }
 
-    /// Puts things into a random order.
+    /// Shuffles a slice.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
         self.0.shuffle(things);
     }
 
-    /// An a-string: letters and digits, of a random length.
+    /// Draws an a-string: letters and digits, of a random length.
     pub fn letters(&mut self, out: &mut String, low: i32, high: i32) {
         const ALPHABET: &[u8; 62] =
             b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
         self.draw(out, low, high, ALPHABET);
     }
 
-    /// An n-string: digits, of a random length.
+    /// Draws an n-string: digits, of a random length.
     pub fn digits(&mut self, out: &mut String, low: i32, high: i32) {
         self.draw(out, low, high, b"0123456789");
     }
 
-    /// A zip code: four random digits and five ones (clause 4.3.2.7).
+    /// Draws a zip code: four random digits and five ones (clause 4.3.2.7).
     pub fn zip(&mut self, out: &mut String) {
         self.digits(out, 4, 4);
         out.push_str("11111");
     }
 
-    /// An a-string of 26 to 50 in a tenth of which `ORIGINAL` stands somewhere (clause 4.3.3.1).
+    /// Draws an a-string of 26 to 50 characters; a tenth of them contain `ORIGINAL` (clause 4.3.3.1).
     pub fn data(&mut self, out: &mut String) {
         self.letters(out, 26, 50);
         if self.percent(10) {
@@ -132,7 +131,7 @@ impl Random {
         }
     }
 
-    /// Four characters a draw: each from 16 bits, whose remainder is too small to see.
+    /// Draws four characters at a time, each from 16 bits. The bias of the remainder is negligible.
     fn draw(&mut self, out: &mut String, low: i32, high: i32, alphabet: &[u8]) {
         out.clear();
         let mut left = usize::try_from(self.within(low, high)).unwrap_or(0);
@@ -149,10 +148,10 @@ impl Random {
     }
 }
 
-/// What stands in a tenth of the items and of the stock.
+/// Text in a tenth of the items and of the stock.
 pub(crate) const ORIGINAL: &str = "ORIGINAL";
 
-/// The last name of a number from 0 to 999: three syllables (clause 4.3.2.3).
+/// Returns the last name of a number from 0 to 999: three syllables (clause 4.3.2.3).
 pub fn last_name(number: i32) -> &'static str {
     static NAMES_BY_NUMBER: LazyLock<Vec<String>> = LazyLock::new(|| {
         const SYLLABLES: [&str; 10] = [
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(counts[0], 0);
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let top: u32 = counts[..300].iter().sum();
-        // A tenth of the customers would get a tenth of uniform draws.
+        // With uniform draws, a tenth of the customers would get a tenth.
         assert!(top > DRAWS / 4, "{top}");
     }
 

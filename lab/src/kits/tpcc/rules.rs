@@ -1,14 +1,14 @@
-//! Numbers of the standard: how many rows, which mix.
+//! Numbers of the standard: rows, and the mix of transactions.
 
 use std::fmt;
 
 /// Districts of a warehouse (clause 1.2).
 pub const DISTRICTS: i32 = 10;
 
-/// The most lines of an order (clause 2.4.1.3), and the fewest.
+/// Minimum and maximum number of lines of an order (clause 2.4.1.3).
 pub(crate) const LINES: (i32, i32) = (5, 15);
 
-/// Last names there are: three syllables out of ten (clause 4.3.2.3).
+/// Number of last names: three syllables out of ten (clause 4.3.2.3).
 pub(crate) const NAMES: i32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,16 +16,16 @@ pub enum Kind {
     /// An order of five to fifteen items is entered.
     NewOrder,
     Payment,
-    /// A customer asks how the last order stands.
+    /// A customer asks for the state of the last order.
     OrderStatus,
     /// The oldest order of each district is delivered.
     Delivery,
-    /// How many of the items ordered last are short.
+    /// Number of recently ordered items whose stock is low.
     StockLevel,
 }
 
 impl Kind {
-    /// All of them, in the order of the standard.
+    /// All kinds, in the order of the standard.
     pub const ALL: [Kind; 5] = [
         Kind::NewOrder,
         Kind::Payment,
@@ -34,7 +34,7 @@ impl Kind {
         Kind::StockLevel,
     ];
 
-    /// Its name, as the standard writes it.
+    /// Returns its name, as the standard writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::NewOrder => "New-Order",
@@ -45,12 +45,12 @@ impl Kind {
         }
     }
 
-    /// Its place in [`Kind::ALL`].
+    /// Returns its index in [`Kind::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Cards in a deck of 23 (clause 5.2.4.2): with it the shares are those of clause 5.2.3.
+    /// Returns its cards in a deck of 23 (clause 5.2.4.2), which gives the shares of clause 5.2.3.
     pub(crate) const fn cards(self) -> usize {
         match self {
             Kind::NewOrder | Kind::Payment => 10,
@@ -58,8 +58,7 @@ impl Kind {
         }
     }
 
-    /// Seconds in which a person types it in, and the mean of those in which the person thinks
-    /// about the answer (clause 5.2.5.7).
+    /// Returns the keying time and the mean think time of a person, in seconds (clause 5.2.5.7).
     pub(crate) const fn waits(self) -> (f64, f64) {
         match self {
             Kind::NewOrder => (18.0, 12.0),
@@ -76,14 +75,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How many rows there are for each warehouse and district (clause 1.2).
+/// Number of rows for each warehouse and district (clause 1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Items, and with them rows of stock in each warehouse.
+    /// Number of items, and thus of stock rows in each warehouse.
     pub items: i32,
-    /// Customers of a district, and orders in it at the start: one of each customer.
+    /// Customers of a district, and its initial orders: one of each customer.
     pub customers: i32,
-    /// Orders of a district that are not delivered at the start.
+    /// Orders of a district that are initially not delivered.
     pub undelivered: i32,
 }
 
@@ -94,9 +93,8 @@ impl Scale {
         undelivered: 900,
     };
 
-    /// The standard's rows divided by `by`, to try something out: its results say nothing about
-    /// memory. 1 is the standard; more than 100, which leaves 30 customers a district, is taken as
-    /// 100.
+    /// Divides the standard's rows by `by`, for trials only: such results say nothing about memory.
+    /// 1 is the standard. Values above 100, which leaves 30 customers a district, are taken as 100.
     pub fn shrunk(by: i32) -> Scale {
         let by = by.clamp(1, 100);
         let whole = Scale::STANDARD;
@@ -111,7 +109,7 @@ impl Scale {
         NAMES.min(self.customers)
     }
 
-    /// Orders of a district that are delivered at the start.
+    /// Returns the number of orders of a district that are initially delivered.
     pub(crate) const fn delivered(self) -> i32 {
         self.customers - self.undelivered
     }

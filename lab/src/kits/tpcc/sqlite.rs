@@ -25,23 +25,22 @@ use explain::{explain, is_busy};
 use fill::SqliteLoader;
 use session::SqliteSession;
 
-/// How SQLite is to be used; the same in all arms of a comparison.
+/// Settings of SQLite; the same in all arms of a comparison.
 #[derive(Debug, Clone)]
 pub struct SqliteSettings {
     pub directory: PathBuf,
-    /// Over how many files warehouses are spread, where they are not filled yet.
+    /// Number of files for the warehouses, if they are not filled yet.
     pub files: i32,
     pub cache: Bytes,
     pub durability: Durability,
-    /// Whether a file has one connection at most. Then it is locked once for all, and the index of
-    /// its log is in ordinary memory.
+    /// True if a file has at most one connection. It is then locked once, and the index of its log is
+    /// in ordinary memory.
     pub alone: bool,
-    /// Whether a connection reads what it will touch before it begins, so that its cache is full.
+    /// True if a connection first reads the data that it will touch, so that its cache is full.
     pub warm: bool,
-    /// How many warehouses in all are touched; all where `None`.
+    /// Number of warehouses touched in total; all if `None`.
     pub touched: Option<i32>,
-    /// Ends statements that are under way, which can take half a minute, with
-    /// [`TpccError::Stopped`].
+    /// Ends running statements, which can take half a minute, with [`TpccError::Stopped`].
     pub stop: Arc<AtomicBool>,
 }
 
@@ -51,11 +50,11 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// What a warehouse of the standard's rows takes. Measured on 1 to 40 of them: 93 to 95 MB, and
-    /// what a run adds.
+    /// Size of a warehouse of the standard's rows. Measured on 1 to 40 of them: 93 to 95 MB, plus the
+    /// rows that a run adds.
     pub const WAREHOUSE: Bytes = Bytes::from_mib(100);
 
-    /// Those in a folder, which is made where it is not there.
+    /// Opens the databases in a folder, and makes the folder if it is missing.
     ///
     /// # Errors
     /// [`TpccError::File`].
@@ -68,7 +67,7 @@ impl SqliteStore {
         Ok(SqliteStore { settings })
     }
 
-    /// The files of the databases that are there.
+    /// Returns the files of the existing databases.
     pub fn files(&self) -> Vec<PathBuf> {
         (0..)
             .map(|shard| self.path(shard))
@@ -79,7 +78,7 @@ impl SqliteStore {
     /// Removes all databases of this kit in the folder, and nothing else.
     ///
     /// # Errors
-    /// [`TpccError::Foreign`] where a file with such a name is none of ours; [`TpccError::File`].
+    /// [`TpccError::Foreign`] if a file with such a name is not of this kit; [`TpccError::File`].
     pub fn remove(&self) -> Result<(), TpccError> {
         for (shard, path) in (0..).zip(self.files()) {
             self.loader(shard)?.origin()?;
@@ -116,7 +115,7 @@ impl SqliteStore {
             let stop = Arc::clone(&self.settings.stop);
             connection.progress_handler(STEPS, Some(move || stop.load(Ordering::Relaxed)))?;
             connection.set_prepared_statement_cache_capacity(0);
-            // So that pages go through the cache that is measured, and not past it.
+            // Pages must go through the measured cache, not past it.
             let _: i64 = connection.query_row("PRAGMA mmap_size=0", [], |r| r.get(0))?;
             let kib = self.settings.cache.get() / 1024;
             let kib = i64::try_from(kib).unwrap_or(i64::MAX);
@@ -126,8 +125,8 @@ impl SqliteStore {
         open().map_err(|e| explain(&place, e))
     }
 
-    /// Does something again while another connection has the file: where two that read wait to write,
-    /// as in switching the journal, SQLite refuses one at once (sqlite3_busy_handler(3)).
+    /// Repeats an operation while another connection holds the file. If two readers wait to write, as
+    /// in switching the journal, SQLite refuses one immediately (sqlite3_busy_handler(3)).
     fn patiently(&self, does: impl Fn() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
         let began = Instant::now();
         loop {
@@ -144,7 +143,7 @@ impl SqliteStore {
         }
     }
 
-    /// Settings of a connection that is measured.
+    /// Applies the settings of a measured connection.
     fn prepare(&self, connection: &Connection) -> rusqlite::Result<()> {
         if self.settings.alone {
             let _: String =
@@ -165,8 +164,8 @@ impl SqliteStore {
     }
 }
 
-/// Reads every page of every table and index once; where not all warehouses are touched, the rows
-/// and entries of those that are.
+/// Reads all pages of all tables and indexes once, or only the rows and index entries that are
+/// touched.
 fn warm(connection: &Connection, touched: Option<(i32, i32)>) -> rusqlite::Result<()> {
     let mut scans = Vec::new();
     for table in TABLES {
@@ -201,14 +200,14 @@ fn warm(connection: &Connection, touched: Option<(i32, i32)>) -> rusqlite::Resul
     Ok(())
 }
 
-/// Steps of a statement between two looks at whether it is to stop: some milliseconds of work.
+/// Steps of a statement between two checks for a stop: some milliseconds of work.
 const STEPS: std::ffi::c_int = 100_000;
 
-/// How long a writer waits for another one of the same file.
+/// Time for which a writer waits for another one of the same file.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pages in the log before they are put into the database: rare enough that a checkpoint does not
-/// show in every sample, small enough that the log stays a small part of the data.
+/// Pages in the log before a checkpoint: so many that a checkpoint does not affect every sample, and
+/// so few that the log stays a small part of the data.
 const LOG_PAGES: u32 = 16_384;
 
 impl Store for SqliteStore {
@@ -240,7 +239,7 @@ impl Store for SqliteStore {
     ) -> Result<(), TpccError> {
         let path = self.path(shard);
         let place = path.display().to_string();
-        // Before the file is locked for this connection alone.
+        // Read before the file is locked for this connection alone.
         let touched = match (self.settings.warm, self.settings.touched) {
             (true, Some(touched)) => self
                 .loader(shard)?

@@ -1,4 +1,4 @@
-//! What a database has to offer to be measured.
+//! The interface of a database under this load.
 
 use std::path::Path;
 
@@ -10,20 +10,20 @@ use super::input::Input;
 use super::rules::Scale;
 use super::tables::{TABLES, Table};
 
-/// When a committed transaction has to be on the disk. The same words for all databases, so that
-/// all arms of a comparison can get the same.
+/// Durability of a committed transaction. All databases use the same words, so that all arms of a
+/// comparison can get the same durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// At its commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`. MariaDB:
-    /// `innodb_flush_log_at_trx_commit=1`.
+    /// On the disk at commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`.
+    /// MariaDB: `innodb_flush_log_at_trx_commit=1`.
     Commit,
-    /// Soon after: a crash of the host may lose the last ones, and damages nothing. SQLite:
-    /// `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`. MariaDB:
+    /// On the disk soon after. A crash of the host may lose the last transactions, but damages
+    /// nothing. SQLite: `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`. MariaDB:
     /// `innodb_flush_log_at_trx_commit=0`.
     #[default]
     Soon,
-    /// Whenever: a crash of the host may damage the database. SQLite: `synchronous=OFF`. PostgreSQL
-    /// and MariaDB as `Soon`; private servers also with `fsync=off` and
+    /// On the disk at any time. A crash of the host may damage the database. SQLite:
+    /// `synchronous=OFF`. PostgreSQL and MariaDB as `Soon`; private servers also with `fsync=off` and
     /// `innodb_flush_method=nosync`.
     Never,
 }
@@ -48,24 +48,24 @@ impl Durability {
     }
 }
 
-/// What a database was filled with; kept in it.
+/// Description of a database's data; stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     pub warehouses: i32,
-    /// Over how many databases they are spread.
+    /// Number of databases over which they are spread.
     pub shards: i32,
     pub scale: Scale,
     pub seed: u64,
-    /// Which moment stands in the rows, in microseconds since 1970.
+    /// Timestamp in the rows, in microseconds since 1970.
     pub filled_at: i64,
 }
 
-/// The version of what this kit keeps in a database. Another one is refused.
+/// Version of the data that this kit stores in a database. Other versions are refused.
 const VERSION: i64 = 1;
 
 impl Origin {
-    /// What makes the tables of an empty database, each as `definition` says, and writes down what it
-    /// is to be filled with.
+    /// Returns the SQL that makes the tables of an empty database by `definition` and stores this
+    /// origin.
     pub(crate) fn creation(&self, definition: impl Fn(Table) -> String) -> String {
         let Scale {
             items,
@@ -89,7 +89,7 @@ impl Origin {
         sql
     }
 
-    /// What stands in the table of it, with its version.
+    /// Parses the row of its table, with its version.
     fn of(row: &[Option<i64>]) -> Option<(i64, Origin)> {
         let number = |at: usize| row.get(at).copied().flatten();
         let small = |at| i32::try_from(number(at)?).ok();
@@ -107,7 +107,7 @@ impl Origin {
         Some((number(0)?, origin))
     }
 
-    /// The warehouses of a database: the first, and the last.
+    /// Returns the first and the last warehouse of a database.
     pub fn warehouses_of(&self, shard: i32) -> (i32, i32) {
         let before = |shard: i32| {
             let spread = i64::from(self.warehouses) * i64::from(shard) / i64::from(self.shards);
@@ -116,8 +116,9 @@ impl Origin {
         (before(shard) + 1, before(shard + 1))
     }
 
-    /// The warehouses of a database that are touched where `touched` in all are: as many of each as
-    /// if there were no others, its first ones. `None` where none of it is.
+    /// Returns the touched warehouses of a database, its first ones, if `touched` in total are
+    /// touched. They are distributed like the warehouses. `None` if this database has no touched
+    /// warehouse.
     pub fn touched_of(&self, shard: i32, touched: Option<i32>) -> Option<(i32, i32)> {
         let (first, last) = self.warehouses_of(shard);
         let share = Origin {
@@ -130,12 +131,12 @@ impl Origin {
     }
 }
 
-/// A part of a database that is filled in one transaction: it is there whole or not at all.
+/// A part of a database, filled in one transaction: it exists completely or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     Items,
     Warehouse(i32),
-    /// The indexes, and what the database has to know of its own tables.
+    /// The indexes, and the database's statistics on its tables.
     Indexes,
 }
 
@@ -151,13 +152,13 @@ impl Part {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is committed. The number sums up what it said: two databases that hold the same say the
-    /// same.
+    /// It is committed. The number summarises its result, and is equal on databases with the same
+    /// data.
     Committed(i64),
-    /// An order for an item that does not exist, as the standard has it in one of a hundred:
-    /// nothing of it is left.
+    /// An order for an item that does not exist, as the standard has it in one of a hundred: nothing
+    /// of it remains.
     RolledBack,
-    /// Another transaction was in the way, nothing of it is left, and it has to be sent again.
+    /// It had a conflict with another transaction, left nothing, and must be sent again.
     Conflict,
 }
 
@@ -168,7 +169,7 @@ pub trait Session {
     /// # Errors
     /// Those of the database; then nothing of the transaction is left.
     fn run(&mut self, input: &Input) -> Result<Answer, TpccError>;
-    /// What this connection alone has caused; nothing where the database counts as a whole.
+    /// Returns the counts of this connection alone; nothing if the database counts as a whole.
     ///
     /// # Errors
     /// Those of the database.
@@ -177,17 +178,18 @@ pub trait Session {
 
 /// Fills one database.
 pub trait Loader {
-    /// What a message calls the place of its tables, and what such a place is: a database, a schema.
+    /// Returns the place of its tables for messages, and the kind of that place: a database, a
+    /// schema.
     fn place(&self) -> (String, &'static str);
-    /// Whether anything is there, and whether that has the mark of this kit.
+    /// Returns true if anything exists, and true if that has the mark of this kit.
     ///
     /// # Errors
     /// Those of the database.
     fn marks(&mut self) -> Result<(bool, bool), TpccError>;
-    /// What the database was filled with, as far as it came; `None` for an empty one.
+    /// Returns the origin of the data, even if filling is incomplete; `None` for an empty database.
     ///
     /// # Errors
-    /// [`TpccError::Foreign`] where something else is there; those of the database.
+    /// [`TpccError::Foreign`] if there is other data; those of the database.
     fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
         let (place, kind) = self.place();
         let foreign = |what: String| Err(TpccError::Foreign { place, what });
@@ -206,12 +208,12 @@ pub trait Loader {
             None => foreign("a load that does not say what it is".to_owned()),
         }
     }
-    /// Makes the tables of an empty database, and writes down what it is to be filled with.
+    /// Makes the tables of an empty database, and stores the origin of its data.
     ///
     /// # Errors
     /// Those of the database.
     fn create(&mut self, origin: &Origin) -> Result<(), TpccError>;
-    /// Whether a part is there.
+    /// Returns true if a part exists.
     ///
     /// # Errors
     /// Those of the database.
@@ -223,57 +225,57 @@ pub trait Loader {
     /// Fills in a part, in one transaction.
     ///
     /// # Errors
-    /// Those of the database; then nothing of the part is there.
+    /// Those of the database; nothing of the part exists then.
     fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError>;
-    /// Asks for rows of numbers.
+    /// Queries rows of numbers.
     ///
     /// # Errors
     /// Those of the database.
     fn ask(&mut self, sql: &str) -> Result<Vec<Vec<Option<i64>>>, TpccError>;
-    /// Does something that has no answer.
+    /// Executes a statement without an answer.
     ///
     /// # Errors
     /// Those of the database.
     fn execute(&mut self, sql: &str) -> Result<(), TpccError>;
 }
 
-/// A database, or several that together are one.
+/// A database, or several that form one.
 pub trait Store: Sync {
-    /// What it is called in a message, without passwords.
+    /// Returns its name for messages, without passwords.
     fn name(&self) -> String;
-    /// Which database it is: `SQLite 3.50.1`.
+    /// Returns the product and version, such as `SQLite 3.50.1`.
     ///
     /// # Errors
     /// Those of the database.
     fn version(&self) -> Result<String, TpccError>;
-    /// Over how many databases this store would spread warehouses that it is asked to fill in.
+    /// Returns the number of databases over which this store would spread new warehouses.
     fn shards(&self, warehouses: i32) -> i32;
-    /// Opens one of its databases for filling and for questions.
+    /// Opens one of its databases for filling and for queries.
     ///
     /// # Errors
     /// Those of the database.
     fn loader(&self, shard: i32) -> Result<Box<dyn Loader + '_>, TpccError>;
-    /// Opens a connection to one of its databases, and hands it to `work`.
+    /// Opens a connection to one of its databases, and passes it to `work`.
     ///
     /// # Errors
-    /// Those of the database; what `work` answers.
+    /// Those of the database; those of `work`.
     fn session(
         &self,
         shard: i32,
         work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
     ) -> Result<(), TpccError>;
-    /// What the database counts as a whole, so far.
+    /// Returns the counts of the database as a whole, so far.
     ///
     /// # Errors
     /// Those of the database.
     fn counters(&self) -> Result<Counters, TpccError>;
-    /// How many bytes a warehouse takes, with all its indexes.
+    /// Returns the size of a warehouse with all its indexes, in bytes.
     fn bytes_per_warehouse(&self) -> u64;
-    /// Room for it on its disk, where that can be known.
+    /// Returns the free space on its disk, if known.
     fn free_bytes(&self) -> Option<u64>;
 }
 
-/// What is free on the disk of a folder; `None` where that cannot be determined.
+/// Returns the free space on the disk of a folder; `None` if it cannot be determined.
 pub fn free_bytes(folder: &Path) -> Option<Bytes> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     Some(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)))

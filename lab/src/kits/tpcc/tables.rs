@@ -1,8 +1,8 @@
-//! The nine tables, as all databases have them.
+//! The nine tables, the same in all databases.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Table {
-    /// What is sold; one for all warehouses.
+    /// Items for sale; one table for all warehouses.
     Item,
     Warehouse,
     Stock,
@@ -15,7 +15,7 @@ pub enum Table {
     OrderLine,
 }
 
-/// All of them, in the order in which they are filled.
+/// All tables, in the order in which they are filled.
 pub const TABLES: [Table; 9] = [
     Table::Item,
     Table::Warehouse,
@@ -31,13 +31,13 @@ pub const TABLES: [Table; 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     pub name: &'static str,
-    /// What it holds: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since
-    /// 1970), `TEXT`.
+    /// Its type: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since 1970), or
+    /// `TEXT`.
     pub holds: &'static str,
 }
 
 impl Table {
-    /// Its name. `order` is a word of SQL, hence the plural.
+    /// Returns its name. `order` is a word of SQL, hence the plural.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Item => "item",
@@ -52,7 +52,7 @@ impl Table {
         }
     }
 
-    /// Its columns in words that all databases know. Those of the key stand first.
+    /// Returns its columns in SQL types that all databases know. The columns of the key come first.
     const fn schema(self) -> &'static str {
         match self {
             Table::Item => {
@@ -98,13 +98,13 @@ impl Table {
         }
     }
 
-    /// Its columns. Those of the key stand first.
+    /// Returns its columns. The columns of the key come first.
     pub fn columns(self) -> Vec<Column> {
         let words = self.schema().split(", ").filter_map(|c| c.split_once(' '));
         words.map(|(name, holds)| Column { name, holds }).collect()
     }
 
-    /// How many columns its key has; history has none.
+    /// Returns the number of columns of its key; history has none.
     const fn key_columns(self) -> usize {
         match self {
             Table::Item | Table::Warehouse => 1,
@@ -115,7 +115,7 @@ impl Table {
         }
     }
 
-    /// The columns of its key, separated by commas; `None` for history.
+    /// Returns the columns of its key, separated by commas; `None` for history.
     pub(crate) fn key(self) -> Option<String> {
         let columns = &self.columns()[..self.key_columns()];
         (!columns.is_empty()).then(|| names(columns))
@@ -125,8 +125,8 @@ impl Table {
         names(&self.columns())
     }
 
-    /// `name type, …`. `NULL` is what an order without a carrier and a line that is not delivered
-    /// have.
+    /// Returns `name type, …`. Only an order without a carrier and an undelivered line contain
+    /// `NULL`.
     pub(crate) fn definition(self) -> String {
         let may_be_null = |name| matches!(name, "o_carrier_id" | "ol_delivery_d");
         let one = |column: &Column| {
@@ -141,7 +141,7 @@ impl Table {
         all.join(", ")
     }
 
-    /// Rows that are narrow enough to be in the tree of their key. A wide row there would leave
+    /// Returns true for rows that are narrow enough to be in the tree of their key. Wide rows leave
     /// room for few keys in an inner page, and make the tree deep.
     pub(crate) const fn is_in_its_key(self) -> bool {
         matches!(self, Table::Orders | Table::NewOrder | Table::OrderLine)

@@ -1,5 +1,5 @@
-//! What was applied is there after a real reboot, and what was undone is gone after the next: one test a boot, in a guest
-//! whose first process is systemd.
+//! Applied settings exist after a real reboot, and undone ones are gone after the next. There is one test a boot, in a
+//! guest whose first process is systemd.
 
 use crate::host::Host;
 use crate::kernel::{flag, nodes, number, pool_file};
@@ -9,10 +9,10 @@ use crate::{answer, json, not_run};
 /// Pages on a node in the plan of these tests.
 const PAGES: u64 = 6;
 
-/// Where the tests of later boots find what the first one did.
+/// Place where the tests of later boots find the state of the first one.
 const STATE: &str = "/var/lib/hugeleaf-every-host";
 
-/// The host, where this is that boot of a guest.
+/// Returns the host if this is that boot of a guest.
 pub fn boot(test: &str, number: &str) -> Option<Host> {
     if std::env::var("HUGELEAF_BOOT").as_deref() != Ok(number) {
         not_run(test, "needs a guest that is rebooted");
@@ -25,7 +25,7 @@ fn on_node(size: u64, node: u32) -> u64 {
     number(pool_file(size, Some(node), "nr_hugepages")).unwrap_or(0)
 }
 
-/// The node that is planned for: the last one that has memory.
+/// Returns the node of the plan: the last one with enough memory.
 fn node(size: u64) -> u32 {
     *Host::nodes_with(2 * PAGES * size).last().unwrap()
 }

@@ -1,4 +1,4 @@
-//! A host as a test has it now, kept as a captured one: fixtures are made of what guests bring home
+//! Captures the host in the state of a test. Fixtures are made of the captures of guests
 //! (fixtures/README.md).
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use hugeleaf_units::Range;
 
 use crate::kernel::{smaps, text};
 
-/// Of the host: whole folders, and single files.
+/// Captured folders of the host, and single files.
 const FOLDERS: [&str; 2] = [
     "sys/kernel/mm/transparent_hugepage",
     "sys/kernel/mm/hugepages",
@@ -35,9 +35,9 @@ const FILES: [&str; 18] = [
     "sys/devices/system/node/online",
     "sys/fs/cgroup/cgroup.controllers",
 ];
-/// What those hold that hugeleaf does not look at.
+/// Files in those folders that hugeleaf does not read.
 const UNREAD: [&str; 4] = ["stats", "demote", "demote_size", "nr_hugepages_mempolicy"];
-/// Of a process.
+/// Captured files of a process.
 const OF_PROCESS: [&str; 7] = [
     "cgroup",
     "cmdline",
@@ -48,7 +48,7 @@ const OF_PROCESS: [&str; 7] = [
     "status",
 ];
 
-/// Keeps the host as `name`, with these processes, where a guest asks for that.
+/// Captures the host as `name`, with these processes, if a guest requests it.
 pub fn capture(name: &str, pids: &[u32]) {
     let Some(folder) = std::env::var_os("HUGELEAF_CAPTURES") else {
         return;
@@ -72,14 +72,14 @@ impl Captured {
         std::fs::write(to, bytes).unwrap();
     }
 
-    /// A file, where it can be read: some can only be written.
+    /// Captures a file if it is readable: some can only be written.
     fn file(&self, relative: &str) {
         if let Ok(bytes) = std::fs::read(Path::new("/").join(relative)) {
             self.write(relative, &without_repository(bytes));
         }
     }
 
-    /// All that a folder holds and hugeleaf looks at.
+    /// Captures all files of a folder that hugeleaf reads.
     fn folder(&self, relative: &str) {
         let Ok(entries) = std::fs::read_dir(Path::new("/").join(relative)) else {
             return;
@@ -95,7 +95,7 @@ impl Captured {
         }
     }
 
-    /// The limits of control groups: of those that the processes are in, or of all where there are none.
+    /// Captures the limits of control groups: of the processes' groups, or of all without processes.
     fn groups(&self, folder: &Path, pids: &[u32]) {
         let Ok(entries) = std::fs::read_dir(folder) else {
             return;
@@ -130,7 +130,7 @@ impl Captured {
     }
 }
 
-/// The path of this repository is nobody's business.
+/// Removes the path of this repository from a capture.
 fn without_repository(bytes: Vec<u8>) -> Vec<u8> {
     match String::from_utf8(bytes) {
         Ok(text) => {
@@ -142,7 +142,7 @@ fn without_repository(bytes: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Whether a process is in a control group or in one below it.
+/// Returns true if a process is in a control group or in one below it.
 fn is_inside(pid: u32, group: &Path) -> bool {
     let inside = group.strip_prefix("/sys/fs/cgroup").unwrap();
     let own = text(format!("/proc/{pid}/cgroup"));
@@ -150,7 +150,7 @@ fn is_inside(pid: u32, group: &Path) -> bool {
     paths.any(|path| Path::new(path.trim_start_matches('/')).starts_with(inside))
 }
 
-/// The page map as text.
+/// Returns the page map as text.
 fn pages(pid: u32) -> String {
     let file = File::open(format!("/proc/{pid}/pagemap")).unwrap();
     let kernel = Kernel::new();

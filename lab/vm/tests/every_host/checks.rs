@@ -1,4 +1,5 @@
-//! `hugeleaf check`: what it says of a host is what the kernel says, and what its file systems do.
+//! `hugeleaf check`: its statements on a host match the kernel and the behaviour of its file
+//! systems.
 
 use std::path::Path;
 
@@ -8,13 +9,13 @@ use crate::host::Host;
 use crate::json;
 use crate::kernel::{chosen, nodes, number, text};
 
-/// The first row of that name.
+/// Returns the first row of that name.
 fn row<'a>(features: &'a [Value], id: &str) -> &'a Value {
     let found = features.iter().find(|row| row["id"] == id);
     found.unwrap_or_else(|| panic!("no row {id}: {features:#?}"))
 }
 
-/// Settings as they are written, with the kernel's own names.
+/// Checks settings that are written with the kernel's own names.
 fn assert_settings(features: &[Value]) {
     let mut count = 0;
     for row in features {
@@ -24,7 +25,7 @@ fn assert_settings(features: &[Value]) {
         };
         let file = format!("/proc/sys/{}", name.replace('.', "/"));
         let words: Vec<String> = text(&file).split_whitespace().map(str::to_owned).collect();
-        // What follows a comma is said of it.
+        // A remark on the value follows a comma.
         let said = value.split(',').next().unwrap_or_default();
         assert_eq!(said, words.join(" "), "{row}");
         count += 1;
@@ -41,17 +42,17 @@ fn check_agrees_with_the_kernel() {
     let features = answer["features"].as_array().unwrap();
     assert_settings(features);
     for row in features {
-        // Whoever may read everything leaves nothing unknown.
+        // With all rights, nothing is unknown.
         assert_ne!(row["state"], "unknown", "{row}");
     }
-    // In force is the setting of the full size, unless it inherits that for all.
+    // The setting of the full size is active, unless it inherits the global one.
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let size: u64 = number(format!("{folder}/hpage_pmd_size")).unwrap();
     let own = format!("{folder}/hugepages-{}kB/enabled", size / 1024);
     let own = chosen(&own).filter(|word| word != "inherit");
     let thp = own.unwrap_or_else(|| chosen(format!("{folder}/enabled")).unwrap());
     assert_eq!(row(features, "thp")["value"], thp);
-    // One node has nothing to balance: then the row says that there are not several.
+    // One node has nothing to balance; the row then says that there is only one.
     let missing = features.iter().filter(|row| row["id"] == "numa");
     assert_eq!(
         missing.map(|row| &row["state"]).collect::<Vec<_>>(),
@@ -73,7 +74,7 @@ fn check_agrees_with_the_kernel() {
     }
 }
 
-/// A file of the size that a file system is said to take, and one byte more.
+/// A file of the reported maximum size fits a file system, and one byte more does not.
 #[test]
 fn file_systems_are_what_check_says() {
     let Some(_host) = Host::new("file_systems_are_what_check_says") else {
@@ -90,7 +91,7 @@ fn file_systems_are_what_check_says() {
             continue; // read-only
         };
         std::fs::remove_file(&path).unwrap();
-        // Nothing is written: a file of holes.
+        // The file consists of holes; nothing is written.
         let fits = file.set_len(largest);
         let more = file.set_len(largest + 1);
         assert!(fits.is_ok(), "{one}: {fits:?}");

@@ -1,4 +1,4 @@
-//! The host under test: locked while a test runs, and put back as it was.
+//! The host under test: locked while a test runs, and restored afterwards.
 
 use std::path::Path;
 
@@ -7,27 +7,27 @@ use hugeleaf_sys::{HostLock, Kernel, effective_uid, lock_host};
 use crate::kernel::{chosen, node_memory, nodes, number, pool_file, pool_sizes};
 use crate::not_run;
 
-/// A setting as it was found.
+/// The original value of a setting.
 struct Restore {
     path: String,
-    /// What it said.
+    /// Value that was read.
     before: String,
-    /// What is written so that it says that again.
+    /// Text to write that restores the value.
     write: String,
 }
 
 /// The host, locked.
 pub struct Host {
-    /// The large page that the kernel makes of base pages, in bytes.
+    /// Huge page size of THP, in bytes.
     pub huge: u64,
-    /// The base page, in bytes.
+    /// Base page size, in bytes.
     pub base: u64,
     restore: Vec<Restore>,
     _lock: HostLock,
 }
 
 impl Host {
-    /// Where a test can be run at all: as root, with THP and MADV_COLLAPSE. Says why where not.
+    /// Locks the host if a test can run: as root, with THP and MADV_COLLAPSE. Prints why if not.
     pub fn new(test: &str) -> Option<Host> {
         let kernel = Kernel::new();
         let why = if effective_uid() != 0 {
@@ -50,7 +50,7 @@ impl Host {
         None
     }
 
-    /// Writes a setting, and puts it back at the end; false where it cannot be written.
+    /// Writes a setting, which is restored at the end; returns false if it cannot be written.
     pub fn set(&mut self, path: &str, value: &str) -> bool {
         let Some(before) = chosen(path) else {
             return false;
@@ -66,16 +66,16 @@ impl Host {
         true
     }
 
-    /// Whether memory gets huge pages at its first touch where it is advised.
+    /// Returns true if advised memory gets huge pages at its first touch.
     pub fn gives_at_touch(&self) -> bool {
         chosen("/sys/kernel/mm/transparent_hugepage/enabled").as_deref() != Some("never")
     }
 
-    /// That many pages in a pool that nobody uses, on one node or anywhere; as many as were got.
+    /// Provides free pages in a pool, on one node or anywhere; returns the number obtained.
     pub fn pool(&mut self, size: u64, node: Option<u32>, pages: u64) -> u64 {
         let of_pool = |name| number(pool_file(size, node, name)).unwrap_or(0);
         let used = of_pool("nr_hugepages") - of_pool("free_hugepages");
-        // The file counts pages that overcommit added, which would stay if that number were written back.
+        // The file counts surplus pages, which would become persistent if that number were written back.
         let lasting = of_pool("nr_hugepages") - of_pool("surplus_hugepages");
         let wanted = (used + pages).to_string();
         if self.set(&pool_file(size, node, "nr_hugepages"), &wanted)
@@ -86,19 +86,19 @@ impl Host {
         of_pool("free_hugepages")
     }
 
-    /// The size of the pool whose pages are as large as THP, or the smallest there is.
+    /// Returns the pool size that equals THP, or the smallest one.
     pub fn pool_size(&self) -> Option<u64> {
         let sizes = pool_sizes();
         let same = sizes.iter().find(|size| **size == self.huge);
         same.or(sizes.first()).copied()
     }
 
-    /// Free memory of a node, in bytes.
+    /// Returns the free memory of a node, in bytes.
     pub fn free_on(node: u32) -> u64 {
         node_memory(node, "MemFree").unwrap_or(0)
     }
 
-    /// The nodes that could give so much memory now, with some to spare.
+    /// Returns the nodes that have this much free memory, with some to spare.
     pub fn nodes_with(bytes: u64) -> Vec<u32> {
         let mut nodes = nodes();
         nodes.retain(|node| Host::free_on(*node) > bytes + bytes / 2);

@@ -1,14 +1,14 @@
-//! What the kernel says, read as simply as can be.
+//! Values of the kernel, read in the simplest way.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A file of the kernel; empty where it is not there.
+/// Reads a file of the kernel; empty if it does not exist.
 pub fn text(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The lines `NAME: N kB` of a file, in bytes; numbers without a unit as they are.
+/// Reads the lines `NAME: N kB` of a file, in bytes; numbers without a unit as they are.
 pub fn fields(path: impl AsRef<Path>) -> BTreeMap<String, u64> {
     let text = text(path);
     let lines = text.lines().filter_map(|line| {
@@ -21,12 +21,12 @@ pub fn fields(path: impl AsRef<Path>) -> BTreeMap<String, u64> {
     lines.collect()
 }
 
-/// A number that is all of a file.
+/// Reads a file that consists of a number.
 pub fn number(path: impl AsRef<Path>) -> Option<u64> {
     text(path).trim().parse().ok()
 }
 
-/// The word in brackets of a setting, or all of it.
+/// Reads the word in brackets of a setting, or all of it.
 pub fn chosen(path: impl AsRef<Path>) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let word = text.split(['[', ']']).nth(1).unwrap_or(text.trim());
@@ -43,12 +43,12 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// A field; 0 where the kernel does not print it.
+    /// Returns a field; 0 if the kernel does not print it.
     pub fn get(&self, field: &str) -> u64 {
         self.fields.get(field).copied().unwrap_or(0)
     }
 
-    /// What large entries of the page table map.
+    /// Returns the bytes mapped by huge entries of the page table.
     pub fn huge(&self) -> u64 {
         self.get("AnonHugePages") + self.get("ShmemPmdMapped") + self.get("FilePmdMapped")
     }
@@ -58,7 +58,7 @@ impl Mapping {
     }
 }
 
-/// All mappings of a process.
+/// Returns all mappings of a process.
 pub fn smaps(pid: u32) -> Vec<Mapping> {
     let mut all: Vec<Mapping> = Vec::new();
     for line in text(format!("/proc/{pid}/smaps")).lines() {
@@ -89,14 +89,14 @@ pub fn smaps(pid: u32) -> Vec<Mapping> {
     all
 }
 
-/// What the mappings inside a range say together.
+/// Sums a value of the mappings inside a range.
 pub fn inside(pid: u32, range: (u64, u64), of: impl Fn(&Mapping) -> u64) -> u64 {
     let mappings = smaps(pid);
     let within = |m: &&Mapping| m.start >= range.0 && m.end <= range.1;
     mappings.iter().filter(within).map(of).sum()
 }
 
-/// The nodes that there are.
+/// Returns the existing nodes.
 pub fn nodes() -> Vec<u32> {
     let mut nodes: Vec<u32> = names("/sys/devices/system/node", "node");
     if nodes.is_empty() {
@@ -105,7 +105,7 @@ pub fn nodes() -> Vec<u32> {
     nodes
 }
 
-/// A line of a node's `meminfo`, in bytes.
+/// Returns a line of a node's `meminfo`, in bytes.
 pub fn node_memory(node: u32, name: &str) -> Option<u64> {
     let meminfo = text(format!("/sys/devices/system/node/node{node}/meminfo"));
     let name = format!(" {name}:");
@@ -114,7 +114,7 @@ pub fn node_memory(node: u32, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Sizes of hugetlb pages, in bytes, smallest first.
+/// Returns the sizes of hugetlb pages, in bytes, smallest first.
 pub fn pool_sizes() -> Vec<u64> {
     let mut sizes: Vec<u64> = std::fs::read_dir("/sys/kernel/mm/hugepages")
         .into_iter()
@@ -130,7 +130,7 @@ pub fn pool_sizes() -> Vec<u64> {
     sizes
 }
 
-/// A file of a pool: of all nodes, or of one.
+/// Returns the path of a pool's file: of all nodes, or of one.
 pub fn pool_file(size: u64, node: Option<u32>, name: &str) -> String {
     let folder = match node {
         Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
@@ -139,7 +139,7 @@ pub fn pool_file(size: u64, node: Option<u32>, name: &str) -> String {
     format!("{folder}/hugepages-{}kB/{name}", size / 1024)
 }
 
-/// The numbers behind a word in the names of a folder.
+/// Returns the numbers after a word in the names of a folder.
 fn names(folder: &str, word: &str) -> Vec<u32> {
     let mut numbers: Vec<u32> = std::fs::read_dir(folder)
         .into_iter()
@@ -153,7 +153,7 @@ fn names(folder: &str, word: &str) -> Vec<u32> {
     numbers
 }
 
-/// A size as hugeleaf's flags take it.
+/// Formats a size for hugeleaf's flags.
 pub fn flag(bytes: u64) -> String {
     for (unit, letter) in [(1_u64 << 30, 'G'), (1 << 20, 'M'), (1 << 10, 'K')] {
         if bytes >= unit && bytes.is_multiple_of(unit) {

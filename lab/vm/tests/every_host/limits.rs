@@ -1,4 +1,4 @@
-//! Limits of control groups on hugetlb pages: whoever is held to one is reported, and nobody dies of it.
+//! Limits of control groups on hugetlb pages: limited processes are reported, and none is killed by them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +11,11 @@ use crate::kernel::{fields, flag, inside, text};
 use crate::victim::Victim;
 use crate::{answer, json, not_run, program};
 
-/// A control group with limits on hugetlb pages, which is removed when this is dropped.
+/// A control group with limits on hugetlb pages; removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
-    /// Of the version that the host has; `None` where there is none.
+    /// Makes a group of the host's version; `None` if there is none.
     fn of_either(name: &str) -> Option<Group> {
         let first = Path::new("/sys/fs/cgroup/hugetlb");
         if !first.join("cgroup.procs").exists() {
@@ -30,7 +30,7 @@ impl Group {
         Some(Group(group))
     }
 
-    /// Of version 2.
+    /// Makes a group of version 2.
     fn new(name: &str) -> Option<Group> {
         Group::with(name, "hugetlb")
     }
@@ -52,7 +52,7 @@ impl Group {
         Group::below(root, name)
     }
 
-    /// One that can limit memory, of either version, with the files of its limit and of what it uses.
+    /// Makes a group of either version that can limit memory, with the files of its limit and usage.
     fn of_memory(name: &str) -> Option<(Group, PathBuf, PathBuf)> {
         let first = Path::new("/sys/fs/cgroup/memory");
         let (group, limit, usage) = match first.join("cgroup.procs").exists() {
@@ -67,7 +67,7 @@ impl Group {
         Some((group, limit, usage))
     }
 
-    /// Limits by the name of version 2.
+    /// Sets a limit by its name in version 2.
     fn limit(&self, size: u64, name: &str, bytes: u64) {
         let name = match self.0.starts_with("/sys/fs/cgroup/hugetlb") {
             true => name.replace("max", "limit_in_bytes"),
@@ -82,7 +82,7 @@ impl Group {
         std::fs::write(&file, bytes.to_string()).unwrap_or_else(|e| panic!("{file:?}: {e}"));
     }
 
-    /// Enters it with this process; or leaves it, for the group above.
+    /// Moves this process into the group, or back to the group above.
     fn hold_own(&self, is_in: bool) {
         let group = if is_in {
             &self.0
@@ -92,7 +92,7 @@ impl Group {
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     }
 
-    /// The line of a shell that enters it.
+    /// Returns the shell line that enters the group.
     fn enter(&self) -> String {
         format!("echo $$ >{}/cgroup.procs", self.0.display())
     }
@@ -100,7 +100,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its last process may be about to go.
+        // Its last process may be about to end.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -110,7 +110,7 @@ impl Drop for Group {
     }
 }
 
-/// A pool that has enough, a group that may touch or reserve a quarter of it.
+/// Checks a sufficient pool and a group that may touch or reserve a quarter of it.
 fn under_a_limit(test: &str, limit: &str, flags: &str, doing: &[&str]) {
     let Some(mut host) = Host::new(test) else {
         return;
@@ -130,7 +130,7 @@ fn under_a_limit(test: &str, limit: &str, flags: &str, doing: &[&str]) {
     for command in doing {
         let command = command.replace("ALL", &(12 * size).to_string());
         let command = command.replace("PAGE", &size.to_string());
-        // Memory may be refused; the program must live.
+        // Memory may be refused, but the program must survive.
         if let Err(error) = victim.try_tell(&command) {
             assert!(!error.starts_with("ended"), "{command}: {error}");
         }
@@ -165,7 +165,7 @@ fn a_limit_on_reservations_kills_nobody_with_a_heap() {
     under_a_limit(test, "rsvd.max", "--data", &PRIVATE);
 }
 
-/// What `status` says could be got ends at the limit of the group that it runs in, and it names both.
+/// The available memory in `status` ends at the limit of its own group, and `status` names both.
 #[test]
 fn the_own_limit_bounds_what_is_available() {
     let test = "the_own_limit_bounds_what_is_available";
@@ -198,8 +198,8 @@ fn the_own_limit_bounds_what_is_available() {
     assert_eq!(own.unwrap()["hugetlb"][0]["fault_limit_bytes"], 4 * size);
 }
 
-/// A large page counts against the limit before the base pages that it replaces are returned. The command
-/// that `why` names makes room for it, and promotes.
+/// A huge page is charged before the base pages that it replaces are freed. The command named by `why`
+/// makes room for it, and promotes.
 #[test]
 fn a_full_group_has_no_room_for_large_pages() {
     let test = "a_full_group_has_no_room_for_large_pages";
@@ -224,7 +224,7 @@ fn a_full_group_has_no_room_for_large_pages() {
     let limits = status["host"]["memory_limits"].as_array().unwrap();
     let own = |l: &&Value| l["path"].as_str().is_some_and(|p| p.ends_with("-full"));
     assert!(limits.iter().any(|l| own(&l)), "{limits:?}");
-    // What is in swap makes room: then the kernel may take pages of the process itself for it.
+    // Swap makes room, because the kernel may then swap out pages of the process itself.
     if fields("/proc/meminfo")["SwapTotal"] == 0 {
         answer(&["promote", &victim.id()]);
         assert_eq!(large(), 0);

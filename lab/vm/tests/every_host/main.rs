@@ -1,10 +1,10 @@
-//! What must hold on every host, whatever its kernel, page sizes, nodes and control groups. Each test is a
+//! Requirements for every host, independent of its kernel, page sizes, nodes and control groups. Each test is a
 //! capability, and a row in the table of hosts (docs/reference/hosts.md).
 //!
-//! They run on the machine that builds, as any test, and inside the guests of `lab/vm/hosts`. What hugeleaf says is held
-//! against what the kernel says, read here a second time and more simply.
+//! They run on the build machine like any test, and inside the guests of `lab/vm/hosts`. Statements of hugeleaf are
+//! compared with those of the kernel, which are read here again in a simpler way.
 
-// Not only tests: what they share unwraps too.
+// The tests' shared code unwraps too.
 #![allow(clippy::unwrap_used)]
 
 mod boots;
@@ -30,7 +30,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The program under test: `HUGELEAF`, or the one that cargo made next to these tests, or the one on PATH.
+/// Returns the program under test: `HUGELEAF`, or the one that cargo made next to these tests, or the one on PATH.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("HUGELEAF") {
         return path.into();
@@ -53,7 +53,7 @@ pub fn hugeleaf(args: &[&str]) -> Output {
         .unwrap_or_else(|e| panic!("{}: {e}", program().display()))
 }
 
-/// Its answer, as text; fails where it could not give one.
+/// Returns its answer as text; fails without an answer.
 #[track_caller]
 pub fn answer(args: &[&str]) -> String {
     let out = hugeleaf(args);
@@ -67,14 +67,14 @@ pub fn answer(args: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Its answer, as JSON.
+/// Returns its answer as JSON.
 #[track_caller]
 pub fn json(args: &[&str]) -> Value {
     let text = answer(&[args, &["--json"]].concat());
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}\n{text}"))
 }
 
-/// Says that a test could not be run, and why.
+/// Reports that a test could not be run, with the reason.
 pub fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
 }

@@ -1,4 +1,4 @@
-//! Promotion and demotion of memory of every kind, with the ends read back from the kernel.
+//! Promotion and demotion of memory of every kind, with the results read back from the kernel.
 
 use crate::host::Host;
 use crate::json;
@@ -7,7 +7,7 @@ use crate::victim::{Addresses, Victim};
 
 const PAGES: u64 = 4;
 
-/// The kind of shared memory obeys a knob that can forbid it altogether.
+/// Returns true if the knob for shared memory forbids huge pages.
 fn forbidden() -> bool {
     let knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     chosen(knob).as_deref() == Some("deny")
@@ -26,7 +26,7 @@ fn run(what: &str, victim: &Victim) -> serde_json::Value {
     answer["processes"][0].clone()
 }
 
-/// There and back; nothing is lost, nobody grows, and what is reported is what the kernel says.
+/// Promotes and demotes: nothing is lost, no process grows, and the reports match the kernel.
 fn there_and_back(test: &str, kind: &str) {
     let Some(host) = Host::new(test) else {
         return;
@@ -91,7 +91,7 @@ fn promote_and_demote_a_file_on_tmpfs() {
     let _ = std::fs::remove_file(path);
 }
 
-/// One promotion serves all that share.
+/// One promotion is effective for all processes that share the memory.
 #[test]
 fn promote_memory_that_four_processes_share() {
     let test = "promote_memory_that_four_processes_share";
@@ -117,7 +117,7 @@ fn promote_memory_that_four_processes_share() {
         let huge = inside(pid, range, |m| m.huge());
         assert_eq!(huge, PAGES * host.huge, "{pid}: {answer:#}");
     }
-    // By role the same is said as in all.
+    // The totals by role match the totals of the process.
     for process in answer["processes"].as_array().unwrap() {
         let roles = process["roles"].as_array();
         let sum: u64 = roles
@@ -130,7 +130,7 @@ fn promote_memory_that_four_processes_share() {
     victim.tell("check a");
 }
 
-/// What a forked child shares copy-on-write is left alone: taking it would cost memory.
+/// Memory that a forked child shares copy-on-write is skipped: its promotion would cost memory.
 #[test]
 fn memory_shared_with_a_child_is_left_alone() {
     let test = "memory_shared_with_a_child_is_left_alone";
@@ -149,7 +149,7 @@ fn memory_shared_with_a_child_is_left_alone() {
     assert_eq!(shared, PAGES * host.huge, "still one copy");
 }
 
-/// What is only partly in memory is not filled up unless one says so.
+/// Partly resident memory is not filled up unless requested.
 #[test]
 fn nobody_grows() {
     let test = "nobody_grows";

@@ -1,4 +1,4 @@
-//! What hugeleaf shows is what the kernel counts, to the page.
+//! hugeleaf's figures match the kernel's, to the page.
 
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ fn status_agrees_with_the_kernel() {
     }
 }
 
-/// Whether a node has memory; one without cannot have a pool, though the kernel shows files of one.
+/// Returns true if a node has memory; one without cannot have a pool, though the kernel shows files of one.
 fn has_memory(node: &u32) -> bool {
     node_memory(*node, "MemTotal") != Some(0)
 }
@@ -66,7 +66,7 @@ fn assert_pool(host: &Value, size: u64, node: Option<u32>) {
     assert_eq!(pool["free"], free, "{size} on {node:?}");
 }
 
-/// A process with memory of every kind, some of it on large pages.
+/// Starts a process with memory of every kind, some of it on huge pages.
 fn full(host: &mut Host) -> Victim {
     let mut victim = Victim::start();
     let length = 2 * host.huge;
@@ -115,8 +115,8 @@ fn mem_of_a_process_agrees_with_smaps() {
     }
 }
 
-/// The list of all processes has the same, although it is read in another way, and no process holds more by page
-/// size than it has in memory.
+/// The list of all processes has the same figures, although it is read in another way. No process has more bytes
+/// by page size than resident memory.
 #[test]
 fn mem_of_all_processes_agrees_with_smaps() {
     let Some(mut host) = Host::new("mem_of_all_processes_agrees_with_smaps") else {
@@ -139,7 +139,7 @@ fn mem_of_all_processes_agrees_with_smaps() {
     assert_eq!(sum_by_kind(&own["by_page_size"], "thp"), huge);
 }
 
-/// Every byte is on a large page, has a verdict, or is in a small mapping.
+/// Every byte is on a huge page, has a verdict, or is in a small mapping.
 #[test]
 fn why_accounts_for_every_byte() {
     let Some(mut host) = Host::new("why_accounts_for_every_byte") else {
@@ -162,7 +162,7 @@ fn why_accounts_for_every_byte() {
     assert_eq!(number("resident_bytes"), resident);
 }
 
-/// The screens for a person: no error, and as wide as they should be.
+/// The screens have no error, and the expected width.
 #[test]
 fn screens_are_drawn() {
     let Some(mut host) = Host::new("screens_are_drawn") else {
@@ -179,7 +179,7 @@ fn screens_are_drawn() {
     ] {
         let out = crate::hugeleaf(args);
         let text = String::from_utf8(out.stdout).unwrap();
-        // `plan` without a service to plan for says so, and what to name.
+        // Without a service, `plan` reports what to name.
         if args != ["plan"] {
             assert!(matches!(out.status.code(), Some(0 | 1)), "{args:?}");
             assert!(!text.is_empty(), "{args:?}");

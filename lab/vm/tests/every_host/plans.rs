@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::kernel::{flag, nodes, number, pool_file};
 use crate::{answer, json, not_run};
 
-/// Pages of a pool on each node.
+/// Returns the pages of a pool on each node.
 fn pages_by_node(size: u64) -> Vec<(u32, u64)> {
     let pages = |node: u32| number(pool_file(size, Some(node), "nr_hugepages")).unwrap_or(0);
     nodes()
@@ -15,7 +15,7 @@ fn pages_by_node(size: u64) -> Vec<(u32, u64)> {
         .collect()
 }
 
-/// Planned for one node, applied, verified, taken back: the pages are on that node, and are gone again.
+/// A plan for one node is applied, verified and undone: the pages are on that node, then gone again.
 #[test]
 fn plan_apply_verify_and_undo_on_each_node() {
     let test = "plan_apply_verify_and_undo_on_each_node";
@@ -38,8 +38,8 @@ fn plan_apply_verify_and_undo_on_each_node() {
     }
     for node in nodes {
         let before = pages_by_node(size);
-        // Pages of this node that nobody has serve the plan, so that only the rest is added; those of
-        // other nodes are of no use to it.
+        // Free pages of this node serve the plan, so only the rest is added. Free pages of other nodes
+        // are of no use to it.
         let free = number(pool_file(size, Some(node), "free_hugepages")).unwrap_or(0);
         let anywhere = number(pool_file(size, None, "free_hugepages")).unwrap_or(0);
         let plan = folder.path().join(format!("node{node}.toml"));
@@ -61,7 +61,7 @@ fn plan_apply_verify_and_undo_on_each_node() {
         }
         let verified = json(&["verify"]);
         assert_made(&verified);
-        // Of pages that nobody had before, those that are left idle are a finding.
+        // Free pages that the plan leaves idle are a finding.
         let idle = anywhere + 4_u64.saturating_sub(free) - 4;
         assert_eq!(verified["good"], idle == 0, "{verified:#}");
         drop(applied);
@@ -69,7 +69,7 @@ fn plan_apply_verify_and_undo_on_each_node() {
     }
 }
 
-/// What was applied; taken back when dropped, however the test goes.
+/// An applied plan; undone when dropped, also after a failure.
 struct Applied;
 
 impl Drop for Applied {
@@ -81,7 +81,7 @@ impl Drop for Applied {
     }
 }
 
-/// All that was applied is as it was made, as `verify` sees it, and nothing else is wrong.
+/// Checks that the applied steps are in force in `verify`, without any other finding.
 #[track_caller]
 pub fn assert_in_force(verified: &Value) {
     assert_made(verified);

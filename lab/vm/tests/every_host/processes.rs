@@ -1,4 +1,4 @@
-//! Other programs than the victim.
+//! Programs other than the victim.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -25,8 +25,8 @@ impl Drop for Process {
     }
 }
 
-/// A 32-bit program that holds so much: `tail` keeps the end of what it reads. `None` where there is none, or the
-/// kernel runs no such program (arm64 with base pages of 16K).
+/// Starts a 32-bit program that holds `bytes` bytes: `tail` keeps the end of its input. `None` if there is none,
+/// or the kernel does not run such programs (arm64 with base pages of 16K).
 pub fn of_32_bits(bytes: u64) -> Option<Process> {
     let program = Path::new("/payload/bin/busybox-32");
     if !program.is_file() {

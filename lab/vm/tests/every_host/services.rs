@@ -1,4 +1,4 @@
-//! A PostgreSQL that systemd starts: planned for, on its pages after a real reboot, and back on base pages after `undo`.
+//! A PostgreSQL under systemd: planned, on its pages after a real reboot, and on base pages again after `undo`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,13 +8,13 @@ use crate::capture::capture;
 use crate::kernel::{pool_file, smaps, text};
 use crate::{answer, hugeleaf, json, not_run};
 
-/// How much the unit may lock after the plan, in MiB: what no system has by itself.
+/// Memlock limit of the unit after the plan, in MiB; no system has this value by default.
 const MEMLOCK: u64 = 61;
 
 /// The cluster that Debian's package makes.
 struct Cluster {
     unit: String,
-    /// A file of its configuration that is the test's own.
+    /// A file of its configuration that belongs to the test.
     settings: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Cluster {
         self.write(&format!("huge_pages = {huge_pages}\n"));
     }
 
-    /// Nobody said anything of large pages: it tries, and asks for none that others were planned.
+    /// Leaves huge pages at the default: the server tries them, but requests none that are planned for others.
     fn leave_to_itself(&self) {
         self.write("");
     }
@@ -49,12 +49,12 @@ impl Cluster {
         std::fs::write(&self.settings, text).unwrap();
     }
 
-    /// Tells systemd something about it, and waits until that is done.
+    /// Passes a command on the unit to systemd, and waits for its completion.
     fn systemctl(&self, what: &str) {
         systemctl(&[what, &self.unit]);
     }
 
-    /// Its first process, and two that this one started.
+    /// Returns its first process, and two of its children.
     fn processes(&self) -> Vec<u32> {
         let first: u32 = self.property("MainPID").parse().unwrap();
         let children = text(format!("/proc/{first}/task/{first}/children"));
@@ -63,24 +63,24 @@ impl Cluster {
         std::iter::once(first).chain(children).collect()
     }
 
-    /// What `why` says of the shared memory of its first process.
+    /// Returns the output of `why` for its first process.
     fn what_keeps_it_small(&self) -> String {
         answer(&["why", &self.property("MainPID")])
     }
 
-    /// What systemd says about it.
+    /// Returns a property of the unit in systemd.
     fn property(&self, name: &str) -> String {
         systemctl(&["show", "--property", name, "--value", &self.unit])
     }
 
-    /// Whether systemd itself tells what the plan has for the unit.
+    /// Returns true if systemd reports the plan's settings for the unit.
     fn has_its_drop_in(&self) -> bool {
         let limit = (MEMLOCK << 20).to_string();
         self.property("LimitMEMLOCK") == limit
             && self.property("Environment").contains("HUGELEAF_TEST=yes")
     }
 
-    /// How much of its memory is mapped from a pool, in bytes.
+    /// Returns the bytes of its memory that are mapped from a pool.
     fn of_the_pool(&self, size: u64) -> u64 {
         let pid = self.property("MainPID").parse().unwrap();
         assert_ne!(pid, 0, "{} does not run", self.unit);
@@ -90,25 +90,25 @@ impl Cluster {
     }
 }
 
-/// Asks systemd for something that it must do; what it says.
+/// Runs a systemctl command that must succeed, and returns its output.
 fn systemctl(words: &[&str]) -> String {
     let out = Command::new("systemctl").args(words).output().unwrap();
     assert!(out.status.success(), "{words:?}: {out:?}");
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
-/// What `apply` leaves to a person, since it says something about the whole host.
+/// Reloads systemd, which `apply` leaves to the user because it concerns the whole host.
 fn reload() {
     systemctl(&["daemon-reload"]);
 }
 
-/// The default size of pools, which is what a server asks for that names none.
+/// Returns the default size of pools, which a server without a configured size uses.
 fn default_size() -> u64 {
     let meminfo = crate::kernel::fields("/proc/meminfo");
     meminfo["Hugepagesize"]
 }
 
-/// As Debian starts it, without a pool; and then with one that is too small for it, which it says nothing of.
+/// With Debian's settings, without a pool; then with a pool that is too small, which the server does not report.
 #[test]
 fn a_postgresql_is_told_what_keeps_it_small() {
     let test = "a_postgresql_is_told_what_keeps_it_small";
@@ -149,7 +149,7 @@ fn first_postgresql_is_planned_for() {
         "HUGELEAF_TEST=yes",
     ];
     answer(&[&made[..], &["--output", plan]].concat());
-    // As a person edits a plan: it may lock more as well.
+    // Edits the plan as a user would: the unit may lock more as well.
     let unit = format!("[[unit]]\nunit = \"{}\"\n", cluster.unit);
     let edited = text(plan).replace(&unit, &format!("{unit}memlock_bytes = {}\n", MEMLOCK << 20));
     std::fs::write(plan, edited).unwrap();

@@ -1,4 +1,4 @@
-//! What `why` says of memory that is small although THP is on, and of what a program asked for itself.
+//! Output of `why` on base-page memory although THP is on, and on advice of the program itself.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::{json, not_run};
 const PAGES: u64 = 4;
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// A host with THP on for all memory, as Debian has it, and khugepaged asleep for the time of a test.
+/// Returns a host with THP on for all memory, like Debian's, and khugepaged asleep during a test.
 fn always(test: &str) -> Option<Host> {
     let mut host = Host::new(test)?;
     let size = format!("{FOLDER}/hugepages-{}kB/enabled", host.huge / 1024);
@@ -33,7 +33,7 @@ fn promote(victim: &Victim) -> Value {
     answer["processes"][0].clone()
 }
 
-/// No verdict advises to switch on what is on; when khugepaged comes is said with a figure.
+/// No verdict advises to enable an enabled setting; the time until khugepaged is a figure.
 #[test]
 fn small_memory_under_always_waits_for_khugepaged() {
     let test = "small_memory_under_always_waits_for_khugepaged";
@@ -55,7 +55,7 @@ fn small_memory_under_always_waits_for_khugepaged() {
     );
     let command = reported[0]["command"].as_str().unwrap();
     assert_eq!(command, format!("hugeleaf promote {}", victim.pid()));
-    // As root everything about it can be read.
+    // As root, everything about it is readable.
     let promoted = promote(&victim);
     assert_eq!(inside(victim.pid(), range, |m| m.huge()), PAGES * host.huge);
     for part in promoted["left_out"].as_array().into_iter().flatten() {
@@ -84,7 +84,7 @@ fn a_program_that_wants_thp_for_advised_memory_only() {
     assert_eq!(huge, PAGES * host.huge, "{promoted:#}");
 }
 
-/// Kernels that collapse files of ordinary file systems, written ones too, say so in smaps.
+/// Kernels that collapse files of ordinary file systems, also written ones, show this in smaps.
 #[test]
 fn a_file_that_is_mapped_for_writing() {
     let test = "a_file_that_is_mapped_for_writing";

@@ -1,4 +1,4 @@
-//! Memory that processes share since fork is there once, whatever shows it.
+//! Memory that processes share since fork counts once in every output.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::kernel::{fields, number, pool_file, smaps, text};
 use crate::not_run;
 use crate::victim::Victim;
 
-/// The processes of a tree as the kernel has them: children belong to the thread that forked.
+/// Returns the processes of a tree from the kernel: children belong to the thread that forked.
 fn tree(top: u32) -> Vec<u32> {
     let mut all = vec![top];
     for task in std::fs::read_dir(format!("/proc/{top}/task")).unwrap() {
@@ -27,8 +27,8 @@ fn sum(table: &Value, of: impl Fn(&Value) -> bool) -> u64 {
     held.map(|h| h["bytes"].as_u64().unwrap()).sum()
 }
 
-/// A percent, and pages of files that somebody outside the tree maps too: those are all resident here, and
-/// a share of them is in the sum of shares.
+/// Compares within a percent, and within the pages of files that processes outside the tree also map.
+/// Those are completely resident here, and only a share of them is in the sum of shares.
 #[track_caller]
 fn agrees(what: &str, got: u64, shares: u64, outside: u64) {
     let (least, most) = (shares / 100 * 99, shares / 100 * 101 + outside);
@@ -38,7 +38,7 @@ fn agrees(what: &str, got: u64, shares: u64, outside: u64) {
     );
 }
 
-/// The sum of shares of a tree, and what of its files belongs to others: by the kernel.
+/// Returns the kernel's sum of shares of a tree, and the part of its files that others own.
 fn by_the_kernel(top: u32) -> (u64, u64) {
     let pids = tree(top);
     let shares = pids
@@ -58,7 +58,7 @@ fn a_forked_tree_counts_each_page_once() {
     let Some(host) = Host::new("a_forked_tree_counts_each_page_once") else {
         return;
     };
-    // Enough that a hundredth of it is more than this program itself, whatever a huge page is.
+    // A hundredth of it is larger than this program itself, for any huge page size.
     let private = host.huge * (64_u64 << 20).div_ceil(host.huge).max(2);
     for children in [0, 9, 99] {
         let mut victim = Victim::start();
@@ -83,7 +83,7 @@ fn a_forked_tree_counts_each_page_once() {
     }
 }
 
-/// Private memory on pages of a pool is copied a whole page at a time.
+/// Private memory on pool pages is copied in whole pages.
 #[test]
 fn pool_pages_of_a_forked_tree_count_once() {
     let test = "pool_pages_of_a_forked_tree_count_once";
@@ -110,11 +110,11 @@ fn pool_pages_of_a_forked_tree_count_once() {
         assert_eq!(sum(table, |h| h["kind"] == "hugetlb"), used);
         let why = json(&["why", &target]);
         let large = why["totals"]["large_bytes"].as_u64().unwrap();
-        // Libraries and this program may be on large pages as well.
+        // Libraries and this program may be on huge pages as well.
         let others = sum(table, |h| h["kind"] == "thp");
         assert_eq!(large, used + others);
         drop(victim);
-        // Its children end after it, and give their pages back then.
+        // Its children end after it, and free their pages then.
         while free() < 18 {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }

@@ -1,19 +1,19 @@
-//! `run`: programs that are started on the pages they should have.
+//! `run`: programs started on the expected pages.
 
 use crate::host::Host;
 use crate::kernel::{Mapping, fields, flag, smaps};
 use crate::not_run;
 use crate::victim::Victim;
 
-/// What of a process's private memory is on huge pages, and how much it has in all.
+/// Returns the huge-page bytes of a process's private memory, and all bytes of it.
 fn private(victim: &Victim) -> (u64, u64) {
     let mappings = smaps(victim.pid());
     let sum = |of: fn(&Mapping) -> u64| mappings.iter().map(of).sum::<u64>();
     (sum(|m| m.get("AnonHugePages")), sum(|m| m.get("Anonymous")))
 }
 
-/// Memory of malloc that grows in small steps is on huge pages, but for what came before the process was found to grow:
-/// a sixth of it as a rule here (40 of 48 blocks are huge). On a busy machine 36 were seen once; why was not found out.
+/// Memory of malloc that grows in small steps is on huge pages, except for the part before the growth was detected.
+/// This is usually a sixth (40 of 48 blocks are huge). On a busy machine 36 were seen once, for an unknown reason.
 fn grows_on_huge_pages(host: &Host, victim: &mut Victim) {
     victim.tell(&format!("grow {} {}", 48 * host.huge, 64 << 10));
     let (huge, all) = private(victim);
@@ -22,7 +22,7 @@ fn grows_on_huge_pages(host: &Host, victim: &mut Victim) {
     assert!(all <= 51 * host.huge, "{all}: it grew");
 }
 
-/// Where THP is `never`, what has grown can be collapsed, and that is all.
+/// With THP `never`, grown memory can only be collapsed.
 const NEVER: &str = "THP is never: no memory is huge from its first touch";
 
 #[test]
@@ -38,7 +38,7 @@ fn run_puts_a_growing_heap_on_huge_pages() {
     grows_on_huge_pages(&host, &mut victim);
 }
 
-/// The same of a thread, whose memory comes from arenas of 64M in glibc.
+/// The same for a thread, whose memory comes from arenas of 64M in glibc.
 #[test]
 fn run_puts_arenas_of_threads_on_huge_pages() {
     let test = "run_puts_arenas_of_threads_on_huge_pages";
@@ -72,7 +72,7 @@ fn run_puts_shared_memory_on_huge_pages() {
             .iter()
             .map(|m| m.get("ShmemPmdMapped"))
             .sum();
-        // A segment's address is the program's to choose; at an odd one nothing can be done.
+        // The program chooses a segment's address; a misaligned one cannot be corrected.
         if kind == "any-shared" {
             assert!(huge >= 23 * host.huge, "{kind}: {huge}");
         }
@@ -98,7 +98,7 @@ fn run_takes_shared_memory_from_a_pool() {
     victim.map("a", "any-shared", 8 * size, size);
     victim.tell("touch a");
     assert_eq!(hugetlb(&victim), 8 * size);
-    // Mandatory, and nothing is left: it fails as memory does, and nobody dies.
+    // Mandatory, and no page is left: it fails with ENOMEM, and no process is killed.
     let error = victim
         .try_tell(&format!("map b any-shared {size} {size}"))
         .unwrap_err();
@@ -129,7 +129,7 @@ fn run_takes_a_heap_from_a_pool() {
     assert!(hugetlb(&victim) >= 8 * size, "{}", hugetlb(&victim));
 }
 
-/// A ladder that is unavailable at all, without `!`: the program runs, on what there is.
+/// With an unavailable ladder without `!`, the program runs on the available pages.
 #[test]
 fn run_falls_back_where_a_pool_is_empty() {
     let test = "run_falls_back_where_a_pool_is_empty";

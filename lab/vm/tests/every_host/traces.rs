@@ -5,7 +5,7 @@ use crate::kernel::text;
 use crate::victim::Victim;
 use crate::{json, not_run};
 
-/// Every source is used, or said not to be here; none is refused to root, and none is silent.
+/// Every source is used, or reported as missing; none is denied to root, and none is silent.
 #[test]
 fn trace_uses_what_the_kernel_has() {
     let test = "trace_uses_what_the_kernel_has";
@@ -22,7 +22,7 @@ fn trace_uses_what_the_kernel_has() {
     let pid = victim.id();
     let traced = std::thread::scope(|scope| {
         let tracing = scope.spawn(|| json(&["trace", &pid, "--for", "4s", "--output", &file]));
-        // All of it again and again, for nobody knows when the trace begins.
+        // Repeated, because the start time of the trace is unknown.
         while !tracing.is_finished() {
             victim.tell("small a");
             victim.tell("empty a");
@@ -40,7 +40,7 @@ fn trace_uses_what_the_kernel_has() {
         }
     }
     assert!(!traced["intervals"].as_array().unwrap().is_empty());
-    // What the victim touched was seen, page by page.
+    // The victim's page faults were recorded, page by page.
     let faults: u64 = traced["intervals"]
         .as_array()
         .unwrap()
@@ -52,8 +52,8 @@ fn trace_uses_what_the_kernel_has() {
     assert_eq!(again["intervals"], traced["intervals"]);
 }
 
-/// A counter has a number above 0, or says why it has none: also on processors that open events which they do
-/// not count.
+/// A counter has a value above 0, or a reason for a missing value. This includes processors that open events
+/// without counting them.
 #[test]
 fn counters_have_a_number_or_a_reason() {
     let test = "counters_have_a_number_or_a_reason";

@@ -1,4 +1,4 @@
-//! `why` on running programs that each have one obstacle.
+//! `why` on running programs, each with one obstacle.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{json, not_run};
 
 const PAGES: u64 = 4;
 
-/// The verdicts of `why` on a range, whole.
+/// Returns the complete verdicts of `why` on a range.
 pub fn judged(victim: &Victim, range: Addresses) -> Vec<Value> {
     let answer = json(&["why", &victim.id()]);
     let mut all = answer["processes"][0]["verdicts"]
@@ -24,7 +24,7 @@ pub fn judged(victim: &Victim, range: Addresses) -> Vec<Value> {
     all
 }
 
-/// The verdicts on a range: ids and bytes.
+/// Returns the ids and bytes of the verdicts on a range.
 fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
     let reported = judged(victim, range);
     reported
@@ -38,7 +38,7 @@ fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// A program with memory on base pages to which something was done.
+/// Starts a program with base-page memory, and applies commands to it.
 fn victim(host: &Host, kind: &str, done: &[&str]) -> (Victim, Addresses) {
     let mut victim = Victim::start();
     let range = victim.map("a", kind, PAGES * host.huge, host.huge);
@@ -75,7 +75,7 @@ fn swapped_memory_is_called_swapped() {
     if swapped < host.huge {
         return not_run(test, "the kernel did not swap the memory out");
     }
-    // Nothing of it may be left in memory: then no byte is on any page.
+    // Nothing of it may remain resident: no byte is on any page then.
     let reported = verdicts(&victim, range);
     assert!(
         reported.iter().any(|(id, _)| id == "swapped"),
@@ -86,7 +86,7 @@ fn swapped_memory_is_called_swapped() {
     assert_eq!(shown["processes"][0]["swapped_bytes"], swapped);
 }
 
-/// Promotion leaves what is swapped out where it is.
+/// Promotion leaves swapped-out memory unchanged.
 #[test]
 fn swapped_memory_is_not_brought_back() {
     let test = "swapped_memory_is_not_brought_back";
@@ -104,7 +104,7 @@ fn swapped_memory_is_not_brought_back() {
     victim.tell("check a");
 }
 
-/// Unless it is asked for, as `why` says.
+/// On request, promotion reads partly swapped memory back, as `why` says.
 #[test]
 fn memory_that_is_swapped_in_part_is_brought_back_when_asked() {
     let test = "memory_that_is_swapped_in_part_is_brought_back_when_asked";
@@ -137,7 +137,7 @@ fn merged_memory_is_called_merged() {
     if text(format!("{ksm}/run")).is_empty() {
         return not_run(test, "needs a kernel with KSM");
     }
-    // 2 takes all merged pages apart again, and 0 stops it.
+    // 2 splits all merged pages again, and 0 stops it.
     host.set(&format!("{ksm}/run"), "1");
     host.set(&format!("{ksm}/sleep_millisecs"), "0");
     host.set(&format!("{ksm}/pages_to_scan"), "100000");
@@ -178,7 +178,7 @@ fn pinned_memory_is_called_pinned() {
         return;
     };
     let (mut victim, range) = victim(&host, "private", &[]);
-    // One that is pinned at its start; a pin cannot be seen from outside, only that there are some.
+    // One page is pinned at its start. From outside, only the existence of pins is visible.
     if let Err(error) = victim.try_tell(&format!("pin a {}", 16 * host.base)) {
         return not_run(test, &format!("needs io_uring: {error}"));
     }
@@ -206,7 +206,7 @@ fn a_pool_that_is_short_is_called_short() {
     if host.pool(size, None, 1) != 1 {
         return not_run(test, "no page for a pool can be reserved");
     }
-    // At an address that does not fit, and of a program that takes from the pool: then the pool is the way.
+    // At a misaligned address, and of a program that uses the pool, the pool is the solution.
     let mut victim = Victim::start();
     victim.map("p", "pool", size, size);
     victim.tell("touch p");
@@ -248,7 +248,7 @@ fn memory_shared_with_a_child_is_called_copy_on_write() {
     assert!(text.contains(&child), "{text} names no {child}");
 }
 
-/// What `why` says could be promoted is what `promote` gets.
+/// `promote` gets all memory that `why` calls promotable.
 #[test]
 fn promote_gets_what_why_promises() {
     let test = "promote_gets_what_why_promises";

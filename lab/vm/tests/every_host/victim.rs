@@ -1,9 +1,9 @@
-//! A process whose memory the tests look at and move: this test program started again, which does
-//! as it is asked over its standard input.
+//! A process whose memory the tests observe and promote. It is another instance of this test program,
+//! controlled over its standard input.
 #![allow(unsafe_code)]
 //! # Safety
-//! Memory is mapped by libc's calls and written through pointers into it; each mapping lives until
-//! the process ends. The forked child makes only calls that are safe after a fork.
+//! Memory is mapped by libc's calls and written through pointers into it; each mapping lives until the
+//! process ends. The forked child makes only calls that are safe after a fork.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -17,31 +17,31 @@ use hugeleaf_units::Range;
 
 use crate::program;
 
-/// Set in the victim's environment, so that it knows what it is.
+/// Marks a process as the victim in its environment.
 const MARK: &str = "HUGELEAF_TEST_VICTIM";
 
-/// The test's end of a victim. Ended when dropped, its children with it.
+/// The test's handle of a victim. The victim and its children are ended when it is dropped.
 pub struct Victim {
     child: Child,
     input: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-/// A range as a pair, which is what the kernel's files have.
+/// A range as a pair, as in the kernel's files.
 pub type Addresses = (u64, u64);
 
 impl Victim {
-    /// As it is.
+    /// Starts a victim without any wrapper.
     pub fn start() -> Victim {
         Victim::from(Command::new(std::env::current_exe().unwrap()))
     }
 
-    /// Under `hugeleaf run` with these flags.
+    /// Starts a victim under `hugeleaf run` with these flags.
     pub fn under_run(flags: &[&str]) -> Victim {
         Victim::from_shell("", flags)
     }
 
-    /// The same, in a shell that has run a line before.
+    /// Starts a victim under `hugeleaf run`, in a shell that has run a line before.
     pub fn from_shell(line: &str, flags: &[&str]) -> Victim {
         let own = std::env::current_exe().unwrap();
         let mut command = Command::new("/bin/sh");
@@ -51,7 +51,7 @@ impl Victim {
         Victim::from(command)
     }
 
-    /// By itself, in a shell that has run a line before.
+    /// Starts a victim without `hugeleaf run`, in a shell that has run a line before.
     pub fn after(line: &str) -> Victim {
         let mut command = Command::new("/bin/sh");
         let script = format!("{line}\nexec \"$@\"");
@@ -86,12 +86,12 @@ impl Victim {
         self.child.id()
     }
 
-    /// Its id as an argument.
+    /// Returns its id as an argument.
     pub fn id(&self) -> String {
         self.pid().to_string()
     }
 
-    /// Tells it to do something, and gives what it answers; an error says how it ended.
+    /// Sends it a command and returns its answer; an error says how it ended.
     pub fn try_tell(&mut self, command: &str) -> Result<String, String> {
         let input = self.input.as_mut().unwrap();
         if writeln!(input, "{command}").is_ok() {
@@ -108,7 +108,7 @@ impl Victim {
         Err(format!("ended: {:?}", self.child.wait()))
     }
 
-    /// Tells it to do something, and waits until it has.
+    /// Sends it a command, and waits for the completion.
     #[track_caller]
     pub fn tell(&mut self, command: &str) -> String {
         let answer = self.try_tell(command);
@@ -126,13 +126,13 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // It ends by itself when its input does, and takes its children along.
+        // It ends with its input, together with its children.
         drop(self.input.take());
         let _ = self.child.wait();
     }
 }
 
-/// No test, and so no row in the table of hosts: the victim's own program.
+/// Not a test, and so no row in the table of hosts: the victim's own program.
 #[test]
 #[ignore]
 fn does_as_it_is_told() {
@@ -145,7 +145,7 @@ fn does_as_it_is_told() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
-            // Memory that stays pinned for as long as the ring is there.
+            // Memory that stays pinned while the ring exists.
             ["pin", name, bytes] => pinned(&memory, name, bytes, &mut lines),
             words => say(memory.obey(words)),
         }
@@ -159,7 +159,7 @@ fn say(answer: Result<String, Failed>) {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Registers the first bytes of a mapping with an io_uring, and obeys no more until the input ends.
+/// Registers the first bytes of a mapping with an io_uring, and ignores commands until the input ends.
 fn pinned(memory: &Memory, name: &str, bytes: &str, lines: &mut Lines<std::io::StdinLock<'_>>) {
     let (start, _) = memory.0[name];
     let part = Range::new(start, start + bytes.parse::<u64>().unwrap()).unwrap();
@@ -198,7 +198,7 @@ impl Memory {
                 let name = rest.first().map(|name| self.0[*name]);
                 return fork(name.map_or(Task::Idle, Task::Reads));
             }
-            // Children that each write to so many bytes, one behind the other.
+            // Children that write to consecutive parts of this many bytes.
             ["forks", count, name, bytes] => {
                 let (start, end) = self.0[*name];
                 let bytes: u64 = bytes.parse()?;
@@ -216,7 +216,7 @@ impl Memory {
     fn on(&self, verb: &str, range: Addresses) -> Result<(), Failed> {
         match verb {
             "touch" => touch(range),
-            // On base pages, whatever the settings say: the kernel is advised so while it is touched.
+            // On base pages under any setting: THP is disabled for the process meanwhile.
             "small" => {
                 thp_disabled(true)?;
                 touch(range);
@@ -231,7 +231,7 @@ impl Memory {
             "nohuge" => advise(range, libc::MADV_NOHUGEPAGE)?,
             "empty" => advise(range, libc::MADV_DONTNEED)?,
             "pageout" => advise(range, libc::MADV_PAGEOUT)?,
-            // A page of each four.
+            // One page of four.
             "pageout-some" => {
                 let step = usize::try_from(4 * base_page())?;
                 for at in (range.0..range.1).step_by(step) {
@@ -257,7 +257,7 @@ fn size(range: Addresses) -> usize {
 }
 
 fn advise(range: Addresses, advice: i32) -> Result<(), Failed> {
-    // SAFETY: the mapping is this process's own, and what is lost by MADV_DONTNEED nobody needs.
+    // SAFETY: the mapping is this process's own, and the data lost by MADV_DONTNEED is not needed.
     check(unsafe { libc::madvise(pointer(range.0), size(range), advice) }.into())?;
     Ok(())
 }
@@ -277,11 +277,11 @@ fn thp_for_advised_only() -> Result<(), Failed> {
 }
 
 fn base_page() -> u64 {
-    // SAFETY: takes nothing but a number.
+    // SAFETY: takes only a number.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap()
 }
 
-/// One byte a base page. Not zero: splitting a huge page gives pages of zeros back to the kernel.
+/// Writes one byte per base page. Not zero: splitting a huge page frees pages of zeros.
 fn touch(range: Addresses) {
     for at in (range.0..range.1).step_by(usize::try_from(base_page()).unwrap()) {
         // SAFETY: inside a mapping that can be written.
@@ -289,7 +289,7 @@ fn touch(range: Addresses) {
     }
 }
 
-/// Whether what was touched is still there.
+/// Checks that the touched bytes are unchanged.
 fn untouched(range: Addresses) -> Result<(), Failed> {
     for at in (range.0..range.1).step_by(usize::try_from(base_page()).unwrap()) {
         // SAFETY: inside a mapping that can be read.
@@ -300,15 +300,15 @@ fn untouched(range: Addresses) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Memory of malloc, in chunks that stay.
+/// Allocates memory of malloc, in chunks that stay.
 fn grow(bytes: usize, chunk: usize) {
     for _ in 0..bytes / chunk {
         std::mem::forget(vec![1_u8; chunk]);
     }
 }
 
-/// Address space at a multiple of `huge` for `length` bytes, and nothing before it: what follows a guard
-/// looks like the stack of a thread.
+/// Reserves address space at a multiple of `huge` for `length` bytes, with no mapping before it: memory
+/// after a guard looks like the stack of a thread.
 fn space(length: u64, huge: u64) -> Result<u64, Failed> {
     let whole = usize::try_from(length + 3 * huge)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -324,7 +324,7 @@ fn space(length: u64, huge: u64) -> Result<u64, Failed> {
 }
 
 fn map(kind: &str, length: u64, huge: u64) -> Result<Addresses, Failed> {
-    // `any`: where the kernel puts it, as a program that knows nothing of large pages maps it.
+    // `any`: at the kernel's choice, like a program without knowledge of huge pages.
     let (kind, fixed) = match kind.strip_prefix("any-") {
         Some(kind) => (kind, 0),
         None => (kind, libc::MAP_FIXED),
@@ -335,7 +335,7 @@ fn map(kind: &str, length: u64, huge: u64) -> Result<Addresses, Failed> {
     }
     let (file, flags) = match kind.split_once(':') {
         None if kind == "private" => (None, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS),
-        // Of a pool of pages as large as it is aligned to.
+        // From a pool whose page size is its alignment.
         None if kind == "pool" => {
             let size = i32::try_from(huge.trailing_zeros())? << libc::MAP_HUGE_SHIFT;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
@@ -356,7 +356,7 @@ fn map(kind: &str, length: u64, huge: u64) -> Result<Addresses, Failed> {
     let descriptor = file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let whole = usize::try_from(length)?;
-    // SAFETY: over address space of our own, or anywhere.
+    // SAFETY: over address space of this process, or anywhere.
     let got = unsafe { libc::mmap(pointer(at), whole, rights, flags | fixed, descriptor, 0) };
     if got == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error().into());
@@ -366,16 +366,16 @@ fn map(kind: &str, length: u64, huge: u64) -> Result<Addresses, Failed> {
 
 fn memfd() -> Result<std::fs::File, Failed> {
     use std::os::fd::FromRawFd;
-    // SAFETY: the name ends in zero; the descriptor is new and nobody else's.
+    // SAFETY: the name ends in zero; the descriptor is new and owned here alone.
     unsafe {
         let descriptor = check(libc::memfd_create(c"victim".as_ptr(), 0).into())?;
         Ok(std::fs::File::from_raw_fd(i32::try_from(descriptor)?))
     }
 }
 
-/// A SysV segment, which ends with its last process.
+/// Attaches a SysV segment, which ends with its last process.
 fn segment(at: u64, length: u64) -> Result<Addresses, Failed> {
-    // SAFETY: over address space of our own, or anywhere.
+    // SAFETY: over address space of this process, or anywhere.
     unsafe {
         let flags = libc::IPC_CREAT | 0o600;
         let id = check(libc::shmget(libc::IPC_PRIVATE, usize::try_from(length)?, flags).into())?;
@@ -391,7 +391,7 @@ fn segment(at: u64, length: u64) -> Result<Addresses, Failed> {
     }
 }
 
-/// Has userfaultfd watch a range for pages that are missing (ioctl_userfaultfd(2)).
+/// Makes userfaultfd watch a range for missing pages (ioctl_userfaultfd(2)).
 fn watch(range: Addresses) -> Result<(), Failed> {
     const API: libc::c_ulong = 0xc018_aa3f;
     const REGISTER: libc::c_ulong = 0xc020_aa00;
@@ -408,14 +408,14 @@ fn watch(range: Addresses) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a child does before it does nothing more.
+/// Action of a child before it idles.
 enum Task {
     Idle,
     Reads(Addresses),
     Writes(Addresses),
 }
 
-/// A child that shares all memory but what it writes to.
+/// Forks a child that shares all memory except the pages that it writes.
 fn fork(task: Task) -> Result<String, Failed> {
     let (mut read, write) = std::io::pipe()?;
     let page = usize::try_from(base_page())?;

@@ -40,7 +40,7 @@ fn order(pages: &[&str], rounds: usize) -> Order {
     }
 }
 
-/// A database whose every run is what a closure says of the arm, its cache and how many runs there were of all.
+/// A database whose runs come from a closure of the arm, its cache and the number of all runs so far.
 struct Fake<'a> {
     host: &'a Host,
     runs: usize,
@@ -69,7 +69,7 @@ impl Server for Fake<'_> {
     }
 }
 
-/// One run, as a database gives it.
+/// Returns one run, as a database gives it.
 fn one(notpm: f64) -> Results {
     let mut results = Results::empty("oltp", "");
     results.experiment.title = "orders".to_owned();
@@ -90,7 +90,7 @@ fn missing() -> BenchError {
     })
 }
 
-/// All turns, and how many runs there were.
+/// Runs all turns, and returns the number of runs.
 fn turns(
     order: &Order,
     stop: &Arc<AtomicBool>,
@@ -130,7 +130,7 @@ fn go() -> Arc<AtomicBool> {
     Arc::new(AtomicBool::new(false))
 }
 
-/// NOTPM of an arm over that of the first, at each place where it is.
+/// Returns the NOTPM of an arm relative to the first, at each of its places.
 fn over_first(results: &Results, label: &str) -> Vec<f64> {
     let own = results
         .rows
@@ -148,7 +148,7 @@ fn ratios_are_of_pairs_of_one_round() {
     let order = order(&["base", "thp:2M", "hugetlb:1G"], 8);
     let (mut of_base, mut of_thp) = (0.0, 0.0);
     let (results, _) = turns(&order, &go(), &mut |label, _, _| match label {
-        // What drifts from round to round is in both samples of a pair.
+        // Drift from round to round is in both samples of a pair.
         "base" => {
             of_base += 1.0;
             Ok(one(1000.0 * of_base))
@@ -156,7 +156,7 @@ fn ratios_are_of_pairs_of_one_round() {
         "thp:2M" => {
             of_thp += 1.0;
             let mut run = one(1200.0 * of_thp);
-            // One run of eight was not on the pages it was asked to be on.
+            // One run of eight was not on the requested pages.
             run.layouts[0].verified = Some(of_thp != 3.0);
             Ok(run)
         }
@@ -215,7 +215,7 @@ fn an_arm_is_compared_with_the_first_of_its_own_step() {
     ];
     assert_eq!(rows, expected.map(|(label, at)| (label, Some(at))));
     assert_eq!(over_first(&results, "thp:2M"), [1.1, 1.2]);
-    // What any run has to say is said, once.
+    // Caveats of any run are shown, once.
     let mut caveats = results.caveats.clone();
     caveats.sort();
     assert_eq!(caveats, ["as always", "of base", "of thp:2M"]);
@@ -236,7 +236,7 @@ fn what_is_not_had_is_asked_once_and_stopping_keeps_what_is_there() {
         "{nothing:?}"
     );
     assert_eq!(asked, 2);
-    // Of a run that is stopped nothing is left, of those before it all.
+    // A stopped run leaves nothing; earlier runs are kept completely.
     let (some, _) = turns(&order, &go(), &mut |_, _, runs| match runs {
         3 => Err(BenchError::Stopped),
         _ => Ok(one(1.0)),

@@ -1,16 +1,16 @@
-//! MariaDB's answers as errors of ours, and where all of it is.
+//! Converts MariaDB's answers to errors of this kit, and names its database.
 
 use ::mysql::{Error, ServerError};
 
 use crate::kits::tpcc::error::TpccError;
 
-/// All that this kit makes is in this database. What else the server has is left alone.
+/// This kit makes everything in this database and does not touch others.
 pub(super) const DATABASE: &str = "hugeleaf_tpcc";
 
 /// A row that was read has changed meanwhile (`innodb_snapshot_isolation`).
 const CHANGED_SINCE: u16 = 1020;
 
-/// Whether another transaction was in the way, and nothing of this one is left.
+/// Returns true after a conflict with another transaction that left nothing of this one.
 pub(super) fn is_conflict(error: &Error) -> bool {
     const ALL: [u16; 3] = [
         ServerError::ER_LOCK_DEADLOCK as u16,
@@ -20,16 +20,16 @@ pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::MySqlError(answer) if ALL.contains(&answer.code))
 }
 
-/// MariaDB's answer as an error of ours.
+/// Converts MariaDB's answer to an error of this kit.
 pub(crate) fn explain(place: &str, error: &Error) -> TpccError {
-    /// No space left on the device, as a table and as a temporary file meet it.
+    /// No space left on the device, for a table and for a temporary file.
     const FULL: [u16; 3] = [1021, 1026, 1114];
     const DENIED: [u16; 5] = [1044, 1045, 1142, 1227, 1370];
     /// The server is being shut down, or has closed the connection.
     const AWAY: [u16; 3] = [1053, 1927, 1152];
     let place = place.to_owned();
     let Error::MySqlError(answer) = error else {
-        // No answer at all: the connection is gone.
+        // Without an answer, the connection is lost.
         let reason = error.to_string().replace('\n', " ");
         return TpccError::Away { place, reason };
     };

@@ -1,4 +1,4 @@
-//! Filling a database of MariaDB, by statements that insert many rows.
+//! Fills a database of MariaDB, by statements that insert many rows.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(super) struct MariadbLoader<'s> {
     place: &'s str,
 }
 
-/// What is sent at once; a server takes 16 MiB.
+/// Bytes sent at a time; a server accepts 16 MiB.
 const CHUNK: usize = 256 * 1024;
 
 impl<'s> MariadbLoader<'s> {
@@ -34,8 +34,8 @@ impl<'s> MariadbLoader<'s> {
         Ok(MariadbLoader { connection, place })
     }
 
-    /// MariaDB ends a transaction before it makes a table. So the mark comes last: without it, what
-    /// is there is made anew.
+    /// Creates the tables. MariaDB commits a transaction before it makes a table. The mark therefore
+    /// comes last, and a database without it is made anew.
     fn try_create(&mut self, origin: &Origin) -> Result<(), Error> {
         let connection = &mut self.connection;
         connection.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
@@ -58,7 +58,7 @@ impl<'s> MariadbLoader<'s> {
     fn try_fill(&mut self, part: Part, origin: &Origin) -> Result<(), Error> {
         if part == Part::Indexes {
             for sql in MORE_INDEXES {
-                // The one before may be there already where this was ended in between.
+                // An interrupted run may have left the preceding index.
                 let sql = sql.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS");
                 self.connection.query_drop(sql)?;
             }
@@ -82,9 +82,9 @@ impl<'s> MariadbLoader<'s> {
     }
 }
 
-/// A table with its key, in whose tree InnoDB keeps the rows.
+/// Returns the definition of a table with its key; InnoDB stores the rows in the tree of that key.
 fn definition(table: Table) -> String {
-    // No text of the standard is longer than 500 characters, and none is anything but ASCII.
+    // Texts of the standard are at most 500 characters long, and all are ASCII.
     let columns = table.definition().replace(" TEXT", " VARCHAR(500)");
     let key = table.key();
     let key = key.map_or_else(String::new, |key| format!(", PRIMARY KEY ({key})"));
@@ -94,7 +94,7 @@ fn definition(table: Table) -> String {
     )
 }
 
-/// Nothing in the rows has to be escaped: texts are letters, digits and spaces.
+/// Inserts rows. Nothing in them needs escaping: texts are letters, digits and spaces.
 fn insert(
     connection: &mut impl Queryable,
     table: Table,
@@ -130,8 +130,8 @@ fn insert(
     }
 }
 
-/// What the conditions ask, in MariaDB's words: its casts have other names, and its ANALYZE wants to
-/// be told that it is of a table.
+/// Rewrites the conditions' statements for MariaDB: its casts have other names, and its ANALYZE
+/// requires the word TABLE.
 fn in_its_words(sql: &str) -> String {
     sql.replace(" AS BIGINT)", " AS SIGNED)")
         .replace("ANALYZE kit_lines", "ANALYZE TABLE kit_lines")
@@ -154,7 +154,7 @@ impl Loader for MariadbLoader<'_> {
                     .connection
                     .query_first::<i64, _>("SELECT version FROM kit")?
                     .is_some();
-            // Tables of ours without the mark are what a creation left that did not come to its end.
+            // Tables of this kit without the mark are the rest of an interrupted creation.
             Ok((has_mark || !names.iter().all(is_ours), has_mark))
         };
         look().map_err(|e| explain(self.place, &e))
@@ -185,7 +185,7 @@ impl Loader for MariadbLoader<'_> {
 }
 
 impl MariadbLoader<'_> {
-    /// A number of an answer; sums come as decimals without a fraction.
+    /// Converts a number of an answer; sums arrive as decimals without a fraction.
     fn number(&self, value: Value) -> Result<Option<i64>, TpccError> {
         let text = match value {
             Value::NULL => return Ok(None),

@@ -1,5 +1,5 @@
-//! The five transactions on one connection of MariaDB: a procedure each, written as the statements
-//! of the standard, so that all databases do the same things in the same order.
+//! The five transactions on one connection of MariaDB, with a procedure each. The procedures follow
+//! the statements of the standard, so all databases do the same work in the same order.
 
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Params, Statement, Value};
@@ -11,7 +11,7 @@ use crate::kits::tpcc::input::{Customer, Input, NewOrder};
 use crate::kits::tpcc::random::last_name;
 use crate::kits::tpcc::store::{Answer, Session};
 
-/// What New-Order's procedure ends with where an item does not exist, after it has rolled back.
+/// Error state of New-Order's procedure for an item that does not exist, after its rollback.
 const UNUSED_ITEM: &str = "HL001";
 
 pub(super) struct MariadbSession<'s> {
@@ -53,7 +53,7 @@ impl<'s> MariadbSession<'s> {
     }
 }
 
-/// A customer as two arguments, of which one is NULL.
+/// Returns a customer as two arguments, one of which is NULL.
 fn who(customer: Customer) -> [Value; 2] {
     match customer {
         Customer::Number(number) => [number.into(), Value::NULL],
@@ -61,7 +61,7 @@ fn who(customer: Customer) -> [Value; 2] {
     }
 }
 
-/// Lines as three lists: MariaDB's procedures take no arrays.
+/// Returns lines as three lists, since MariaDB's procedures take no arrays.
 fn lines(order: &NewOrder) -> [Value; 4] {
     let list = |of: &dyn Fn(&crate::kits::tpcc::Line) -> i32| {
         let all: Vec<String> = order.lines.iter().map(|l| of(l).to_string()).collect();
@@ -114,11 +114,11 @@ impl Session for MariadbSession<'_> {
         self.send(&which, values)
     }
 
-    /// MariaDB counts for the server as a whole.
+    /// Returns nothing: MariaDB counts for the server as a whole.
     fn counters(&mut self) -> Result<Counters, TpccError> {
         Ok(Counters::default())
     }
 }
 
-/// The procedures. Names of parameters and variables have a prefix that no column has.
+/// The procedures. Parameters and variables have a prefix that no column has.
 pub(super) const PROCEDURES: &str = include_str!("procedures.sql");

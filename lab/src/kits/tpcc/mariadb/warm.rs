@@ -1,4 +1,4 @@
-//! What is done before each run of a comparison, so that all begin alike.
+//! Preparation before each run of a comparison, so that all runs begin alike.
 
 use ::mysql::Error;
 use ::mysql::prelude::Queryable;
@@ -9,15 +9,15 @@ use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 impl MariadbStore {
-    /// Reads tables and indexes into the server's cache as far as they fit; of the first `touched`
-    /// warehouses, or of all.
+    /// Reads tables and indexes into the server's cache as far as they fit, of the first `touched`
+    /// warehouses or of all.
     ///
     /// # Errors
     /// Those of the database.
     pub fn warm(&self, touched: Option<i32>) -> Result<(), TpccError> {
         let mut connection = self.connect()?;
         let mut read = || -> Result<(), Error> {
-            // What is read once stays, as if it had been read often.
+            // A page that is read once stays, as if it had been read often.
             connection.query_drop("SET GLOBAL innodb_old_blocks_time = 0")?;
             for scan in scans(touched) {
                 connection.query_drop(scan)?;
@@ -28,7 +28,7 @@ impl MariadbStore {
     }
 }
 
-/// Rows are in the tree of their key; the last column is read, so that no other index will do.
+/// Returns the scans, which read the last column so that only the tree of the key can serve.
 fn scans(touched: Option<i32>) -> Vec<String> {
     let some = |first: &str| match touched {
         Some(last) => format!(" WHERE {first} <= {last}"),
@@ -38,7 +38,7 @@ fn scans(touched: Option<i32>) -> Vec<String> {
         let (name, columns) = (table.name(), table.columns());
         let (first, last) = (columns[0].name, columns[columns.len() - 1].name);
         let some = match table {
-            // One for all warehouses, and one without a key.
+            // One table for all warehouses, and one without a key.
             Table::Item | Table::History => String::new(),
             _ => some(first),
         };
@@ -61,7 +61,7 @@ fn scans(touched: Option<i32>) -> Vec<String> {
     rows.chain(indexes).collect()
 }
 
-/// Not through the index that a table has besides its key.
+/// Excludes the index that a table has besides its key.
 fn without_more(table: &str) -> String {
     let of = format!(" ON {table} ");
     let index = MORE_INDEXES.into_iter().find(|sql| sql.contains(&of));

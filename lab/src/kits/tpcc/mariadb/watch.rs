@@ -1,4 +1,4 @@
-//! A look at a running server once a second, on one connection.
+//! Samples of a running server once a second, on one connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,11 +21,11 @@ pub struct MariadbWatch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MariadbSeen {
-    /// What it has read and written, since it was started.
+    /// Reads and writes since its start.
     pub counters: Counters,
-    /// Transactions that it has committed, since it was started.
+    /// Transactions committed since its start.
     pub commits: u64,
-    /// The size of its buffer pool as it is now.
+    /// Current size of its buffer pool.
     pub pool: Bytes,
 }
 
@@ -40,10 +40,10 @@ impl MariadbWatch {
         Ok(MariadbWatch { connection, place })
     }
 
-    /// Looks.
+    /// Reads the current values.
     ///
     /// # Errors
-    /// Those of the database; [`TpccError::Database`] where it does not tell one of them.
+    /// Those of the database; [`TpccError::Database`] if it does not report one of the values.
     pub fn look(&mut self) -> Result<MariadbSeen, TpccError> {
         const COMMITS: &str = "Com_commit";
         const POOL: &str = "innodb_buffer_pool_size";

@@ -1,4 +1,4 @@
-//! PostgreSQL's answers as errors of ours, and where all of it is.
+//! Converts PostgreSQL's answers to errors of this kit, and names its schema.
 
 use std::error::Error as _;
 
@@ -7,10 +7,10 @@ use ::postgres::error::SqlState;
 
 use super::super::error::TpccError;
 
-/// All that this kit makes is in this schema. What else is in the database is left alone.
+/// This kit makes everything in this schema and touches nothing else in the database.
 pub(super) const SCHEMA: &str = "hugeleaf_tpcc";
 
-/// The server's own words, which the library's text leaves out.
+/// Returns the server's own message, which the library's text omits.
 fn reason(error: &Error) -> String {
     let text = match (error.as_db_error(), error.source()) {
         (Some(db), _) => db.message().to_owned(),
@@ -20,11 +20,11 @@ fn reason(error: &Error) -> String {
     text.replace('\n', " ")
 }
 
-/// PostgreSQL's answer as an error of ours.
+/// Converts PostgreSQL's answer to an error of this kit.
 pub(super) fn explain(place: &str, error: &Error) -> TpccError {
     let (place, reason) = (place.to_owned(), reason(error));
     let Some(code) = error.code() else {
-        // No answer at all: the connection is gone.
+        // Without an answer, the connection is lost.
         return TpccError::Away { place, reason };
     };
     match code {

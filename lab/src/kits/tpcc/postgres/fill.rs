@@ -1,4 +1,4 @@
-//! Filling a database of PostgreSQL, by COPY.
+//! Fills a database of PostgreSQL, by COPY.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -61,8 +61,8 @@ impl<'s> PostgresLoader<'s> {
         transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&part.name()])?;
         transaction.commit()?;
         if part == Part::Indexes {
-            // What a server does by and by, and what its planner goes by: done before it is
-            // measured, not meanwhile.
+            // A server vacuums over time, and its planner uses the statistics. It is done before
+            // the measurement, not during it.
             self.vacuum()?;
         }
         Ok(())
@@ -77,10 +77,10 @@ impl<'s> PostgresLoader<'s> {
     }
 }
 
-/// Writes what was changed to the tables' files.
+/// Writes changes to the tables' files.
 pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
     client.batch_execute("CHECKPOINT").or_else(|e| {
-        // For superusers only; the server does it later by itself.
+        // For superusers only; otherwise the server does it later.
         match e.code() {
             Some(code) if *code == ::postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => Ok(()),
             _ => Err(e),
@@ -125,7 +125,7 @@ impl Fault {
     }
 }
 
-/// Sends a table's rows in COPY's text form. Nothing in them has to be escaped: texts are letters,
+/// Sends a table's rows in COPY's text form. Nothing in them needs escaping: texts are letters,
 /// digits and spaces.
 fn copy(
     transaction: &mut Transaction<'_>,

@@ -1,5 +1,5 @@
-//! The five transactions on one connection of PostgreSQL: a function each, written as the
-//! statements of the standard, so that all databases do the same things in the same order.
+//! The five transactions on one connection of PostgreSQL, with a function each. The functions follow
+//! the statements of the standard, so all databases do the same work in the same order.
 
 use ::postgres::error::SqlState;
 use ::postgres::types::ToSql;
@@ -12,8 +12,8 @@ use crate::kits::tpcc::input::{Customer, Input};
 use crate::kits::tpcc::random::last_name;
 use crate::kits::tpcc::store::{Answer, Session};
 
-/// What the function of New-Order ends with where an item does not exist. The server then rolls
-/// all of it back.
+/// Error state of New-Order's function for an item that does not exist. The server then rolls the
+/// transaction back.
 const UNUSED_ITEM: &str = "HL001";
 
 pub(super) struct PostgresSession<'s> {
@@ -69,7 +69,7 @@ fn send(
     }
 }
 
-/// A customer as two arguments, of which one is NULL.
+/// Returns a customer as two arguments, one of which is NULL.
 fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
     match customer {
         Customer::Number(number) => (Some(number), None),
@@ -139,19 +139,19 @@ impl Session for PostgresSession<'_> {
         }
     }
 
-    /// PostgreSQL counts for the database as a whole, and what a connection did up to a second later:
-    /// here it is told to do so now (from version 15 on).
+    /// Flushes the statistics. PostgreSQL counts for the database as a whole, and counts a
+    /// connection's work up to a second late. From version 15 on it can be told to do so immediately.
     fn counters(&mut self) -> Result<Counters, TpccError> {
         let flushed = self
             .client
             .batch_execute("SELECT pg_stat_force_next_flush()");
         match flushed {
             Err(error) if error.code().is_none() => Err(explain(self.place, &error)),
-            // Before that there is no such function.
+            // Earlier versions do not have this function.
             _ => Ok(Counters::default()),
         }
     }
 }
 
-/// The functions. Names of parameters and variables have a prefix that no column has.
+/// The functions. Parameters and variables have a prefix that no column has.
 pub(super) const FUNCTIONS: &str = include_str!("functions.sql");

@@ -1,4 +1,4 @@
-//! What is done before each run of a comparison, so that all begin alike.
+//! Preparation before each run of a comparison, so that all runs begin alike.
 
 use ::postgres::{Client, Error};
 
@@ -7,8 +7,7 @@ use super::explain::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::tables::{TABLES, Table};
 
-/// A connection that has filled the server's cache, and has all of that in its page tables for as
-/// long as it is open.
+/// A connection that has filled the server's cache, and maps all of it while it is open.
 pub struct Warm {
     how: Warmed,
     _connection: Client,
@@ -24,16 +23,15 @@ impl Warm {
 pub enum Warmed {
     /// By the extension `pg_prewarm`: all tables and indexes, block by block.
     Whole,
-    /// Tables were read through their keys: the extension is not there, or only some warehouses
-    /// are touched. A plain scan of a large table goes through a small ring of buffers and fills
-    /// nothing.
+    /// Tables were read through their keys: the extension is missing, or only some warehouses are
+    /// touched. A plain scan of a large table uses a small ring of buffers and does not fill the
+    /// cache.
     ByKeys,
 }
 
 impl PostgresStore {
-    /// Removes what earlier runs have left dead, writes what they have changed, and reads tables
-    /// and indexes into the server's cache as far as they fit; of the first `touched` warehouses,
-    /// or of all.
+    /// Vacuums and writes changes of earlier runs, then reads tables and indexes into the server's
+    /// cache as far as they fit. Reads the first `touched` warehouses, or all.
     ///
     /// # Errors
     /// Those of the database.
@@ -73,7 +71,7 @@ fn fill_cache(client: &mut Client, touched: Option<i32>) -> Result<Warmed, Error
             Some(last) if table != Table::Item => format!("WHERE {first} <= {last}"),
             _ => String::new(),
         };
-        // The rows themselves are asked for, so an index alone does not do.
+        // The rows themselves are requested, so an index alone does not suffice.
         let rows = format!("SELECT * FROM {name} {some} ORDER BY {key} OFFSET 0");
         let sql = format!("SELECT count(x) FROM ({rows}) AS x");
         client.query_one(&sql, &[])?;

@@ -8,11 +8,11 @@ use hugeleaf_workload::{ChaseMemory, PageArm, SqliteCache};
 
 use crate::kits::tpcc::error::TpccError;
 
-/// Takes memory on pages of `arm` for `cache` bytes of pages of databases in files, locks it where `locked` says so, and
-/// gives it to SQLite for the rest of this process's life. Works once, and only before SQLite is first used.
+/// Takes memory on pages of `arm` for `cache` bytes of database pages, locks it if `locked` is set, and gives it to
+/// SQLite for the rest of this process's life. Works once, and only before the first use of SQLite.
 ///
 /// # Errors
-/// [`TpccError::Memory`], [`TpccError::Locked`]; [`TpccError::Cache`] where SQLite is in use already.
+/// [`TpccError::Memory`], [`TpccError::Locked`]; [`TpccError::Cache`] if SQLite is already in use.
 pub fn install_cache(
     arm: PageArm,
     cache: Bytes,
@@ -26,7 +26,7 @@ pub fn install_cache(
     Ok(SqliteCache::install(memory)?)
 }
 
-/// Keeps it in memory, whatever else wants the pages.
+/// Locks the memory against reclaim.
 #[allow(unsafe_code)]
 fn lock(memory: &ChaseMemory) -> Result<(), TpccError> {
     let range = memory.range();

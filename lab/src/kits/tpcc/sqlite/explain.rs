@@ -1,4 +1,4 @@
-//! SQLite's answers as errors of ours.
+//! Converts SQLite's answers to errors of this kit.
 
 use rusqlite::ErrorCode;
 
@@ -12,11 +12,11 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// SQLite's answer as an error of ours.
+/// Converts SQLite's answer to an error of this kit.
 pub(super) fn explain(place: &str, error: rusqlite::Error) -> TpccError {
     let (place, reason) = (place.to_owned(), error.to_string());
     match error.sqlite_error_code() {
-        // Nobody interrupts a statement but by `stop`.
+        // Only `stop` interrupts a statement.
         Some(ErrorCode::OperationInterrupted) => TpccError::Stopped,
         Some(ErrorCode::DiskFull) => TpccError::Full { place, reason },
         Some(ErrorCode::NotADatabase) => TpccError::Foreign {
@@ -33,7 +33,7 @@ pub(super) fn explain(place: &str, error: rusqlite::Error) -> TpccError {
     }
 }
 
-/// Of a database without a place: the one in memory.
+/// Used for a database without a path: the one in memory.
 impl From<rusqlite::Error> for TpccError {
     fn from(error: rusqlite::Error) -> TpccError {
         explain("sqlite", error)

@@ -1,4 +1,4 @@
-//! Filling one database file.
+//! Fills one database file.
 
 use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::ToSqlOutput};
 
@@ -18,7 +18,7 @@ impl SqliteLoader {
         SqliteLoader { connection, place }
     }
 
-    /// Begins as a writer: of two that begin as readers one would have to give way.
+    /// Begins as a writer: of two transactions that begin as readers, one would have to yield.
     fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
         self.connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -54,8 +54,8 @@ impl SqliteLoader {
     }
 }
 
-/// Keys of one number are the row's own; narrow rows are in the tree of their key. For the others
-/// an index is made once they are there, which is faster than keeping it in order all the time.
+/// Returns the definition of a table. A key of one number is the row id; narrow rows are in the
+/// tree of their key. Other tables get an index after filling, which is faster than maintaining it.
 fn definition(table: Table) -> String {
     let columns = table.definition();
     let name = table.name();

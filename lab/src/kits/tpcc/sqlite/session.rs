@@ -15,7 +15,7 @@ use crate::kits::tpcc::random::{ORIGINAL, last_name};
 use crate::kits::tpcc::rules::{DISTRICTS, Kind};
 use crate::kits::tpcc::store::{Answer, Session};
 
-/// What went wrong in the middle of a transaction.
+/// Failure in the middle of a transaction.
 enum Fault {
     Sql(rusqlite::Error),
     Missing(Kind, &'static str),
@@ -52,7 +52,7 @@ impl<'c> SqliteSession<'c> {
         Ok(SqliteSession {
             connection,
             place,
-            // A writer says so at once: two that begin as readers would have to give way.
+            // A writer says so at once: of two that begin as readers, one would have to yield.
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             begin_to_read: connection.prepare("BEGIN")?,
             commit: connection.prepare("COMMIT")?,
@@ -66,7 +66,7 @@ impl<'c> SqliteSession<'c> {
         })
     }
 
-    /// Ends a transaction that was begun and did what it does.
+    /// Ends a begun transaction with the given result of its statements.
     fn end(&mut self, done: Step<Answer>) -> Result<Answer, TpccError> {
         let done = match done {
             Ok(answer @ Answer::Committed(_)) => match self.commit.execute([]) {
@@ -75,7 +75,7 @@ impl<'c> SqliteSession<'c> {
             },
             other => other,
         };
-        // After some errors SQLite has rolled back by itself.
+        // After some errors SQLite has already rolled back.
         let rolled_back = match self.connection.is_autocommit() {
             true => Ok(0),
             false => self.rollback.execute([]),
@@ -127,7 +127,7 @@ impl<'c> Customers<'c> {
         })
     }
 
-    /// The number of a customer: of several of a name the one in the middle, rounded up.
+    /// Returns the number of a customer; with several of a name, the middle one, rounded up.
     fn number(
         &mut self,
         kind: Kind,
@@ -159,7 +159,7 @@ struct NewOrders<'c> {
     order: Statement<'c>,
     open: Statement<'c>,
     item: Statement<'c>,
-    /// One for each district: each has a column of its own.
+    /// One statement for each district, since each has a column of its own.
     stock: Vec<Statement<'c>>,
     take: Statement<'c>,
     line: Statement<'c>,
@@ -212,7 +212,7 @@ impl<'c> NewOrders<'c> {
         self.next_order.execute([w, d])?;
         let discount: i64 = found(Kind::NewOrder, "customer", || {
             self.customer.query_row([w, d, input.customer], |row| {
-                // What a terminal would show is fetched, too.
+                // Values that a terminal would show are fetched, too.
                 row.get_ref(1)?.as_str()?;
                 row.get_ref(2)?.as_str()?;
                 row.get(0)
@@ -234,7 +234,7 @@ impl<'c> NewOrders<'c> {
         Ok(Answer::Committed(total + i64::from(order)))
     }
 
-    /// Enters a line; returns its amount, or `None` where there is no such item.
+    /// Enters a line and returns its amount, or `None` if the item does not exist.
     fn enter(
         &mut self,
         input: &NewOrder,
@@ -257,7 +257,7 @@ impl<'c> NewOrders<'c> {
             stock.query_row([line.supply, line.item], |row| {
                 info.clear();
                 info.push_str(row.get_ref(1)?.as_str()?);
-                // "B" where both are original, "G" otherwise: shown, and kept nowhere.
+                // "B" if both are original, "G" otherwise; displayed only, never stored.
                 let brand = original && row.get_ref(2)?.as_str()?.contains(ORIGINAL);
                 std::hint::black_box(brand);
                 row.get::<_, i32>(0)
@@ -286,13 +286,13 @@ impl<'c> NewOrders<'c> {
     }
 }
 
-/// What an order comes to, in cents: rates are in hundredths of a percent.
+/// Returns the amount of an order in cents; rates are in hundredths of a percent.
 fn total(sum: i64, discount: i64, tax: i64) -> i64 {
     const WHOLE: i64 = 10_000;
     sum * (WHOLE - discount) * (WHOLE + tax) / (WHOLE * WHOLE)
 }
 
-/// A row that has to be there.
+/// Returns a row that must exist.
 fn found<T>(kind: Kind, what: &'static str, ask: impl FnOnce() -> rusqlite::Result<T>) -> Step<T> {
     match ask() {
         Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(kind, what)),
@@ -387,7 +387,7 @@ impl<'c> Payments<'c> {
         Ok(Answer::Committed(balance - amount + i64::from(c)))
     }
 
-    /// Of a customer with bad credit it is written down what was paid where (clause 2.5.2.2).
+    /// Pays, and notes the payment in the data of a customer with bad credit (clause 2.5.2.2).
     fn pay_and_note(&mut self, input: &Payment, c: i32) -> Step<usize> {
         const LONGEST: usize = 500;
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
@@ -402,7 +402,7 @@ impl<'c> Payments<'c> {
             text.push_str(row.get_ref(0)?.as_str()?);
             Ok(())
         })?;
-        // All of it is ASCII.
+        // The text is ASCII.
         text.truncate(LONGEST);
         let paid = (input.amount, c_w, c_d, c, text.as_str());
         Ok(self.pay_with_data.execute(paid)?)
@@ -503,7 +503,7 @@ impl<'c> Deliveries<'c> {
         let mut delivered = 0;
         for d in 1..=DISTRICTS {
             let oldest = self.oldest.query_row([w, d], |row| row.get::<_, i32>(0));
-            // A district without open orders is passed over.
+            // A district without open orders is skipped.
             let Some(order) = oldest.optional()? else {
                 continue;
             };
@@ -532,7 +532,7 @@ impl<'c> StockLevels<'c> {
         Ok(StockLevels {
             next: connection
                 .prepare("SELECT d_next_o_id FROM district WHERE d_w_id = ? AND d_id = ?")?,
-            // CROSS JOIN: SQLite keeps this order of the two tables.
+            // CROSS JOIN makes SQLite keep this order of the two tables.
             short: connection.prepare(
                 "SELECT count(DISTINCT s_i_id) FROM order_line CROSS JOIN stock \
                  WHERE ol_w_id = ?1 AND ol_d_id = ?2 AND ol_o_id >= ?3 - 20 AND ol_o_id < ?3 \
