@@ -162,7 +162,7 @@ fn mariadb_live() {
         after.resident_kb <= before.resident_kb + SLACK_KB,
         "{before:?} {after:?}"
     );
-    // Private memory keeps its page tables, so they must not shrink.
+    // Promotion of private memory keeps its page tables.
     assert!(percent(facts::status_kb(pid, "VmPTE"), tables) >= 90);
 
     guide.run("prove");

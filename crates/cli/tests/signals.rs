@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT end every long-running or waiting command, even in the middle of a pause of an hour. Commands that promote or demote
-//! memory restore it. `apply`, `run`, `top`, `try` and `bench FILE` have their own tests for that.
+//! SIGTERM and SIGINT end every long-running or waiting command, even in the middle of a pause of an hour. Memory contents
+//! stay intact, and `prove` restores the pages. `apply`, `run`, `top`, `try` and `bench FILE` have their own tests for that.
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;

@@ -84,7 +84,7 @@ fn without_a_command_it_is_status() {
     assert_eq!(stdout_of(&hugeleaf(&["--root", root])), named);
 }
 
-/// Field names are a contract: design.md lists them.
+/// Field names are a contract: docs/reference/json.md lists them.
 #[test]
 fn the_json_contract_holds() {
     let root = "fixtures/x86-4k-two-nodes";

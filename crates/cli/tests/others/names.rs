@@ -4,8 +4,7 @@ use std::ffi::OsStr;
 
 use super::{Seen, all_commands, bytes, give, ground, hostile, watched};
 
-/// Returns true for characters that must not reach a terminal: controls, and those that reverse or
-/// hide others.
+/// Returns true for characters that no terminal may get: controls, and text reordering or hiding.
 fn acts(c: char) -> bool {
     let is_line = matches!(c, '\n' | '\t');
     let turns =

@@ -21,8 +21,7 @@ fn run(words: &[&str], program: &Path, own: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Returns the rows of the table whose head begins with these cells: kind, and a cell for each
-/// column.
+/// Returns the rows of the table with this head: kind, and a cell for each column.
 fn table(head: &str) -> BTreeMap<String, Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/run.md");
     let text = std::fs::read_to_string(path).unwrap();

@@ -20,7 +20,7 @@ fn good(way: Mode, name: &str, words: &[&str]) -> Output {
     output
 }
 
-/// Returns the number of random calls; a longer run sets it.
+/// Returns the number of random calls; HUGELEAF_STEPS overrides it.
 fn steps() -> String {
     std::env::var("HUGELEAF_STEPS")
         .unwrap_or_else(|_| hugeleaf_testkit::size("20000", "100000").to_owned())

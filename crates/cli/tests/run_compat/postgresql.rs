@@ -115,8 +115,7 @@ impl<'a> Bench<'a> {
         assert_ne!(self.query("SELECT count(*) FROM pgbench_history"), "0");
     }
 
-    /// After a killed backend, the server ends all others, recreates its shared memory, and
-    /// recovers.
+    /// After a killed backend, the server ends the others, recreates shared memory, and recovers.
     fn survives_a_killed_backend(&self) {
         let folder = self.server.folder();
         let mut command =

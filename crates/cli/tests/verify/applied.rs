@@ -101,8 +101,7 @@ fn a_journal_that_was_cut_off_is_told() {
     finds(&host, &["journal-damaged", "pool-unused"], 1);
 }
 
-/// Starts a program with SysV segments on base pages, as an ordinary user with a very low lock
-/// limit.
+/// Starts a program with SysV segments on base pages, as a user with a very low lock limit.
 fn segments(folder: &Path) -> Running {
     let program = folder.join("segments");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan_sizes/segments.c");
