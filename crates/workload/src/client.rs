@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// Makes the workload advise its own memory. Returns the processed bytes as process_madvise(2)
-    /// counts them. The true number may be higher.
+    /// counts them; no further detail is known.
     ///
     /// # Errors
     /// As process_madvise(2); ESRCH if the workload has ended, ETIMEDOUT if it does not answer,
