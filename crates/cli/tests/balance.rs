@@ -115,7 +115,7 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     wait_until("it is as before", || {
         server.look().unwrap().size == mib(256)
     });
-    // The freed memory is still untouched, so it can be requested again.
+    // The server has read nothing into the regained memory, so it may be shrunk again.
     assert!(server.look().unwrap().untouched > mib(8));
     server.resize(mib(128)).unwrap();
     wait_until("it is small again", || {
