@@ -1,9 +1,8 @@
-//! Compiles the library that `hugeleaf run` loads into programs (`crates/preload/src/loaded.rs`)
-//! and leaves it where the program can contain it.
+//! Compiles the library that `hugeleaf run` loads into programs (`crates/preload/src/loaded.rs`).
 //!
-//! Not a dependency like others: it is loaded into other people's processes, so it is built
-//! without the standard library, always optimised, whatever the profile is, and checked for what
-//! it must not hold. On an architecture that it does not know, an empty file stands for it.
+//! The program embeds the result. The library is no ordinary dependency, because it runs inside other processes. It is built without the
+//! standard library, optimised in every profile, and checked for panics. For an unsupported architecture the build writes an empty file
+//! instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +12,7 @@ const SOURCES: &str = "../preload/src";
 const FILE: &str = "libhugeleaf_run.so";
 const SQLITE_FILE: &str = "libhugeleaf_sqlite.so";
 
-/// A function that exists nowhere; only the panic handler calls it.
+/// Name of a function that exists nowhere; only the panic handler calls it.
 const PANIC: &[u8] = b"hugeleaf_run_must_not_panic";
 
 fn main() {
@@ -30,7 +29,7 @@ fn main() {
         }
         return;
     }
-    // Side by side: little else is left to compile when this runs.
+    // Both run in parallel because little else is left to compile at this point.
     std::thread::scope(|both| {
         both.spawn(|| compile_sqlite(&sqlite));
         compile(&out);
@@ -43,9 +42,9 @@ fn main() {
     );
 }
 
-/// Compiles what `run --sqlite` loads. It is a package of its own, with the standard library, always optimised, and linked
-/// with no SQLite, whatever else is compiled here. Where its target is not installed (a static program is made for another C
-/// library than the one it is loaded into) an empty file stands for it.
+/// Compiles the library that `run --sqlite` loads. It is a separate package with the standard library, always optimised, and never linked
+/// with SQLite. A static program targets another C library than the loaded one. If that target is not installed, an empty file takes the
+/// library's place.
 fn compile_sqlite(out: &Path) {
     const PACKAGE: &str = "../sqlite/loaded";
     for used in ["sqlite", "region", "balance", "host", "sys", "units"] {
@@ -68,7 +67,7 @@ fn compile_sqlite(out: &Path) {
         .arg("--manifest-path")
         .arg(format!("{PACKAGE}/Cargo.toml"));
     cargo.arg("--target-dir").arg(&folder);
-    // What was said for the program is not meant for it: flags for a static program, a linter in place of the compiler.
+    // These settings apply to the program only: flags for a static build, or a linter in place of the compiler.
     for of_others in [
         "CARGO_ENCODED_RUSTFLAGS",
         "RUSTC_WORKSPACE_WRAPPER",
@@ -103,7 +102,7 @@ fn variable(name: &str) -> String {
 }
 
 fn compile(out: &Path) {
-    // One mapping for everything that is only read: not every linker knows how.
+    // One mapping for all read-only segments. Not every linker supports the option.
     if !compiles(out, &["link-arg=-Wl,--no-rosegment"]) {
         assert!(
             compiles(out, &[]),
@@ -125,16 +124,16 @@ fn compiles(out: &Path, more: &[&str]) -> bool {
         "strip=symbols",
         "overflow-checks=off",
         "debug-assertions=off",
-        // It is loaded into programs of any C library, so it is never linked with one; where the program
-        // itself is static, a library must be asked for.
+        // The library is loaded into programs of any C library, so it is never linked with one. A static target must be told to produce a
+        // shared library.
         "target-feature=-crt-static",
         "link-arg=-nostdlib",
         "link-arg=-nostartfiles",
         "link-arg=-Wl,--hash-style=gnu",
-        // As few segments as possible: each is a mapping that every program would pay for.
+        // Each segment is a mapping in every program, so the library has as few as possible.
         "link-arg=-Wl,-z,noseparate-code",
         "link-arg=-Wl,-z,norelro",
-        // Its constructor runs before those of all others: no thread can have been started.
+        // Runs the library's constructor before all others, so that no thread exists yet.
         "link-arg=-Wl,-z,initfirst",
     ]
     .iter()

@@ -1,4 +1,4 @@
-//! What every command gets: where the host is read, how the answer is printed, when to stop.
+//! Common services of all commands: reading the host, printing the answer, and stopping.
 
 #![expect(clippy::disallowed_methods, reason = "the place that prints")]
 
@@ -16,7 +16,7 @@ use hugeleaf_report::screen::{clean, screen};
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use indicatif::ProgressBar;
 
-/// Processes that could not be read, and why.
+/// Processes that could not be read, each with its error.
 pub type Unread = Vec<(Pid, ProcessError)>;
 
 /// Flags that every command takes.
@@ -34,10 +34,9 @@ pub struct Context {
     pub json: bool,
     pub root: Root,
     pub kernel: Kernel,
-    /// The program hugeleaf, where that is not this program.
+    /// Path of hugeleaf if the running program is another one.
     pub program: Option<PathBuf>,
-    /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point. Every question that is under way ends
-    /// at once.
+    /// Becomes true on Ctrl-C (SIGINT) and SIGTERM; commands stop at the next safe point. All pending questions end at once.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -54,13 +53,12 @@ impl Context {
         }
     }
 
-    /// Makes Ctrl-C and SIGTERM set [`Context::stop`]; a second Ctrl-C ends the program at once.
-    /// Only commands that change something ask for this: the others may simply die.
+    /// Makes Ctrl-C and SIGTERM set [`Context::stop`]; a second signal ends the program at once. Only commands that change something use
+    /// it; others can be killed at any time.
     pub fn stop_on_signals(&self) -> Result<(), Failure> {
         use signal_hook::consts::{SIGINT, SIGTERM};
         use signal_hook::flag::{register, register_conditional_shutdown};
-        // What a signal does it does in this order. Stopping comes first, so that none is lost that comes between
-        // two of these lines.
+        // Handlers run in this order. Setting `stop` comes first, so that no signal is lost between two of these registrations.
         let is_second = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             register(signal, Arc::clone(&self.stop))
@@ -71,8 +69,8 @@ impl Context {
         Ok(())
     }
 
-    /// Makes every signal that would end the program set [`Context::stop`], and none end it: for a
-    /// command that has to put back what it changed. What is put back is bounded; SIGKILL remains.
+    /// Makes the signals that would end the program set [`Context::stop`] instead. For commands that must restore state;
+    /// restoring is bounded, and SIGKILL still ends the program.
     pub fn stop_on_all_signals(&self) -> Result<(), Failure> {
         use signal_hook::consts::{
             SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU,
@@ -90,14 +88,14 @@ impl Context {
         hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
     }
 
-    /// The same with the pages of pools that no running process holds.
+    /// Reads the host, including pool pages that no running process holds.
     pub fn host_and_leftovers(&self) -> Result<Host, Failure> {
         let mut host = self.host()?;
         host.leftovers = hugeleaf_host::read_leftovers(&self.root, &self.kernel, &host);
         Ok(host)
     }
 
-    /// Only a capture can lack what a running kernel tells by itself.
+    /// Explains an unreadable host. Only a capture can lack facts that a running kernel always provides.
     fn no_host(&self, error: ReadError) -> Failure {
         let root = self.root.path("");
         let root = root.display().to_string();
@@ -114,7 +112,7 @@ impl Context {
         Failure::missing(error.to_string(), next)
     }
 
-    /// The program hugeleaf: this one, or another that was set, for a program that is not hugeleaf itself.
+    /// Returns the path of hugeleaf: the configured one, or else that of the running program.
     pub fn program(&self) -> Result<PathBuf, Failure> {
         if let Some(program) = &self.program {
             return Ok(program.clone());
@@ -123,8 +121,8 @@ impl Context {
             .map_err(|e| Failure::missing(format!("this very program: {e}"), "run it again"))
     }
 
-    /// The processes that the targets on the command line mean, each once, ids ascending. `several` says what
-    /// becomes of a name that several unrelated process trees have.
+    /// Returns the distinct processes of the targets in ascending order of id. `several` says how to treat a name of several unrelated
+    /// process trees.
     pub fn targets(&self, texts: &[String], several: Several) -> Result<Vec<Pid>, Failure> {
         let mut pids = Vec::new();
         for text in texts {
@@ -143,8 +141,7 @@ impl Context {
         Ok(pids)
     }
 
-    /// Reads the processes that the targets mean. Of several, those that cannot be read come back
-    /// with the reason; an error only where none can.
+    /// Reads the processes. Returns unreadable ones with their errors; fails only if none can be read.
     pub fn read_targets(
         &self,
         host: &Host,
@@ -166,7 +163,7 @@ impl Context {
         }
     }
 
-    /// Refuses a captured host: this command acts on a running one.
+    /// Refuses a captured host, because the command acts on a running one.
     pub fn need_live(&self, command: &str) -> Result<(), Failure> {
         if self.root.is_live() {
             return Ok(());
@@ -177,12 +174,12 @@ impl Context {
         ))
     }
 
-    /// Whether stdout is a terminal: then progress and colour may be shown.
+    /// Returns true if stdout is a terminal, which allows progress and colour.
     pub fn is_terminal() -> bool {
         std::io::stdout().is_terminal()
     }
 
-    /// Progress before an answer: a bar on stderr, where that and the answer go to a terminal.
+    /// Returns a progress bar on stderr; hidden unless stderr and the answer go to a terminal.
     pub fn bar(&self, template: &str, length: u64) -> ProgressBar {
         match Context::is_terminal() && !self.json {
             true => crate::progress::bar(template, length),
@@ -190,23 +187,23 @@ impl Context {
         }
     }
 
-    /// Columns of the terminal, 100 in a pipe.
+    /// Returns the columns of the terminal, or 100 in a pipe.
     pub fn width() -> usize {
         hugeleaf_sys::terminal_columns().unwrap_or(100)
     }
 
-    /// How a page is drawn; `all` shows all rows of long tables.
+    /// Returns the view for a page; `all` shows all rows of long tables.
     pub fn view(all: bool) -> View {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         View {
             width: Context::width(),
-            // Unless NO_COLOR is set and not empty (no-color.org).
+            // NO_COLOR disables colour if it is set and not empty (no-color.org).
             colour: Context::is_terminal() && !no_colour,
             all,
         }
     }
 
-    /// Prints an answer: JSON where that was asked for, else a page.
+    /// Prints an answer as JSON if requested, otherwise as a page.
     pub fn answer(
         &self,
         view: View,
@@ -223,18 +220,18 @@ impl Context {
         Context::write(&page.text(view))
     }
 
-    /// Prints what is no page; what a terminal would act on is written out ([`screen`]).
+    /// Prints text other than a page; escapes terminal control characters ([`screen`]).
     pub fn print(text: &str) -> Result<(), Failure> {
         Context::write(&screen(text))
     }
 
-    /// Takes away all that the terminal shows, for the next answer to stand in its place.
+    /// Clears the terminal for the next answer.
     pub fn clear() -> Result<(), Failure> {
-        // Home and clear to the end: less flicker than clearing the whole screen first.
+        // Home and clear to the end flickers less than clearing the whole screen first.
         Context::write("\x1b[H\x1b[J")
     }
 
-    /// A reader that went away (`| head`) is no error.
+    /// Writes to stdout. A closed pipe (`| head`) is not an error.
     fn write(text: &str) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -252,16 +249,16 @@ impl Context {
 pub enum Several {
     All,
     Refused,
-    /// The user is asked whether to do so to all of them.
+    /// The user confirms the action, named by this verb, for all of them.
     Asked(&'static str),
 }
 
-/// Returns true where a person can answer a question.
+/// Returns true if a person can answer a question.
 pub fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks on a terminal; no without one.
+/// Asks a yes-or-no question on a terminal; returns false without one.
 pub fn agrees(question: &str) -> Result<bool, Failure> {
     if !can_ask() {
         return Ok(false);
@@ -273,12 +270,12 @@ pub fn agrees(question: &str) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
-/// Whether what is told is read on a terminal.
+/// Returns true if stderr is a terminal.
 pub fn is_told_to_a_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// A line for a person: above the bar, or by itself where no bar is drawn.
+/// Prints a note for a person above the bar, or alone if the bar is hidden.
 pub fn note(bar: &ProgressBar, note: &str) {
     let line = format!("note: {note}");
     match bar.is_hidden() {
@@ -287,8 +284,7 @@ pub fn note(bar: &ProgressBar, note: &str) {
     }
 }
 
-/// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that
-/// is no reason to stop.
+/// Prints lines to stderr and escapes terminal control characters. A closed stderr is not an error.
 pub fn tell(lines: &str) {
     if lines.is_empty() {
         return;
@@ -302,14 +298,14 @@ pub fn tell(lines: &str) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Done and good.
+    /// The command succeeded and the answer is positive.
     Good = 0,
-    /// Done, and the answer is no.
+    /// The command succeeded and the answer is negative.
     No = 1,
 }
 
 impl From<bool> for Status {
-    /// Good where it is so.
+    /// Maps true to [`Status::Good`].
     fn from(is_good: bool) -> Status {
         match is_good {
             true => Status::Good,
@@ -324,7 +320,7 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// Why a command could not do its work: two lines and an exit status.
+/// Reason for a failed command: two lines and an exit status.
 #[derive(Debug)]
 pub struct Failure {
     pub lines: hugeleaf_units::Failure,
@@ -337,17 +333,17 @@ impl Failure {
         Failure { lines, status }
     }
 
-    /// Wrong usage (exit status 2).
+    /// Returns a failure for wrong usage (exit status 2).
     pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure::of(2, what, next)
     }
 
-    /// A precondition is missing (exit status 3).
+    /// Returns a failure for a missing precondition (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure::of(3, what, next)
     }
 
-    /// It was tried and the answer is no (exit status 1).
+    /// Returns a failure for an attempt with a negative result (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure::of(1, what, next)
     }
@@ -362,9 +358,9 @@ impl Failure {
         self.status
     }
 
-    /// Prints the two lines and gives the status.
+    /// Prints the two lines and returns the status.
     pub fn report(&self) -> ExitCode {
-        // Two lines, whatever is in the names that they hold.
+        // Names may contain line breaks, which would add lines.
         let line = |text: &str| text.replace('\n', "\\u000a");
         tell(&format!(
             "hugeleaf: {}\n  next: {}",
@@ -375,7 +371,7 @@ impl Failure {
     }
 }
 
-/// A usage error of clap in the two lines that every failure has; `help` is the command that shows the help.
+/// Converts a usage error of clap into two lines; `help` is the command that shows the help.
 pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
     let text = error.to_string();
     let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -387,7 +383,7 @@ pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
     let tip = rest
         .lines()
         .find_map(|line| line.trim().strip_prefix("tip: "));
-    // The message repeats what was typed, which may be an address with a password.
+    // The message repeats the typed text, which may hold an address with a password.
     Failure::usage(
         hugeleaf_proof::metric::redact(&what),
         tip.map_or(help.to_owned(), |tip| format!("{tip}; {help}")),

@@ -1,4 +1,4 @@
-//! Commands are guests in the cgroup that they are started in: a database may be in it, and near its limit.
+//! Protects the cgroup in which a command is started; a database in it may be near its limit.
 
 use hugeleaf_host::Root;
 use hugeleaf_host::limits::guest::{Guest, read_guest};
@@ -7,13 +7,12 @@ use hugeleaf_units::Bytes;
 use crate::Command;
 use crate::context::Failure;
 
-/// Memory of most commands, all that they map included (docs/internals/kernel-notes.md).
+/// Peak memory of most commands, including all mappings (docs/internals/kernel-notes.md).
 const USUAL: Bytes = Bytes::from_mib(8);
-/// Memory of any command where all processes end together: an estimate must not be wrong there.
+/// Assumed memory of any command if the OOM killer ends all processes together, because an underestimate is fatal.
 const TOGETHER: Bytes = Bytes::from_mib(64);
 
-/// Returns the memory that a command may take; `None` of one that must not fail for that: it starts a program, or does nothing that takes
-/// memory.
+/// Returns the memory that a command may take. `None` exempts commands that start a program or take almost no memory.
 const fn need(command: Option<&Command>) -> Option<Bytes> {
     match command {
         Some(
@@ -23,7 +22,7 @@ const fn need(command: Option<&Command>) -> Option<Bytes> {
     }
 }
 
-/// Refuses a command that the kernel would end a process of this cgroup for.
+/// Refuses a command that could make the OOM killer end a process of this cgroup.
 pub fn admit(command: Option<&Command>) -> Result<(), Failure> {
     let guest = need(command).and_then(|need| Some((need, read_guest(&Root::live())?)));
     guest.map_or(Ok(()), |(need, guest)| judge(need, &guest))

@@ -1,8 +1,8 @@
-//! The `hugeleaf` command: from flags to calls, and nothing else.
+//! The `hugeleaf` command: converts flags into calls.
 //!
-//! The program is [`run`]. The lab makes its own commands of [`context`] and [`mod@bench`].
+//! The entry point is [`run`]. The lab builds its own commands from [`context`] and [`mod@bench`].
 
-// Not published: a name that says it all needs no comment.
+// This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cmd;
@@ -83,9 +83,9 @@ enum Command {
     Workload(cmd::workload::Args),
 }
 
-/// A usage error of clap in the two lines that every failure has.
+/// Converts a usage error of clap into the two lines of a failure.
 fn wrong_usage(error: &clap::Error) -> Failure {
-    // Help of the command that was typed, where one was.
+    // Points to the help of the typed command, if there is one.
     let typed = std::env::args_os()
         .nth(1)
         .and_then(|word| word.into_string().ok())
@@ -95,7 +95,7 @@ fn wrong_usage(error: &clap::Error) -> Failure {
         None => "hugeleaf --help".to_owned(),
     };
     let failure = context::wrong_usage(error, &help);
-    // Statuses below belong to the program that `run` starts.
+    // Lower statuses belong to the program that `run` starts.
     match typed.as_deref() {
         Some("run") => failure.with_status(cmd::run::OWN_FAILURE),
         _ => failure,
@@ -111,7 +111,7 @@ pub fn run() -> ExitCode {
     let words = cmd::bench::with_file(words, Cli::command);
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
-        // Help and the version are asked for, not failures.
+        // Help and version are requested output, not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),
         Err(error) => return wrong_usage(&error).report(),
     };

@@ -1,4 +1,4 @@
-//! The program `hugeleaf`.
+//! The `hugeleaf` program.
 
 fn main() -> std::process::ExitCode {
     hugeleaf_cli::run()

@@ -1,5 +1,4 @@
-//! Progress on stderr: a line that changes on a terminal, nothing in a pipe or on a terminal that
-//! cannot go back to the start of a line.
+//! Progress bars on stderr. They are drawn only on a terminal that can return to the start of a line.
 
 #![expect(clippy::disallowed_methods, reason = "bars; their texts are cleaned")]
 
@@ -15,26 +14,26 @@ pub const STEP: &str = "{prefix:<40} {bar:30} {percent:>3} %  {msg}";
 pub const PAIRS: &str = "{wide_bar} {pos:>4}/{len} s  {msg}";
 pub const SPINNER: &str = "{spinner} {msg}";
 
-/// A bar of that length where somebody looks, else a hidden one, on which nothing is drawn; gone when dropped.
+/// Returns a bar of the given length; hidden if stderr cannot draw it. The bar is removed when dropped.
 pub fn bar(template: &str, length: u64) -> ProgressBar {
     if !is_drawable() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(length);
-    // A template that does not parse is seen by the test below; a bar is not worth a failure.
+    // The test below finds an invalid template, so it must not fail a command.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar
 }
 
-/// Whether stderr is a terminal on which a bar can be drawn.
+/// Returns true if stderr is a terminal that can draw a bar.
 pub fn is_drawable() -> bool {
     std::io::stderr().is_terminal() && moves_its_cursor(std::env::var_os("TERM").as_deref())
 }
 
-/// Whether a terminal of that kind (`TERM`) can draw over a line. A serial console that nobody named,
-/// or that is `dumb`, would be sent each state of the bar as one more line.
+/// Returns true if a terminal of this type (`TERM`) can overwrite a line. An unnamed or `dumb` terminal, such as a serial console, would
+/// print each state of the bar on a new line.
 fn moves_its_cursor(terminal: Option<&OsStr>) -> bool {
     terminal.is_some_and(|name| !name.is_empty() && name != "dumb")
 }

@@ -1,7 +1,6 @@
-//! Every command that is printed for a person does what was said. Each kind is printed by the real
-//! program in the situation that it is for, run by a shell as it stands, and what it did is looked
-//! at; a command in the sources that is of no kind fails here. None says a relative number where
-//! the kernel takes none.
+//! Tests that every printed command does what it claims. The real program prints each kind in its situation, a shell runs it unchanged, and
+//! the test checks the effect. A command in the sources without a kind fails here. No command contains a relative number where the kernel
+//! takes only absolute ones.
 
 mod captured;
 mod host;
@@ -15,10 +14,10 @@ use crate::common::{hugeleaf, stdout};
 use kinds::{Held, kind, programs};
 use sources::{documents, printed};
 
-/// Whether a word that begins a command is a program: one that is known, or one of this host that
-/// is followed by what only a command has.
+/// Returns true if the first word of a command is a program: a known one, or one of this host that is followed by arguments typical of a
+/// command.
 fn is_program(word: &str, after: &str) -> bool {
-    // Words of sentences that are programs of some hosts as well.
+    // Words of sentences that are also programs on some hosts.
     const PROSE: [&str; 14] = [
         "make", "free", "mount", "file", "id", "env", "see", "test", "find", "watch", "who",
         "look", "read", "time",
@@ -42,7 +41,7 @@ fn is_installed(word: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
-/// Whether a shell can read it, values as a word.
+/// Returns true if a shell can parse it, with a word for each value.
 fn parses(script: &str) -> bool {
     let shell = Command::new("sh")
         .args(["-n", "-c", &script.replace('*', "X")])
@@ -99,7 +98,7 @@ fn what_only_shows_something_shows_it() {
     let mut run = 0;
     for one in asks {
         let program = one.command.split(' ').next().unwrap();
-        // Where it is installed, and where systemd runs for its own.
+        // Runs only installed programs, and systemctl only if systemd is running.
         if !is_installed(program) || program == "systemctl" {
             continue;
         }
@@ -108,7 +107,7 @@ fn what_only_shows_something_shows_it() {
             .args(["-c", &one.command])
             .output()
             .unwrap();
-        // grep and ls say with 1 and 2 that there is nothing.
+        // grep and ls exit with 1 and 2 if they find nothing.
         let said = String::from_utf8_lossy(&out.stderr);
         let is_wrong = [
             "usage",
@@ -124,7 +123,7 @@ fn what_only_shows_something_shows_it() {
     assert!(run > 2, "only {run} commands were run");
 }
 
-/// The long flags of a command of ours, and the words before them that name a command.
+/// Returns the long flags of a hugeleaf command, and the subcommand words before them.
 fn flags_of(command: &str) -> Option<(Vec<String>, Vec<String>)> {
     let end = ["#", ";", "|", "&&", " > ", " -- "]
         .iter()
@@ -146,7 +145,7 @@ fn flags_of(command: &str) -> Option<(Vec<String>, Vec<String>)> {
     (!named.is_empty()).then_some((named, flags))
 }
 
-/// The help of a command of ours; `None` where there is no such.
+/// Returns the help of a hugeleaf command; `None` if it does not exist.
 fn help(words: &[String], known: &mut BTreeMap<Vec<String>, Option<String>>) -> Option<String> {
     let ask = || {
         let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -157,7 +156,7 @@ fn help(words: &[String], known: &mut BTreeMap<Vec<String>, Option<String>>) -> 
     known.entry(words.to_vec()).or_insert_with(ask).clone()
 }
 
-/// The commands that a help lists.
+/// Returns the subcommands that a help text lists.
 fn words_of(help: &str) -> Vec<String> {
     let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
     let lines = listed.lines().take_while(|line| line.starts_with("  "));
@@ -190,8 +189,7 @@ fn flags_that_are_printed_are_taken() {
         else {
             continue;
         };
-        // `hugeleaf-lab oltp` has a help of its own, and of a workload that is given none may be meant;
-        // the name of a process is no command.
+        // `hugeleaf-lab oltp` has its own help, and a workload may be meant where none is given. The name of a process is not a subcommand.
         let of_any = command.split_whitespace().nth(2) == Some("*");
         // `bench my.toml` is short for `bench file my.toml`.
         let is_file = named[0] == "bench" && !of_any;
@@ -226,7 +224,7 @@ fn flags_that_are_printed_are_taken() {
 fn documents_have_shell_that_a_shell_reads() {
     for (file, blocks) in documents() {
         for block in blocks {
-            // Angle brackets and dots stand for what a person puts there.
+            // Angle brackets and dots are placeholders.
             let is_sketch = block.contains("...") || block.contains('…') || block.contains('<');
             assert!(is_sketch || parses(&block), "{}:\n{block}", file.display());
         }

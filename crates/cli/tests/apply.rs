@@ -1,5 +1,5 @@
-//! `apply` and `undo` as a person types them: on a captured host, as an ordinary user, and in a
-//! mount namespace with an /etc of its own on the running host.
+//! `apply` and `undo` on a captured host, as an ordinary user, and in a mount namespace with a
+//! private /etc on the running host.
 
 mod attacks;
 pub mod namespace;
@@ -14,12 +14,12 @@ use crate::common::{NOBODY, good, hugeleaf, not_run, refused, repository, run, s
 use namespace::Namespace;
 use serde_json::Value;
 
-/// A captured host, and a plan for it.
+/// Returns a captured host and a plan for it.
 fn captured() -> (String, tempfile::TempDir, String) {
     let root = repository().join("fixtures/x86-4k-two-nodes");
     let root = root.display().to_string();
     let dir = tempfile::tempdir().unwrap();
-    // A plan that says by whom it is used, so that it has files too.
+    // The plan names a service, so it has files too.
     let plan = dir.path().join("plan.toml").display().to_string();
     let made = run(&[
         "plan", "--root", &root, "--bytes", "1G", "--sizes", "1G", "--name", "cache", "--output",
@@ -100,7 +100,7 @@ fn a_plan_for_another_host_is_refused() {
         3,
         &["plan"],
     );
-    // On this host too, before anything is looked at.
+    // The same on this host, before any scan.
     refused(&run(&["apply", &plan]), 3, &["plan"]);
     drop((root, dir));
 }
@@ -293,7 +293,7 @@ fn a_state_folder_that_cannot_be_written_is_told_before_anything_is_changed() {
     ];
     refused(&host.hugeleaf(&["apply", &plan]), 3, &words);
     host.assert_etc_as_before("refused");
-    // Full: there is room for nothing but a few names.
+    // A full disk: there is room for only a few names.
     host.shell("mount -t tmpfs -o size=4k,nr_inodes=8 none /var/lib; head -c 1M /dev/zero > /var/lib/full || true");
     refused(
         &host.hugeleaf(&["apply", &plan]),
@@ -325,7 +325,7 @@ fn the_second_of_two_at_once_names_the_first() {
     assert_eq!(line, "locked\n");
     let pid = first.id().to_string();
     for command in [&["apply", &plan][..], &["undo", "--all"]] {
-        // Undo has nothing to undo yet, and says so without a lock.
+        // Undo has nothing to undo yet, and reports that without a lock.
         if command[0] == "apply" {
             let words = ["another apply or undo", &pid, "nothing was changed"];
             refused(&host.hugeleaf(command), 3, &words);
@@ -369,7 +369,7 @@ fn a_journal_that_is_damaged_is_used_as_far_as_it_is_whole() {
     };
     let plan = host.plan();
     good(&host.hugeleaf(&["apply", &plan]));
-    // The last record, which says that the apply came to its end, is cut off.
+    // Cuts off the last record, which marks the apply as complete.
     host.shell("truncate -s -20 /var/lib/hugeleaf/journal/0001.log");
     let list = good(&host.hugeleaf(&["undo", "--list"]));
     assert!(

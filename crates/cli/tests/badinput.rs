@@ -1,5 +1,5 @@
-//! Bad input and faults, on the real binary: each ends in two lines on stderr (what failed, what
-//! to do next) and exit status 1, 2 or 3. Never in a panic, never in touching another process.
+//! Bad input and faults on the real binary. Each ends in two lines on stderr (the failure and the
+//! next step) and exit status 1, 2 or 3, never in a panic or a change to another process.
 
 use hugeleaf_testkit::size;
 
@@ -8,16 +8,16 @@ use crate::common::{
     works, zombie,
 };
 
-/// Commands that take a target and read it.
+/// Commands that read a target.
 const READERS: [&str; 2] = ["mem", "why"];
-/// Commands that take a target and change it. `--dry-run` must refuse just the same.
+/// Commands that change a target. `--dry-run` must refuse in the same way.
 const CHANGERS: [&str; 2] = ["promote", "demote"];
 
 fn commands() -> impl Iterator<Item = &'static str> {
     READERS.into_iter().chain(CHANGERS)
 }
 
-/// One more than the largest id that Linux gives (proc(5), pid_max).
+/// One more than the highest process id of Linux (proc(5), pid_max).
 const NO_PID: &str = "4194305";
 
 #[test]
@@ -81,8 +81,8 @@ fn a_process_of_another_user() {
     }
 }
 
-/// Reading needs no privilege for one's own process; changing it needs CAP_SYS_NICE, and the
-/// answer says how to grant that to the binary alone.
+/// Reading the own process needs no privilege; changing it needs CAP_SYS_NICE. The answer says how
+/// to grant that to the binary alone.
 #[test]
 fn without_cap_sys_nice() {
     use std::os::unix::process::CommandExt;
@@ -133,8 +133,8 @@ fn a_process_outside_the_own_pid_namespace() {
     }
 }
 
-/// The ids that /proc shows are not those that system calls take, where /proc belongs to another
-/// PID namespace: then nothing may be changed, because it would be changed elsewhere.
+/// If /proc belongs to another PID namespace, its ids differ from those of system calls. Changes
+/// must be refused because they would affect another process.
 #[test]
 fn a_proc_of_another_pid_namespace() {
     if !can_unshare_pids() {
@@ -150,7 +150,7 @@ fn a_proc_of_another_pid_namespace() {
     }
 }
 
-/// The other way round there is nothing to refuse: a process in a namespace below is seen.
+/// In the other direction nothing is refused: a process in a child namespace is visible.
 #[test]
 fn a_process_in_a_pid_namespace_below() {
     if !can_unshare_pids() {
@@ -190,7 +190,7 @@ fn inside(flags: &[&str], args: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
-/// With hidepid nobody can tell a process that is hidden from one that is not there: say so.
+/// With hidepid a hidden process and a missing one look alike, and the error must say so.
 #[test]
 fn a_proc_that_hides_processes() {
     if !is_root() || !works("unshare", &["--mount", "true"]) || !works("setpriv", &["--version"]) {
@@ -200,7 +200,7 @@ fn a_proc_that_hides_processes() {
         );
     }
     let (_dir, copy) = public_copy();
-    // Mount and processes live in namespaces of their own, and end with the last command.
+    // Mount and processes live in separate namespaces, and end with the last command.
     let script = "sleep 1000 & mount -t proc -o hidepid=2 proc /proc && exec setpriv \
                   --reuid 65534 --regid 65534 --clear-groups \"$@\" $!";
     for command in commands() {
@@ -214,7 +214,7 @@ fn a_proc_that_hides_processes() {
     }
 }
 
-/// A full disk under standard output is said, not passed over.
+/// A full disk behind standard output is reported.
 #[test]
 fn a_full_disk_under_stdout() {
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
@@ -237,8 +237,8 @@ fn changing_a_captured_host() {
     }
 }
 
-/// Every file of a captured host, cut short, garbled, emptied or grown by lines that no kernel
-/// writes today: the answer is a screen or two lines, never a panic.
+/// Truncates, garbles, empties or extends every file of a captured host. The answer must be a
+/// screen or two lines, never a panic.
 #[test]
 fn damaged_files_of_a_host() {
     damage_everywhere("x86-4k-two-nodes", &[&["status"], &["mem"]]);
@@ -253,7 +253,7 @@ fn damaged_files_of_a_process() {
     let pid = question.trim().trim_start_matches("why ");
     let tree = format!("tree:{pid}");
     let commands: [&[&str]; 3] = [&["mem"], &["mem", &tree], &["why", pid]];
-    // They speak of a process that is there.
+    // The commands name an existing process.
     good(&run(&["mem", "--root", folder.to_str().unwrap(), &tree]));
     damage_everywhere(fixture, &commands);
 }
@@ -316,7 +316,7 @@ fn damages(healthy: &[u8]) -> [Vec<u8>; 5] {
     ]
 }
 
-/// Copies a folder; gives the copied files.
+/// Copies a folder and returns the copied files.
 fn copy_tree(from: &std::path::Path, to: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -333,7 +333,7 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) -> Vec<std::path::Pat
     files
 }
 
-/// An experiment that is over in seconds once it runs.
+/// Runs an experiment that takes only seconds once it starts.
 fn prove(pid: &str, metric: &str, more: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let quick = ["--for", "1s", "--interval", "100ms", "--settle", "10ms"];
@@ -346,7 +346,7 @@ fn prove(pid: &str, metric: &str, more: &[&str]) -> std::process::Output {
     command.current_dir(dir.path()).output().unwrap()
 }
 
-/// What changes memory from outside needs root.
+/// Changing another process's memory needs root.
 fn can_change(test: &str) -> bool {
     if !is_root() {
         not_run(test, "needs root (CAP_SYS_NICE)");
@@ -374,7 +374,7 @@ fn a_metric_that_cannot_be_reached() {
         return;
     }
     let held = holder(8, None);
-    // Port 9 is that of the discard service, which nobody runs; no server has that socket.
+    // Port 9 is the discard service, which no host here runs; no server has that socket.
     for (metric, word) in [
         ("redis:127.0.0.1:9", "127.0.0.1:9"),
         ("redis:/no/such.sock", "/no/such.sock"),
@@ -407,7 +407,7 @@ fn a_metric_that_stands_still() {
     refused(&prove(&held.pid(), "cmd:echo 7", &[]), 3, &["stood still"]);
 }
 
-/// The result is not lost in silence: what could not be written is said.
+/// A result that cannot be written must be reported.
 #[test]
 fn a_full_disk_under_the_result_file() {
     if !can_change("a_full_disk_under_the_result_file") {

@@ -1,5 +1,5 @@
-//! Real servers under one memory target (tier 3): what each kind gives and gets, and memory that moves from one that
-//! does not need it to one that does. Sizes are read from the servers and from `/proc` by the tests.
+//! Tests real servers under one memory target (tier 3): each kind's gains and losses, and memory that moves from an idle server to a busy
+//! one. The tests read sizes from the servers and from `/proc`.
 
 mod liars;
 
@@ -40,7 +40,7 @@ fn resident(pid: u32) -> Bytes {
     Bytes::from_kib(facts::status_kb(pid, "VmRSS"))
 }
 
-/// memcached on a port of loopback.
+/// memcached on a loopback port.
 struct Memcached {
     server: Server,
     port: u16,
@@ -75,7 +75,7 @@ impl Memcached {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// More values than it holds.
+    /// Stores more values than it can hold.
     fn fill(&self, mib: u32) {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         let value = "x".repeat(1000);
@@ -115,7 +115,7 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     wait_until("it is as before", || {
         server.look().unwrap().size == mib(256)
     });
-    // It has read nothing into that, and may be asked for it again.
+    // The server has read nothing into the regained memory, so it may be shrunk again.
     assert!(server.look().unwrap().untouched > mib(8));
     server.resize(mib(128)).unwrap();
     wait_until("it is small again", || {
@@ -124,7 +124,7 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
 
-/// Neither a rule that watches nor a dry run of one that acts sets a limit, whatever its component says.
+/// Neither a watching rule nor a dry run of an acting one sets a limit, regardless of its components.
 #[test]
 fn who_watches_writes_nothing() {
     let test = "who_watches_writes_nothing";
@@ -172,11 +172,11 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     let error = server.resize(mib(64)).unwrap_err();
     assert!(error.what.contains("would make writes fail"), "{error}");
     assert_eq!(server.look().unwrap().size, mib(1024));
-    // Where everything may be evicted it is.
+    // With everything evictable, it shrinks.
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.resize(mib(64)).unwrap();
     wait_until("it has evicted", || {
-        // It counts some of its buffers in what it uses and not in what it evicts for.
+        // Redis counts some of its buffers as used but does not evict for them.
         server.look().unwrap().used.unwrap() <= mib(65)
     });
     server.give_back().unwrap();
@@ -207,7 +207,7 @@ fn memcached_gives_memory_back() {
     });
 }
 
-/// A JVM that waits.
+/// A waiting JVM.
 struct Waits(Child);
 
 impl Waits {
@@ -264,7 +264,7 @@ fn a_jvm_is_resized_where_its_collector_obeys() {
     assert!(error.what.contains("2 JVMs have 'Waits.java'"), "{error}");
 }
 
-/// The rules of a target of a MariaDB under load and a memcached that holds nothing.
+/// Returns rules for a target with a busy MariaDB and an empty memcached.
 fn rules(mariadb: &MariaDb, memcached: &Memcached) -> String {
     format!(
         "schema = 1\nlisten = 'off'\npause_memory = '1000%'\n[[balance]]\nname = 'both'\ntarget = '700M'\naction = 'balance'\nevery = '1s'\n\
@@ -315,7 +315,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
         assert!(db + cache <= mib(700), "{db} and {cache}");
         db >= mib(300)
     });
-    // There is one balancer a host.
+    // A host can have only one balancer.
     let second = place
         .hugeleaf(&["balance", "--config", &config])
         .output()
@@ -333,7 +333,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
 
-/// What the guard says of a server.
+/// Returns the guard's state of a server.
 fn standing(guard: &Guarding<'_>, name: &str) -> String {
     let status = guard.status();
     let parts = status["balance"][0]["components"].as_array().unwrap();
@@ -341,9 +341,9 @@ fn standing(guard: &Guarding<'_>, name: &str) -> String {
     part["standing"].as_str().unwrap().to_owned()
 }
 
-/// A cgroup that both servers are in leaves less than the target: that is divided.
+/// If both servers share a cgroup smaller than the target, its limit is divided.
 fn assert_a_shared_limit_is_divided(place: &Place, config: &str, servers: [u32; 2], test: &str) {
-    // What they hold by now stays counted where it was taken, so this is what is left to them.
+    // Memory already charged to another cgroup stays there, so the limit applies to the rest.
     let Some(cgroup) = MemoryCgroup::new("hugeleaf-balance-test", mib(200)) else {
         return not_run(
             &format!("the part of {test} with a cgroup"),
@@ -382,7 +382,7 @@ fn dry_run(place: &Place, config: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A guard that balances, and a server that is killed and comes back with more than the target has left by then.
+/// A balancing guard, and a server that is killed and returns with more than the target has left by then.
 fn assert_the_target_holds_where_a_server_is_killed(
     place: &Place,
     rules: &str,

@@ -1,4 +1,4 @@
-//! `hugeleaf bench`, whole: what it answers, what it cannot get, and that it leaves nobody behind.
+//! Tests `hugeleaf bench`: its results, its refusals, and the absence of leftover processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
-/// The value between brackets, or the whole line where there are none.
+/// Returns the bracketed word, or the whole line without brackets.
 fn chosen(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let word = text.split(['[', ']']).nth(1).unwrap_or(&text);
@@ -31,7 +31,7 @@ fn pool(size: PageSize) -> PathBuf {
     format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages").into()
 }
 
-/// The default hugetlb size of this host, with a pool of `pages`.
+/// Returns the default hugetlb size of this host, with a pool of `pages`.
 fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
@@ -39,7 +39,7 @@ fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
     };
     let guard = alone_as_root(test)?;
     if has_pool_in_use() {
-        // Setting it, and setting it back, would make surplus pages lasting ones.
+        // Setting and restoring the pool would make surplus pages permanent.
         not_run(test, "somebody else uses pages of a pool");
         return None;
     }
@@ -54,7 +54,7 @@ fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
     Some((guard, size))
 }
 
-/// `hugeleaf bench …` in a folder of its own.
+/// Returns `hugeleaf bench …` in a separate folder.
 fn bench_in(dir: &Path, args: &[&str]) -> Command {
     let mut command = hugeleaf(&[&["bench"], args].concat());
     command.current_dir(dir);
@@ -66,7 +66,7 @@ fn bench(args: &[&str]) -> Output {
     bench_in(dir.path(), args).output().unwrap()
 }
 
-/// The answer with `--json`, and how it ended.
+/// Returns the answer with `--json`, and the exit status.
 fn json(args: &[&str]) -> (Value, i32) {
     let output = bench(&[args, &["--json"]].concat());
     let status = output.status.code().unwrap();
@@ -81,7 +81,7 @@ const SHORT: [&str; 7] = [
     "chase", "--sizes", "64K,256K", "--for", "60ms", "--rounds", "6",
 ];
 
-/// What `bench chase` measures.
+/// Quantity that `bench chase` measures.
 const READ: &str = "dependent read";
 
 #[test]
@@ -159,7 +159,7 @@ fn transparent_huge_pages_are_read_back() {
         of_arm(&result, "layouts", &label)[0]["pages"][0]["kind"],
         "thp"
     );
-    // In the same rounds as base pages, so that it can be compared with them.
+    // Huge pages use the same rounds as base pages, so that they can be compared.
     let read: Results = serde_json::from_value(result.clone()).unwrap();
     let of = |arm: &str| {
         read.rows
@@ -171,7 +171,7 @@ fn transparent_huge_pages_are_read_back() {
     assert!(effect.ratio > 0.0 && effect.confidence == 0.95);
 }
 
-/// A size below the full one, switched on for the test: the report to root says which pages it got.
+/// A size below the full one, enabled for the test; as root the report names the pages.
 #[test]
 fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     const NAME: &str = "smaller_transparent_pages";
@@ -233,7 +233,7 @@ fn what_was_named_and_not_had_is_told() {
     );
     let text = stdout(&bench(&[&SHORT[..], &["--pages", &pages]].concat()));
     assert!(text.contains(&format!("unavailable  {label}: ")), "{text}");
-    // Unless it was named, it is no shortfall.
+    // Unless the user named it, an unavailable size is no shortfall.
     let output = bench(&SHORT);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
@@ -311,17 +311,17 @@ fn an_interrupted_chase_says_so() {
         .spawn()
         .unwrap();
     let running = Running(child);
-    // Signals are waited for from the moment on that they are caught.
+    // The test waits until the signal handlers are installed.
     wait_until("signals are caught", || {
         catches(running.0.id(), rustix::process::Signal::INT)
     });
-    // A sample alone would take longer than anybody waits here: it ends in the midst of one.
+    // A sample alone would take too long, so the run must end in the middle of one.
     signal(running.0.id(), rustix::process::Signal::INT);
     let mut running = running;
     wait_until("it has ended", || running.0.try_wait().unwrap().is_some());
     let output = end_of(running);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    // Whether a first sample was there by then is chance; either is reported.
+    // The first sample may or may not be complete; either case is reported.
     match stdout(&output).is_empty() {
         true => assert!(stderr(&output).contains("stopped on request")),
         false => {
@@ -365,7 +365,7 @@ fn bad_input_is_refused_in_two_lines() {
     }
 }
 
-/// Experiments of the lab are named where someone asks for them here.
+/// Experiments that moved to the lab are named in the refusal.
 #[test]
 fn the_lab_is_named() {
     for name in ["amm", "keyed", "mover", "oltp", "pagetables", "pin"] {
@@ -374,7 +374,7 @@ fn the_lab_is_named() {
     }
 }
 
-/// The reference names every flag of `bench chase`, and none that is gone.
+/// The reference names exactly the flags of `bench chase`.
 #[test]
 fn the_reference_knows_every_flag() {
     let _host = hugeleaf_testkit::host::shared();

@@ -1,5 +1,4 @@
-//! `hugeleaf check` on six kinds of hosts, each a captured or generated one with what it has switched on beside page sizes, and
-//! on this one.
+//! `hugeleaf check` on six kinds of hosts and on this one. Each is a captured or generated host with its settings beside page sizes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::path::Path;
 use crate::common::{files_below, hugeleaf, repository, run, stderr, stdout};
 use serde_json::Value;
 
-/// A host of the fixtures with more files.
+/// Returns a host of the fixtures with additional files.
 fn host(fixture: &str, more: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = repository().join("fixtures").join(fixture);
@@ -25,7 +24,7 @@ fn host(fixture: &str, more: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// The states of a host's features, by id (the worst of several), and the whole answer.
+/// Returns the states of a host's features by id (the worst of several), and the whole answer.
 fn states(host: &tempfile::TempDir, more: &[&str]) -> (BTreeMap<String, String>, Value) {
     let root = host.path().to_str().unwrap();
     let arguments = [&["check", "--json", "--root", root], more].concat();
@@ -113,9 +112,9 @@ fn bare_metal_with_two_nodes_and_programs_that_disagree() {
             ("scheduler", "look"),
             ("mount", "change"),
             ("governor", "look"),
-            // MongoDB from 8 wants 1 as Redis does, PostgreSQL 2.
+            // MongoDB 8 and later needs 1 like Redis; PostgreSQL needs 2.
             ("overcommit", "change"),
-            // The version of MongoDB is not known.
+            // The version of MongoDB is unknown.
             ("thp", "look"),
         ],
     );
@@ -168,7 +167,7 @@ fn a_virtual_machine_as_it_should_be() {
         ],
     );
     assert_eq!(answer["profile"], "oltp");
-    // Pages of this host, and no others.
+    // Names only page sizes of this host.
     assert!(answer.to_string().contains("thp:32M") && !answer.to_string().contains("thp:2M"));
 }
 
@@ -188,7 +187,7 @@ fn a_container_sees_little_and_its_limits() {
         &[
             ("pools", "absent"),
             ("thp", "absent"),
-            // A capture without the file does not say that the kernel has none.
+            // A missing file in a capture does not prove that the kernel lacks the feature.
             ("io-uring", "unknown"),
             ("governor", "unknown"),
             ("open-files", "look"),
@@ -204,7 +203,7 @@ fn kernels_old_and_new_have_what_they_have() {
         &host("x86-6.1-cgroup-v1", &[("proc/sys/fs/aio-max-nr", "65536")]),
         &[],
     );
-    // 6.1 has no switch for io_uring.
+    // Linux 6.1 has no switch for io_uring.
     assert_states(&old, &[("io-uring", "absent"), ("aio", "look")]);
     let new = host(
         "x86-7.3-two-nodes",
@@ -246,7 +245,7 @@ fn damaged_files_are_unknown_and_not_good() {
     assert_states(&found, &[("queue-depth", "unknown")]);
 }
 
-/// The kernel keeps 15 bytes of a name: `clickhouse-serv`.
+/// The kernel truncates a process name to 15 bytes: `clickhouse-serv`.
 #[test]
 fn a_program_with_a_long_name_is_judged_with_its_own_limits() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,7 +299,7 @@ fn this_host_is_checked_and_not_changed() {
     }
     let output = run(&["check", "--for", "everything"]);
     assert_eq!(output.status.code(), Some(2));
-    // Each file system on a disk that it names says at least how large a file may be.
+    // Each file system on a named disk has a minimum for its maximum file size.
     let answer: Value = serde_json::from_str(&stdout(&run(&["check", "--json"]))).unwrap();
     for one in answer["file_systems"].as_array().unwrap() {
         if one["kind"] == "ext4" && one["at"] == "/" {

@@ -1,11 +1,11 @@
-//! The command line on the real binary: help, exit statuses, pipes, colour, JSON.
+//! Tests the command line on the real binary: help, exit statuses, pipes, colour, JSON.
 
 use crate::common::{
     answered, good, holder, hugeleaf, not_run, refused, repository, run, stderr, stdout, works,
 };
 use serde_json::Value;
 
-/// Every command that a person types.
+/// Every interactive command.
 const COMMANDS: [&str; 21] = [
     "status",
     "mem",
@@ -30,8 +30,8 @@ const COMMANDS: [&str; 21] = [
     "completions",
 ];
 
-/// Help is what a newcomer reads first: it changes only on purpose. After a change that is meant,
-/// `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli help` writes it anew.
+/// The help text changes only on purpose. After an intended change, `TRYCMD=overwrite cargo test -p
+/// hugeleaf-cli --test cli help` rewrites it.
 #[test]
 fn help() {
     trycmd::TestCases::new()
@@ -69,7 +69,7 @@ fn every_command_has_help_and_a_snapshot_of_it() {
     }
 }
 
-/// The reference names every flag of every command, and no flag that is gone.
+/// The reference names exactly the flags of every command.
 #[test]
 fn the_reference_knows_every_flag() {
     let text = std::fs::read_to_string(repository().join("docs/reference/commands.md")).unwrap();
@@ -92,7 +92,7 @@ fn the_reference_knows_every_flag() {
     }
 }
 
-/// Every `--flag` that a text names.
+/// Returns every `--flag` in a text.
 fn flags(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'))
         .filter(|word| word.len() > 2 && word.starts_with("--") && !word.starts_with("---"))
@@ -135,7 +135,7 @@ fn the_version_is_that_of_the_package() {
     );
 }
 
-/// In a pipe: no colour, no cursor movement, no progress.
+/// In a pipe there is no colour, no cursor movement and no progress.
 #[test]
 fn quiet_in_pipes() {
     for args in [&["status"][..], &["mem"], &["mem", "--global"]] {
@@ -148,7 +148,7 @@ fn quiet_in_pipes() {
     }
 }
 
-/// On a terminal colour may be used, but not where NO_COLOR is set.
+/// A terminal may get colour, unless NO_COLOR is set.
 #[test]
 fn no_color_is_honoured() {
     if !works("script", &["-qec", "true", "/dev/null"]) {
@@ -179,7 +179,7 @@ fn no_color_is_honoured() {
     assert_eq!(colours, 0, "{text:?}");
 }
 
-/// `hugeleaf mem | head -1`: the reader went away, and that is no error.
+/// `hugeleaf mem | head -1`: a closed pipe is not an error.
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     for args in [
@@ -196,7 +196,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
-/// The contract of every `--json`: one object, `"schema": 1`.
+/// Every `--json` answer is one object with `"schema": 1`.
 #[test]
 fn json_has_a_schema() {
     for args in [
@@ -210,8 +210,8 @@ fn json_has_a_schema() {
     }
 }
 
-/// Numbers of bytes end in `_bytes` and are whole; what could not be read is null and has a
-/// sibling that says why.
+/// Names of byte counts end in `_bytes` and their values are integers. An unreadable value is null
+/// and has a sibling with the reason.
 fn units_are_in_the_names(value: &Value, path: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -262,7 +262,7 @@ fn a_manual_page_for_every_command() {
     }
 }
 
-/// A folder that is no captured host: said, with the path.
+/// A folder that is not a captured host is reported with its path.
 #[test]
 fn a_root_that_is_no_host() {
     let dir = tempfile::tempdir().unwrap();

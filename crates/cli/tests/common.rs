@@ -1,4 +1,4 @@
-//! Shared code of the tests of the real binary: running it, and reading its answer as a person would.
+//! Shared code of the tests of the real binary: runs it and checks its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,12 +13,12 @@ pub use hugeleaf_testkit::{
 /// The program under test.
 pub const HUGELEAF: &str = env!("CARGO_BIN_EXE_hugeleaf");
 
-/// The binary under test, with a known environment: no terminal, no colour settings, English.
+/// Returns the binary under test with a fixed environment: no terminal, no colour settings, English.
 pub fn hugeleaf(args: &[&str]) -> Command {
     program(Path::new(HUGELEAF), args)
 }
 
-/// The same for a copy of it.
+/// Returns a copy of the binary with the same environment.
 pub fn program(path: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(path);
     command
@@ -30,23 +30,22 @@ pub fn program(path: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the binary to its end.
 pub fn run(args: &[&str]) -> Output {
     hugeleaf(args).output().unwrap()
 }
 
-/// Its standard output.
+/// Returns the standard output.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Its standard error.
+/// Returns the standard error.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Checks the shape of a refusal: the status, nothing but the two lines on stderr, and each of
-/// `words` in them. Gives the two lines.
+/// Checks the form of a refusal: the status, exactly two lines on stderr, and each of `words` in them. Returns the two lines.
 #[track_caller]
 pub fn refused(output: &Output, status: i32, words: &[&str]) -> String {
     let text = stderr(output);
@@ -66,7 +65,7 @@ pub fn refused(output: &Output, status: i32, words: &[&str]) -> String {
     text
 }
 
-/// Checks that it ended well, with nothing on stderr. Gives standard output.
+/// Checks for status 0 and an empty stderr. Returns standard output.
 #[track_caller]
 pub fn good(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "stderr:\n{}", stderr(output));
@@ -74,7 +73,7 @@ pub fn good(output: &Output) -> String {
     stdout(output)
 }
 
-/// Checks that there was an answer, good or not (status 1), and nothing on stderr.
+/// Checks for an answer, positive or negative (status 1), and an empty stderr.
 #[track_caller]
 pub fn answered(output: &Output) -> String {
     assert!(
@@ -89,17 +88,17 @@ pub fn answered(output: &Output) -> String {
     text
 }
 
-/// Runs it to its end, in the environment of the test.
+/// Runs the binary to its end, in the environment of the test.
 pub fn answer(args: &[&str]) -> Answer {
     Answer::of(Command::new(HUGELEAF).args(args))
 }
 
-/// A copy of the binary that every user may run, in a folder of its own.
+/// Returns a copy of the binary that every user may run, in a separate folder.
 pub fn public_copy() -> (tempfile::TempDir, PathBuf) {
     public_copy_of(HUGELEAF)
 }
 
-/// The same of another program.
+/// Returns such a copy of another program.
 pub fn public_copy_of(program: &str) -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::Builder::new()
@@ -107,14 +106,14 @@ pub fn public_copy_of(program: &str) -> (tempfile::TempDir, PathBuf) {
         .tempdir()
         .unwrap();
     let path = dir.path().join("hugeleaf");
-    // By another process: a descriptor that is open for writing here would be inherited by what
-    // other threads start meanwhile, and the copy could not be run ("text file busy").
+    // Another process makes the copy. A descriptor open for writing here could be inherited by processes of other threads, and running the
+    // copy would then fail ("text file busy").
     let copied = Command::new("cp").arg(program).arg(&path).status().unwrap();
     assert!(copied.success());
     (dir, path)
 }
 
-/// The rows of an arm and a quantity in a result, in its order of places.
+/// Returns the rows of an arm and a quantity in a result, in order of places.
 pub fn rows<'a>(
     result: &'a serde_json::Value,
     arm: &str,
@@ -127,7 +126,7 @@ pub fn rows<'a>(
     rows.filter(|row| !samples(row).is_empty()).collect()
 }
 
-/// The values of a row.
+/// Returns the values of a row.
 pub fn samples(row: &serde_json::Value) -> Vec<f64> {
     let samples = row["samples"].as_array().expect("a row has samples");
     samples
@@ -136,7 +135,7 @@ pub fn samples(row: &serde_json::Value) -> Vec<f64> {
         .collect()
 }
 
-/// The entries for an arm in one of a result's lists: `layouts`, `unavailable`.
+/// Returns the entries of an arm in one of a result's lists: `layouts`, `unavailable`.
 pub fn of_arm<'a>(
     result: &'a serde_json::Value,
     list: &str,

@@ -1,4 +1,4 @@
-//! `hugeleaf compare`, whole: on the committed runs, on files made of them, and what it refuses.
+//! Tests `hugeleaf compare` on the committed runs, on derived files, and on invalid input.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use crate::common::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
-/// A committed run, the first of its name: new runs of a benchmark are in a new folder.
+/// Returns the first committed run of this name; new runs of a benchmark are in a new folder.
 fn committed(name: &str) -> String {
     let folders = std::fs::read_dir(repository().join("bench/runs")).unwrap();
     let paths = folders.map(|folder| folder.unwrap().path().join(name));
@@ -25,7 +25,7 @@ fn write(folder: &Path, name: &str, value: &Value) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A result of a name: kernel, command and a caveat, without arms and rows.
+/// Returns a named result with kernel, command and a caveat, but without arms and rows.
 fn empty(name: &str) -> Results {
     let mut results = Results::empty(name, "2026-01-02T03:04:05Z");
     results.host = fields(&json!({"kernel": "6.1", "cpus": 2, "nodes": 1, "base_page_bytes": 1}));
@@ -33,7 +33,7 @@ fn empty(name: &str) -> Results {
     results
 }
 
-/// One run of `hugeleaf-lab oltp` a round on each of some arms.
+/// Returns a result of `hugeleaf-lab oltp` with one run per round and arm.
 fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
     let mut results = empty("oltp");
     results.caveats = vec!["no TPC-C result".to_owned()];
@@ -74,7 +74,7 @@ fn every_committed_result_is_the_same_as_itself() {
     for path in crate::common::files_below(&folder) {
         let path = folder.join(path).to_str().unwrap().to_owned();
         let is_json = path.ends_with(".json");
-        // A recording, a calculation and a few summaries are there as well.
+        // The folder also has a recording, a calculation and a few summaries.
         let has_samples = |row: &Value| row["samples"].as_array().is_some_and(|s| !s.is_empty());
         let is_result = |v: Value| {
             v["rows"]
@@ -116,10 +116,10 @@ fn two_files_row_by_row() {
     line(&text, &["base", "logical reads a transaction", "equal"]);
     line(&text, &["thp:2M", "NOTPM", "only in B"]);
     line(&text, &["database.cache_bytes: 1G in A, 512M in B"]);
-    // The other way round it is slower.
+    // In the other direction it is slower.
     let text = good(&run(&["compare", &b, &a]));
     line(&text, &["base", "NOTPM", "slower"]);
-    // A fifth more counts as equal where that is asked for.
+    // With `--equal 30%`, a fifth more counts as equal.
     let text = good(&run(&["compare", &a, &b, "--equal", "30%"]));
     line(&text, &["base", "NOTPM", "equal"]);
 }
@@ -174,7 +174,7 @@ fn arms_of_one_file_are_pairs() {
     refused(&run(&["compare", &one]), 2, &["<B>"]);
 }
 
-/// A `prove` of six pairs.
+/// Returns a result of `prove` with six pairs.
 fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
     let mut results = empty("get");
     results.experiment.target = Some("redis (7)".to_owned());
@@ -189,7 +189,7 @@ fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
     serde_json::to_value(results).unwrap()
 }
 
-/// Of two hosts the gains are left to compare: one is twice as fast, the gain is the same.
+/// Between hosts only gains are comparable: one host is twice as fast, the gain is the same.
 #[test]
 fn two_experiments_of_prove_and_their_gains() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ fn an_interrupted_result_with_samples_is_marked() {
     }
 }
 
-/// A folder with one result.
+/// Creates a folder with one result.
 fn set(below: &Path, name: &str, base: &[f64]) -> String {
     let folder = below.join(name);
     std::fs::create_dir(&folder).unwrap();
@@ -364,7 +364,7 @@ fn many_folders_are_a_history_with_a_page() {
     ]
     .concat();
     assert_eq!(run(&arguments).status.code(), Some(1));
-    // The last set counts, not what was between.
+    // The last set counts, not those in between.
     let back = [
         "compare",
         "--fail-if-slower",
@@ -376,7 +376,7 @@ fn many_folders_are_a_history_with_a_page() {
     ];
     assert_eq!(run(&back).status.code(), Some(0));
 
-    // A workload that the last set lacks was not compared.
+    // A workload missing in the last set counts as not compared.
     let file = format!("{}/oltp.json", sets[0]);
     std::fs::write(
         format!("{}/other.json", sets[0]),
@@ -398,7 +398,7 @@ fn many_folders_are_a_history_with_a_page() {
     refused(&run(&["compare", "--history", sets[0]]), 2, &["--history"]);
 }
 
-/// Each B that cannot be compared with a good A, and a word of the cause.
+/// Returns each B that cannot be compared with a valid A, and a word of the reason.
 fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static str); 8] {
     let text = good_one.to_string();
     let with = |change: &dyn Fn(&mut Value)| {
@@ -440,7 +440,7 @@ fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static st
     ]
 }
 
-/// Each comparison that could not be made stops a release, with its file and the cause.
+/// Each failed comparison stops a release, with its file and the reason.
 #[test]
 fn a_comparison_that_could_not_be_made_is_not_no_difference() {
     let below = tempfile::tempdir().unwrap();
@@ -471,7 +471,7 @@ fn a_comparison_that_could_not_be_made_is_not_no_difference() {
                 said.contains(cause) && said.contains("oltp"),
                 "{name}: {said}"
             );
-            // Without the flag what cannot be compared is shown.
+            // Without the flag, failed comparisons are only listed.
             if b.ends_with("-b") {
                 let shown = good(&run(&["compare", a, b]));
                 assert!(
@@ -481,7 +481,7 @@ fn a_comparison_that_could_not_be_made_is_not_no_difference() {
             }
         }
     }
-    // The same without damage passes.
+    // Undamaged results pass.
     let folder = below.path().join("zero-a");
     let folder = folder.to_str().unwrap();
     good(&run(&[

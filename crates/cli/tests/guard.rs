@@ -1,4 +1,4 @@
-//! The guard as a service: the real program on real processes, and everything that can go wrong around it.
+//! Tests the guard as a service: the real program on real processes, under faults of every kind.
 
 mod browser;
 pub mod kit;
@@ -37,7 +37,7 @@ fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
             .and_then(|p| p["coverage"].as_f64())
             > Some(0.95)
     });
-    // No process grew by that but by what it took itself, and it still works.
+    // The process grew only by its own allocations, and it still works.
     assert!(
         worker.resident() < grown + (310 << 20),
         "{}",
@@ -48,14 +48,14 @@ fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
     assert_eq!(status["counts"]["grown_bytes"], 0);
     let program = guard.program(&status, worker.pid()).unwrap();
     assert_eq!(program["proof"], "unproven");
-    // The log has each decision before what came of it.
+    // The log has each decision before its result.
     let log = guard.log();
     let what: Vec<&str> = log.iter().map(|e| e["what"].as_str().unwrap()).collect();
     assert_eq!(what[..3], ["started", "promote", "promoted"], "{log:?}");
     assert!(log[1]["rule"].as_str().unwrap().contains("name grower"));
 }
 
-/// Before it moves what no demotion takes back, the log says so.
+/// The log announces a promotion that demotion cannot undo.
 #[test]
 fn what_cannot_go_back_is_in_the_log_before_it_is_moved() {
     let Some(_host) = can_run("what_cannot_go_back_is_in_the_log_before_it_is_moved") else {
@@ -184,7 +184,7 @@ fn there_is_one_guard() {
             "guard status",
         ],
     );
-    // One that was killed leaves nothing in the way.
+    // A killed guard leaves no obstacle.
     guard.kill();
     let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
     good(&guard.ask(&["status"]).output().unwrap());
@@ -208,7 +208,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
     let mut worker = Worker::grown(&place, "survivor", 400);
     let rules = rule("survivor", "").replace("budget = '100%'", "budget = '2%'");
     let mut moved = 0;
-    // At a different moment each time.
+    // Kills at a different moment each time.
     for delay in [0, 150, 400, 900, 2000] {
         let guard = Guarding::start(&place, &rules);
         guard.wait_for("it is being moved", |s| {
@@ -224,7 +224,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
         moved = worker.huge();
     }
     assert!(moved > 0);
-    // The next one goes on.
+    // The next guard continues.
     let guard = Guarding::start(&place, &rules.replace("'2%'", "'100%'"));
     guard.wait_for("it is kept", |s| {
         guard
@@ -232,7 +232,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
             .is_some_and(|p| p["state"] == "kept")
     });
     guard.wait_for("all of it", |_| worker.huge() > 390 << 20);
-    // Memory that the killed guards moved counts as moved: their journal names it.
+    // Memory promoted by the killed guards counts as promoted, because their journal names it.
     guard.wait_for("it knows what was moved", |s| {
         let moved = guard
             .program(s, worker.pid())
@@ -273,7 +273,7 @@ fn what_makes_a_program_slower_is_taken_back() {
         proven["low"].as_f64().unwrap() < 0.75 && proven["high"].as_f64().unwrap() > 0.65,
         "{proven}"
     );
-    // Not tried again, not even by a guard that starts anew.
+    // A failed proof is not repeated, not even by a new guard.
     guard.end();
     let guard = Guarding::start(&place, &rules);
     guard.wait_for("it is known", |s| {
@@ -336,7 +336,7 @@ fn ended_while_it_tests_it_puts_memory_back() {
     worker.tell("");
 }
 
-/// A command that hangs, with a child that has left its group and keeps its pipe open.
+/// A command that hangs, with a child that has left its process group and holds its pipe open.
 #[test]
 fn a_metric_that_hangs_does_not_hold_up_the_end() {
     let Some(_host) = can_run("a_metric_that_hangs_does_not_hold_up_the_end") else {
@@ -361,13 +361,13 @@ fn a_metric_that_hangs_does_not_hold_up_the_end() {
     place.write("gate", "");
     let exists = |path: &str| std::path::Path::new(path).exists();
     hugeleaf_testkit::until("the metric hangs", || exists(&hung));
-    // The guard looks on meanwhile.
+    // The guard keeps scanning meanwhile.
     let looks = |s: &serde_json::Value| s["cost"]["looks"].as_u64().unwrap();
     let before = looks(&guard.status());
     guard.wait_for("it looks on", |s| looks(s) > before);
     guard.end();
     assert!(worker.huge() > 95 << 20, "{}", worker.huge());
-    // It did not wait for the metric's deadline.
+    // The end did not wait for the metric's deadline.
     let log = std::fs::read_to_string(place.path("log/guard.jsonl")).unwrap();
     assert!(!log.contains("no answer"), "{log}");
     worker.tell("");
@@ -388,7 +388,7 @@ fn a_pause_holds() {
             .program(s, worker.pid())
             .is_some_and(|p| p["reason"] == "paused")
     });
-    // It holds over a restart.
+    // The pause survives a restart.
     guard.kill();
     let guard = Guarding::start(&place, &rule("paused", ""));
     guard.wait_for("it waits still", |s| {
@@ -411,7 +411,7 @@ fn places_that_are_taken_are_said_and_stop_nothing() {
         s["problems"].to_string().contains(&address.to_string())
     });
     guard.kill();
-    // Something else where the socket should be: the page still answers.
+    // A folder occupies the socket's path; the page still works.
     drop(taken);
     let socket = place.path("run/guard.sock");
     let _ = std::fs::remove_file(&socket);
@@ -456,14 +456,14 @@ fn a_full_disk_under_the_log_stops_nothing() {
     };
     fill();
     guard.wait_for("it is moved all the same", |_| worker.huge() > 90 << 20);
-    // What fits into the log's last page is written still.
+    // The rest of the log's last page is still filled.
     for what in ["pause", "resume"].repeat(40) {
         good(&guard.ask(&[what]).output().unwrap());
     }
     guard.wait_for("the loss is said", |s| {
         s["problems"].to_string().contains("entries lost")
     });
-    // Every line that is there is whole.
+    // Every existing line is complete.
     assert!(!guard.log().is_empty());
     std::fs::remove_file(place.path("log/filler")).unwrap();
     good(&guard.ask(&["pause"]).output().unwrap());
@@ -535,7 +535,7 @@ fn readers_that_stand_still_hold_nobody_up() {
         .count();
     assert!(descriptors < 100, "{descriptors}");
     drop(still);
-    // Nothing is written by whoever asks over TCP, and nothing shown to other names.
+    // TCP clients cannot change anything, and other host names get nothing.
     for (request, status) in [
         (
             format!("POST /pause HTTP/1.1\r\nHost: {address}\r\n\r\n"),
@@ -566,7 +566,7 @@ fn readers_that_stand_still_hold_nobody_up() {
     assert!(guard.status()["paused_since"].is_null());
 }
 
-/// Asks as fast as it can, each time for another page, and reads nothing, until nobody listens.
+/// Sends requests for different pages at full speed and reads nothing, until the server stops.
 fn flood(address: &str) {
     let mut open = VecDeque::new();
     for n in 0_u64.. {
@@ -582,7 +582,7 @@ fn flood(address: &str) {
     }
 }
 
-/// A reader gets every answer meanwhile, and the scans that it counts go on.
+/// A reader gets every answer meanwhile, and the scans that it counts continue.
 #[test]
 fn a_flood_of_requests_stops_no_scans() {
     let place = Place::new();
@@ -610,7 +610,7 @@ fn itself_and_the_first_process_are_left_alone() {
         return;
     };
     let place = Place::new();
-    // Called by a name of its own: other tests run `hugeleaf`.
+    // A unique program name, because other tests run `hugeleaf`.
     let name = format!("hl-{}", std::process::id());
     let path = place.path(&name);
     std::os::unix::fs::symlink(crate::common::HUGELEAF, &path).unwrap();
@@ -657,8 +657,8 @@ fn without_rights_it_says_what_it_cannot_see() {
     assert!(Kernel::new().knows_process_madvise());
 }
 
-/// Readers of a guard that systemd started: node_exporter reads the textfile, any user the journal by `verify`. And
-/// the program is where README.md and the packages put it.
+/// Readers of a guard started by systemd: node_exporter reads the textfile, and any user reads the journal through `verify`. The program is
+/// in the folder that README.md and the packages use.
 #[test]
 fn the_unit_fits_its_readers() {
     let repository = crate::common::repository();
@@ -672,7 +672,7 @@ fn the_unit_fits_its_readers() {
     assert_eq!(mode("UMask") & 0o044, 0);
     assert_eq!(mode("StateDirectoryMode") & 0o055, 0o055);
     assert!(setting("OOMScoreAdjust").parse::<i32>().unwrap() >= 0);
-    // systemd looks for a name without a folder in these (systemd.service(5)).
+    // systemd searches these folders for a name without a folder (systemd.service(5)).
     assert_eq!(setting("ExecStart"), "hugeleaf guard");
     let searched = ["/usr/local/bin/", "/usr/bin/"];
     let readme = read("README.md");
@@ -699,7 +699,7 @@ fn rules_for_alarms_hold() {
         assert!(output.status.success(), "{}", stdout(&output));
     }
     let place = Place::new();
-    // A terminal acts on its name, and no format can have all of it as it is.
+    // The name contains terminal control characters, and no format can contain it unescaped.
     let hostile = Worker::grown(&place, "a\u{1b}[31m\"\t\\u", 24);
     let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
     guard.wait_for("a look", |s| s["cost"]["looks"].as_u64() > Some(0));

@@ -1,6 +1,6 @@
-//! Real servers that grow while a guard watches them: they are covered again by themselves (tier 3).
+//! Tests real servers that grow under a guard, which must restore their coverage (tier 3).
 //!
-//! Each is kept busy by clients that check every answer. What the guard did is read from `/proc` by the test.
+//! Clients that check every answer keep each server busy. The test reads the guard's effect from `/proc`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use hugeleaf_testkit::redis_server::{self, Redis};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, find_program, left_to_all};
 
-/// Whether all of what could be moved is on huge pages, but for a twentieth.
+/// Returns true if at least 95 % of the promotable memory is on huge pages.
 fn is_covered(pid: u32) -> bool {
     let movable = facts::movable_kb(pid);
     movable > 100 << 10 && facts::private_memory(pid, 8 << 10).huge_kb >= movable / 20 * 19
@@ -76,8 +76,8 @@ fn redis_loads_and_saves_and_stays_large() {
     redis.fill();
     covered_in_time("the data set", &guard, pid);
     let load = redis.load(true);
-    // It saves by a fork and goes on writing: what it shares with the child is left alone, and is large again
-    // once the child has ended.
+    // The server saves in a forked child and keeps writing. Memory shared with the child is left alone, and is promoted after the child
+    // ends.
     redis.send(&["CONFIG", "SET", "rdb-key-save-delay", "10"]);
     redis.send(&["BGSAVE"]);
     guard.wait_for("the save is seen", |s| {
@@ -114,11 +114,11 @@ fn backends_that_come_and_go_stay_large() {
     let huge = |pid: u32| facts::largest_shared(pid).kb("ShmemPmdMapped");
     let enough = postgresql::SHARED_BUFFERS_KB / 20 * 19;
     guard.wait_for("the buffers are large", |_| huge(filler) >= enough);
-    // One program, however many backends: and it is called by its postmaster.
+    // All backends count as one program, named after the postmaster.
     let status = guard.status();
     let program = guard.program(&status, pid).unwrap();
     assert!(program["processes"].as_u64() > Some(3), "{program}");
-    // A backend that starts now maps them large by itself, for they are.
+    // A new backend maps the buffers with huge pages, because they already are huge.
     assert!(postgres.huge_kb_of_a_new_backend() >= enough);
     load.assert_healthy();
     assert!(load.end() > 0);

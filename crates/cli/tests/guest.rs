@@ -1,4 +1,4 @@
-//! Commands are guests: where memory is short the kernel ends them first, and what `run` starts is not meant.
+//! Commands are the OOM killer's first victims when memory is short; programs started by `run` are exempt.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn score(of: &str) -> String {
     text.unwrap_or_default().trim().to_owned()
 }
 
-/// Ended when dropped, with all that it started.
+/// A process group, killed when dropped.
 struct Group(Child);
 
 impl Group {
@@ -51,8 +51,8 @@ fn the_kernel_ends_a_command_first_and_not_what_it_starts() {
     }
 }
 
-/// Returns the anonymous memory of a command in kB, but for relocations of its program file, while it waits to write its
-/// answer into a full pipe.
+/// Returns a command's anonymous memory in kB while it waits to write its answer into a full pipe. Relocations of its program file are
+/// excluded.
 fn held_while_it_answers(command: &mut Command) -> u64 {
     let (answer, mut full) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&full, true).unwrap();
@@ -75,11 +75,11 @@ fn held_while_it_answers(command: &mut Command) -> u64 {
     own.map(|mapping| mapping.kb("Anonymous")).sum()
 }
 
-/// Commands run where memory is short. Relocations are a build's: 1.2M of a release.
+/// Commands must run when memory is short. Relocations depend on the build: 1.2M in a release.
 #[test]
 fn commands_hold_little_memory() {
     let name = "commands_hold_little_memory";
-    // `mem` holds something for each process that it looks at: those of other tests may be any number.
+    // `mem` needs memory per scanned process, and other tests may run any number of processes.
     if !hugeleaf_testkit::apart_from_processes(&format!("guest::{name}")) {
         return;
     }
@@ -95,7 +95,7 @@ fn commands_hold_little_memory() {
     }
 }
 
-/// A cgroup with a memory limit, until it is dropped.
+/// A cgroup with a memory limit, removed when dropped.
 struct Cgroup {
     folder: PathBuf,
     limit: &'static str,
@@ -125,7 +125,7 @@ impl Cgroup {
         cgroup.folder.join(limit).exists().then_some(cgroup)
     }
 
-    /// A shell's command in it.
+    /// Returns a shell command in the cgroup.
     fn command(&self, script: &str) -> Command {
         let procs = self.folder.join("cgroup.procs");
         let mut shell = Command::new("sh");
@@ -137,14 +137,14 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes have been killed; they leave it a moment later.
+        // Killed processes leave the cgroup a moment later.
         until("the cgroup is empty", || {
             std::fs::remove_dir(&self.folder).is_ok()
         });
     }
 }
 
-/// Started inside the cgroup of a server that is near its limit (`docker exec`), a command is refused, or ended itself.
+/// A command in the cgroup of a server near its limit (`docker exec`) is refused or is killed itself.
 #[test]
 fn a_server_near_its_limit_outlives_a_command_in_its_cgroup() {
     let name = "a_server_near_its_limit_outlives_a_command_in_its_cgroup";
@@ -166,7 +166,7 @@ fn a_server_near_its_limit_outlives_a_command_in_its_cgroup() {
         let text = std::fs::read_to_string(cgroup.folder.join(cgroup.usage)).unwrap();
         text.trim().parse().unwrap()
     };
-    // `sleep` comes when all is written.
+    // `sleep` starts after all memory is written.
     until("the server holds its memory", || {
         usage() > held && processes().contains(&"sleep\n".to_owned())
     });
@@ -181,7 +181,7 @@ fn a_server_near_its_limit_outlives_a_command_in_its_cgroup() {
             .stderr(Stdio::null())
             .stdout(Stdio::null())
             .status();
-        // Refused, or killed.
+        // Refused or killed.
         assert!(matches!(ended.unwrap().code(), Some(3) | None), "{words}");
         assert_eq!(processes(), all, "{words}");
     }

@@ -1,9 +1,8 @@
-//! A hostile user's kit: what an ordinary user can prepare on a host, and root's commands among it.
-//! Nothing hangs, nothing is written that was not asked for, no memory is filled, no escape
-//! sequence reaches the screen, and nothing of the user's runs as root.
+//! Root's commands on a host that a hostile ordinary user has prepared. No command may hang, write
+//! unrequested files, fill memory, print escape sequences, or run the user's code as root.
 //!
-//! This is the one place where a limit on time is the promise: a command that waits for somebody
-//! else is killed, and that fails the test. Needs root and a C compiler.
+//! Only here a time limit is part of the promise: a command that waits for another process is
+//! killed, which fails the test. Needs root and a C compiler.
 
 mod kit;
 
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::common::NOBODY;
 use kit::{Kit, Seen, assert_untouched};
 
-/// The commands that look at processes of others, at a process and at the host.
+/// Runs the commands that scan processes, one process and the host.
 fn look_at(kit: &Kit, target: &str) {
     for command in [&["mem"][..], &["why"], &["promote", "--dry-run"]] {
         kit.hugeleaf(&[command, &[target]].concat());
@@ -21,7 +20,7 @@ fn look_at(kit: &Kit, target: &str) {
     }
 }
 
-/// A plan of root's own, in root's own folder.
+/// Creates root's own plan in root's folder.
 fn plan(kit: &Kit, name: &str) -> String {
     let file = kit.roots(name).display().to_string();
     let seen = kit.hugeleaf(&["plan", "--bytes", "4M", "--output", &file]);
@@ -90,7 +89,7 @@ fn one_of_very_many_mappings_and_one_that_is_stopped() {
     }
     look_at(&kit, &many);
     look_at(&kit, &stopped);
-    // What they wait for does not come from a process that is stopped.
+    // A stopped process never delivers the expected data.
     for more in [&[][..], &["--dry-run"]] {
         let prove = [
             "prove",
@@ -115,10 +114,10 @@ fn one_of_very_many_mappings_and_one_that_is_stopped() {
     assert_untouched(&before, &kit.inventory());
 }
 
-/// Files of a server, one kind of trap in each place where a reader looks.
+/// Server files with one kind of trap in each place that a reader opens.
 fn servers(kit: &mut Kit) {
     let zero = Path::new("/dev/zero");
-    // PostgreSQL: its folder is its working directory.
+    // PostgreSQL's folder is its working directory.
     for (number, trap) in ["fifo", "zero", "loop", "huge"].iter().enumerate() {
         let data = kit.folder(&format!("data-{number}"));
         let at = |file: &str| format!("data-{number}/{file}");
@@ -160,7 +159,7 @@ fn servers(kit: &mut Kit) {
         let folder = data.display().to_string();
         kit.start("postgres", "server", "", &["-D", &folder], &data);
     }
-    // MariaDB, Redis and a JVM: files that their arguments name.
+    // MariaDB, Redis and a JVM get files through their arguments.
     let cwd = kit.folder("cwd");
     kit.fifo("my.cnf");
     kit.link(zero, "redis.conf");
@@ -198,7 +197,7 @@ fn files_of_servers_that_are_traps() {
     let my = format!("--mariadb={}", kit.theirs("my.cnf").display());
     kit.hugeleaf(&["plan", &my]);
     assert_untouched(&before, &kit.inventory());
-    // Whom it asked it asked as the user whose program it is, and waited for nobody.
+    // Programs were queried as their owner, and no query blocked.
     let asked = kit.asked();
     let as_root = asked
         .iter()
@@ -253,7 +252,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// It was refused with this status, in words that say what is wrong and what to do.
+/// Checks for a refusal with this status and these words.
 #[track_caller]
 fn refused(seen: &Seen, status: i32, words: &[&str]) {
     let said = String::from_utf8_lossy(&seen.err);
@@ -271,7 +270,7 @@ fn results_in_a_folder_full_of_links() {
     };
     let folder = kit.folder("out");
     let out = |name: &str| shown(&folder.join(name));
-    // Every name that a draft had, for the processes that come next.
+    // Occupies the draft names of the next process ids.
     let next = std::process::id();
     for pid in next..next + 1000 {
         for name in [
@@ -312,10 +311,10 @@ fn results_in_a_folder_full_of_links() {
             meta.is_file() && meta.uid() == 0 && meta.mode() & 0o022 == 0,
             "{name}"
         );
-        // A target that the user has placed is not written through.
+        // A link that the user has placed must not be followed.
         std::fs::remove_file(folder.join(name)).unwrap();
         if name == "x.toml" {
-            continue; // Nothing that stands there is replaced by a plan.
+            continue; // A plan never replaces an existing file.
         }
         kit.link(&kit.secret(), &format!("out/{name}"));
         refused(
@@ -344,7 +343,7 @@ fn results_in_a_folder_full_of_links() {
     );
 }
 
-/// Plans as others could hand them to root, from one that is good.
+/// Creates plans that other users could give to root, derived from a valid one.
 fn plans_of_others(kit: &Kit, good: &str) -> Vec<(PathBuf, &'static str)> {
     let text = std::fs::read(good).unwrap();
     let copy = |path: PathBuf, owner: u32, mode: u32| {
@@ -388,7 +387,7 @@ fn plans_that_others_can_change_are_not_applied() {
     let seen = kit.hugeleaf(&["apply", "--dry-run", &good]);
     assert_eq!(seen.status, 0, "{}", String::from_utf8_lossy(&seen.err));
     assert_untouched(&before, &kit.inventory());
-    // Nor what a unit would be started through, where that is the user's.
+    // A unit's program that belongs to the user is refused too.
     let program = shown(&kit.theirs("hugeleaf"));
     let unit = format!(
         "[[unit]]\nunit = \"none.service\"\nexec_start = \"{program} run -- /bin/true\"\nwhy = \"\"\n"
@@ -436,7 +435,7 @@ fn a_mount_hides_nothing() {
         2,
         &["leads elsewhere"],
     );
-    // An edited plan says no more than the flag may.
+    // An edited plan may not contain more than the flag allows.
     let good = kit.roots("free");
     kit.hugeleaf(&[
         "plan",
@@ -456,15 +455,15 @@ fn a_mount_hides_nothing() {
         2,
         &["line ", "column ", "/usr"],
     );
-    // One that filled after the plan was made.
+    // A mount point that was filled after planning.
     std::fs::write(&file, &text).unwrap();
     std::fs::create_dir(&good).unwrap();
     std::fs::write(good.join("file"), "").unwrap();
     refused(&kit.hugeleaf(&["apply", &file]), 3, &["not empty"]);
 }
 
-/// A shell in a mount namespace of its own, where hugeleaf's state is empty; `$1` is hugeleaf, and
-/// `other` runs a command as the user. It must end well; gives what it printed.
+/// Runs a shell script in a private mount namespace with empty hugeleaf state. `$1` is hugeleaf,
+/// and `other` runs a command as the user. The script must succeed; returns its output.
 #[track_caller]
 fn apart(kit: &Kit, script: &str) -> String {
     let whole = format!(
@@ -505,7 +504,7 @@ fn nobody_else_locks_roots_work_or_writes_its_journal() {
         return;
     }
     let state = "d=/var/lib/hugeleaf; mkdir -p $d/journal; ";
-    // The lock of an earlier version can be opened by all; one that is new by nobody.
+    // All users could open the lock of an earlier version; only root can open a new one.
     let lock = "stat -c %a $d/lock; denied other flock -n $d/lock true; ";
     let old = format!("{state} touch $d/lock; chmod 644 $d/lock; $h undo; {lock}");
     let new = format!("{state} $h undo; {lock}");
@@ -513,12 +512,12 @@ fn nobody_else_locks_roots_work_or_writes_its_journal() {
         let said = apart(&kit, &script);
         assert_eq!(said, "nothing to undo: no apply is in force\n600\n");
     }
-    // One that the user made, and holds.
+    // A lock that the user created and holds.
     let held = format!(
         "{state} touch $d/lock; chown {NOBODY} $d/lock; exec 9<$d/lock; flock -n 9; $h undo; {lock}"
     );
     apart(&kit, &held);
-    // A journal that others can write is not what root undoes by.
+    // Root does not undo from a journal that others can write.
     for spoil in [
         "chmod 777 $d/journal",
         "chmod 757 $d",

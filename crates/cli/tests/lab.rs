@@ -1,4 +1,4 @@
-//! `hugeleaf bench FILE`, whole: strangers' files, errors, what an interruption leaves, and what is gone on with.
+//! Tests `hugeleaf bench FILE`: foreign files, errors, interruption and resumption.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ regex = '^rate (.*)'
 run = 'test "$(cat "$work/n")" -gt 0'
 "#;
 
-/// A file in a folder of its own; the folder goes with the first.
+/// Creates a file in a temporary folder, which is removed with the first value.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("own.toml");
@@ -39,7 +39,7 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A folder in that one for `--below`, where commands that run as nobody get to.
+/// Creates a subfolder for `--below` that commands running as nobody can access.
 fn below(folder: &tempfile::TempDir) -> PathBuf {
     let below = folder.path().join("below");
     std::fs::create_dir(&below).unwrap();
@@ -119,13 +119,13 @@ fn arms_may_be_settings_and_all_of_them_are_measured() {
         assert_eq!(samples(row), [value; 3], "{arm}");
         assert_eq!(rows(&result, arm, "processor time").len(), 1);
     }
-    // A page and a comparison are had for nothing.
+    // A page and a comparison need no new run.
     let out = out.to_str().unwrap();
     let compared = good(&run(&["compare", out, "--arms", "few,many"]));
     assert!(compared.contains("rate"), "{compared}");
 }
 
-/// What all arms set is also what the data is made with.
+/// Variables set on all arms also apply to data preparation.
 #[test]
 fn a_variable_is_set_for_all_that_runs() {
     let _host = hugeleaf_testkit::host::shared();
@@ -218,14 +218,14 @@ fn a_run_that_fails_is_no_sample() {
         out.to_str().unwrap(),
     ];
     let output = run(&arguments);
-    // One of the arms that were named is not there.
+    // One of the named arms is unavailable.
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let result = result(&out);
     assert_eq!(samples(rows(&result, "few", "rate").remove(0)).len(), 4);
     let text = result.to_string();
     assert_eq!(result["rejected"].as_array().unwrap().len(), 2, "{text}");
     assert!(text.contains("no room"), "{text}");
-    // A figure of 0 is none.
+    // A figure of 0 is invalid.
     let (_folder, path) = file(&SUM.replace("rate\\\", n", "rate\\\", 0"));
     let given = path.to_str().unwrap();
     let output = run(&["bench", given, "--yes", "--pairs", "1"]);
@@ -233,7 +233,7 @@ fn a_run_that_fails_is_no_sample() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let next = format!("next: hugeleaf bench {given} --dry-run");
     assert!(said.contains("above 0") && said.contains(&next), "{said}");
-    // And where all of them fail there is no result.
+    // If all arms fail there is no result.
     let broken = SUM.replace("awk -v", "echo broken; exit 1; awk -v");
     let (_folder, path) = file(&broken);
     let output = run(&["bench", path.to_str().unwrap(), "--yes", "--pairs", "1"]);
@@ -248,7 +248,7 @@ fn a_run_that_fails_is_no_sample() {
 #[test]
 fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     let _host = hugeleaf_testkit::host::shared();
-    // The second run waits until it is let go.
+    // The second run waits for the test's signal.
     let (folder, path) = file(&SUM.replace(
         "awk -v",
         "test \"$round\" = 0 || test -e /var/tmp/hugeleaf-lab-go || sleep 1000; awk -v",
@@ -295,7 +295,7 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     let other = again("3", &["--seed", "7"]);
     let whole = again("3", &[]);
     let ended = result(&out);
-    // Others may have been measured in between.
+    // Other runs may have been added in between.
     let more = again("5", &[]);
     let fewer = again("4", &[]);
     std::fs::remove_file("/var/tmp/hugeleaf-lab-go").unwrap();
@@ -312,7 +312,7 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     assert!(stdout(&whole).contains("few"));
 }
 
-/// A command line of the run, that no other process has.
+/// Returns true if a process has this unique command line.
 fn is_running(mark: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let command = |path: PathBuf| std::fs::read_to_string(path.join("cmdline"));
@@ -333,7 +333,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     let waits = SUM.replace("awk -v", &waits);
     let (folder, path) = file(&waits.replace("n = 1000", "n = 1000\nwait = '/none'"));
     let below = below(&folder);
-    // Of somebody else, or no folder at all: not ours to remove.
+    // A foreign file or a non-folder must not be removed.
     let others = below.join("hugeleaf-lab-file");
     std::fs::write(&others, "").unwrap();
     let bench = |wait: &str| {
@@ -350,7 +350,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     wait_until("it to run", || is_running(SLEEP));
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    // Without namespaces what had left its parents lives on until somebody looks.
+    // Without namespaces, orphans stay alive until the next scan.
     if crate::common::is_root() {
         wait_until("all of it to end", || !is_running(SLEEP));
         assert!(!shared.exists());
@@ -364,7 +364,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     assert!(others.exists());
 }
 
-/// A disk that is full when data is made, when a program writes, and when the result is kept.
+/// A disk that is full during preparation, during a program's writes, and during the final write.
 #[test]
 fn a_full_disk_is_told_and_nothing_is_left() {
     let _host = hugeleaf_testkit::host::shared();
@@ -405,7 +405,7 @@ fn a_full_disk_is_told_and_nothing_is_left() {
         assert!(said.contains("No space left on device"), "{stage}: {said}");
         assert_eq!(std::fs::read_dir(below).unwrap().count(), 0, "{stage}");
     }
-    // And where the result itself has no room: no half of one is left.
+    // If the result itself has no space, no partial file remains.
     let (_folder, path) = file(SUM);
     let filler = disk.path().join("filler");
     let all = std::process::Command::new("dd")

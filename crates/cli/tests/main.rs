@@ -1,8 +1,8 @@
-//! The real binary: one test program, one module a command or a promise.
+//! Tests of the real binary: one test program, with one module per command or promise.
 //!
-//! A test that changes the host, or needs it as it is, holds it: `hugeleaf_testkit::host`.
+//! A test that changes the host, or needs it unchanged, holds it: `hugeleaf_testkit::host`.
 
-// A panic is how a test fails, in its helpers too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;

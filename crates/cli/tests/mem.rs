@@ -1,5 +1,5 @@
-//! The output of `mem` for captured hosts, to the letter. `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli mem::`
-//! writes the files anew; read the difference before committing it.
+//! Compares the output of `mem` for captured hosts exactly. `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli mem::` rewrites the
+//! files; review the difference before committing it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +14,7 @@ fn mem_of_captured_hosts() {
     trycmd::TestCases::new().case("tests/cmd/mem*.trycmd");
 }
 
-/// Bytes that `mem --orders` of this very process shows on THP of 64K.
+/// Returns the bytes that `mem --orders` shows on THP of 64K for this process.
 fn on_64k() -> u64 {
     let pid = std::process::id().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_hugeleaf"))
@@ -50,7 +50,7 @@ fn orders_tells_64k_pages_from_base_pages() {
         return;
     }
     let host = host::alone();
-    // Where THP is always on, memory would be on 2M instead.
+    // With THP set to always, memory would be on 2M pages instead.
     host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);
     let page = Kernel::new().base_page().bytes();
@@ -62,11 +62,11 @@ fn orders_tells_64k_pages_from_base_pages() {
     let large = Mapping::anonymous(size, Sharing::Private).unwrap();
     large.touch(page).unwrap();
     let after = on_64k();
-    // A few may be short of contiguous memory, or be at the ends.
+    // Some blocks may lack contiguous memory or be at the ends.
     assert!(after - before >= size.get() / 4 * 3, "{before} {after}");
 }
 
-/// The compiled program, running; `None` where there is no C compiler.
+/// Compiles and starts the program; `None` without a C compiler.
 fn growing(folder: &Path) -> Option<Child> {
     let program = folder.join("growing");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mem/growing.c");
@@ -89,7 +89,7 @@ fn growing(folder: &Path) -> Option<Child> {
     Some(child)
 }
 
-/// A heap that grows while the kernel lists it is listed twice: no byte may be counted so.
+/// The kernel lists a heap twice if it grows meanwhile; no byte may count twice.
 #[test]
 fn a_process_that_grows_meanwhile_counts_once() {
     let test = "a_process_that_grows_meanwhile_counts_once";

@@ -1,5 +1,5 @@
-//! The engines of `promote` and `demote` on the workload that `try` starts: as they are, and
-//! without privilege, because the workload moves its own memory when asked.
+//! Tests the engines of `promote` and `demote` on the workload of `try`, as root and without
+//! privilege. The workload advises its own memory on request.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use hugeleaf_workload::{Oltp, Program, Settings};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
-/// Where another user finds the programs that this one may not be allowed to reach.
+/// Names programs that another user can access, since this program may be out of reach.
 const PROGRAM: &str = "HUGELEAF_TEST_PROGRAM";
 
 fn program() -> Program {
@@ -61,7 +61,7 @@ fn the_engines_move_it_there_and_back() {
     let up = promote(&kernel, &root, &host, &pids, &there, &mut |_| {}, &stop).unwrap();
     let got = &up.processes[0];
     assert!(got.done >= CACHE, "{got:?}");
-    // All but the program itself, which is larger on some architectures.
+    // Excludes the program itself, which is larger on some architectures.
     let is_program = |part: &&Part| part.reason == eligible::Reason::FileMisaligned.into();
     let program: Bytes = got
         .left_out
@@ -81,7 +81,7 @@ fn the_engines_move_it_there_and_back() {
     let got = &down.processes[0];
     assert!(got.done >= CACHE, "{got:?}");
     assert!(got.coverage_after.unwrap() < 0.01, "{got:?}");
-    // A row that was damaged on the way would have ended it.
+    // A damaged row would have ended the workload.
     workload.stats().unwrap();
 }
 
@@ -93,7 +93,7 @@ fn and_so_they_do_without_privilege() {
         println!("not run: and_so_they_do_without_privilege: needs root, to become another user");
         return;
     }
-    // The build folder may be closed to others.
+    // Other users may have no access to the build folder.
     let dir = tempfile::tempdir().unwrap();
     let public = |from: PathBuf, name: &str| {
         let to = dir.path().join(name);
@@ -124,8 +124,8 @@ fn and_so_they_do_without_privilege() {
     );
 }
 
-/// Copies a program by another process: a descriptor open for writing here would be inherited by
-/// what other threads start meanwhile, and the copy could not be run ("text file busy").
+/// Copies a program in another process. A descriptor open for writing here could be inherited by
+/// processes that other threads start, and running the copy would then fail ("text file busy").
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success());

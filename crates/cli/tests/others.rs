@@ -1,6 +1,5 @@
-//! What an unprivileged user can do to whoever looks at the host as root: the real binary, among processes
-//! and files of `nobody` that are made to hang it, to fill its memory, to steer its terminal, and to have it
-//! read or run what it must not.
+//! Attacks of an unprivileged user on root's commands, on the real binary. Processes and files of `nobody` try to hang a command, to fill
+//! its memory, to control its terminal, and to make it read or run forbidden files.
 
 mod files;
 mod names;
@@ -17,15 +16,15 @@ use hugeleaf_testkit::host::{self, Shared};
 
 use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
 
-/// So long nothing takes, on however slow a machine: whoever takes longer waits for somebody.
+/// Time limit on any machine, however slow; a longer run means that the command hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// So much memory a command may have at its largest, in kB.
+/// Maximum peak memory of a command, in kB.
 const MOST_MEMORY: u64 = 200 << 10;
 
-/// The compiled program in a folder of `nobody`'s, or `None` where this cannot be run here.
+/// Compiles the program into a folder of `nobody`; `None` if this test cannot run here.
 ///
-/// One test at a time: each looks at all processes, and counts what its own are asked.
+/// One test runs at a time, because each scans all processes and counts queries to its own.
 fn ground(test: &str) -> Option<(Ground, PathBuf)> {
     if !is_root() {
         not_run(test, "needs root, and a user that is not");
@@ -57,7 +56,7 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
     Some((Ground { dir, _host: host }, program))
 }
 
-/// The folder, and the host as it is.
+/// The folder, and the unchanged host.
 struct Ground {
     dir: tempfile::TempDir,
     _host: Shared,
@@ -69,7 +68,7 @@ impl Ground {
     }
 }
 
-/// Makes something the user's own.
+/// Makes the user the owner of a file.
 fn give(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -81,7 +80,7 @@ fn fifo(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
 }
 
-/// Starts the program in a folder, as the user, and waits until it is ready.
+/// Starts the program in a folder as the user, and waits until it is ready.
 fn hostile(program: &Path, folder: &Path, arguments: &[&OsStr]) -> Running {
     let mut child = Command::new(program)
         .args(arguments)
@@ -107,7 +106,7 @@ fn words<'a>(line: &'a [&'a str]) -> Vec<&'a OsStr> {
     line.iter().map(OsStr::new).collect()
 }
 
-/// How a command ended that was watched.
+/// Result of a watched command.
 struct Seen {
     shown: String,
     /// Its process id.
@@ -123,7 +122,7 @@ impl Seen {
     }
 }
 
-/// Runs a command to its end, and fails where it hangs or takes more memory than it may.
+/// Runs a command to its end, and fails if it hangs or takes too much memory.
 #[track_caller]
 fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
     let shown = format!("hugeleaf {arguments:?}");
@@ -171,7 +170,7 @@ fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
     seen
 }
 
-/// All commands that look at a process or the host, once each.
+/// Runs each command that reads a process or the host.
 #[track_caller]
 fn all_commands(folder: &Path, pid: &str) -> Vec<Seen> {
     let trace = folder.join("a.trace");
@@ -213,7 +212,7 @@ fn all_commands(folder: &Path, pid: &str) -> Vec<Seen> {
     seen
 }
 
-/// An argument of any bytes but zero.
+/// Returns an argument of any bytes but zero.
 fn bytes(text: &[u8]) -> OsString {
     use std::os::unix::ffi::OsStringExt;
     OsString::from_vec(text.to_vec())

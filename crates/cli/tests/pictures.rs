@@ -1,8 +1,7 @@
-//! The pictures in README.md: a screen as the program writes it to a terminal, of a captured host, and
-//! the chart of a committed experiment.
+//! The pictures in README.md: a screen of a captured host as written to a terminal, and the chart of a committed experiment.
 //!
-//! After a change that is meant: `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli pictures` draws them
-//! anew; look at them, in light and in dark.
+//! After an intended change, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli pictures` redraws them; check them in light and dark
+//! mode.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +10,7 @@ use hugeleaf_report::chart;
 use hugeleaf_report::page::{Axis, Chart, ChartKind, Point, Series, Unit};
 use serde_json::Value;
 
-/// Compares a picture with the one that is committed, or writes it.
+/// Compares a picture with the committed one, or writes it.
 fn compare(name: &str, drawn: &str) {
     let path = repository().join("docs/pictures").join(name);
     if std::env::var_os("HUGELEAF_BLESS").is_some() {
@@ -26,7 +25,7 @@ fn compare(name: &str, drawn: &str) {
     );
 }
 
-/// What a command writes to a terminal, colours and all; `None` without the program that gives it one.
+/// Returns a command's terminal output with colours; `None` without script(1).
 fn on_a_terminal(command: &str) -> Option<String> {
     let written = Command::new("script")
         .args(["--quiet", "--return", "--command", command, "/dev/null"])
@@ -61,7 +60,7 @@ fn the_screen_is_what_the_program_writes() {
             "\x1b[1m$ hugeleaf {arguments}\x1b[0m\n{written}\n"
         ));
     }
-    // Its yellow can be read on black, that of VGA hardly.
+    // This palette's yellow is readable on black, unlike that of VGA.
     let term = anstyle_svg::Term::new().palette(anstyle_svg::WIN10_CONSOLE);
     compare(
         "why.svg",
@@ -83,7 +82,7 @@ fn the_chart_is_that_of_the_committed_experiment() {
     assert!(readme.contains(&effect), "README.md does not say {effect}");
 }
 
-/// Pair by pair, and the estimate over all of them, as a page of `prove` has it.
+/// Returns the chart of a `prove` page: each pair, and the overall estimate.
 fn pairs(result: &Value) -> Chart {
     let ratios = result["pairs"].as_array().unwrap().iter();
     let ratios = ratios.map(|pair| pair["ratio"].as_f64().unwrap());

@@ -1,8 +1,7 @@
-//! `hugeleaf plan` on captured hosts, with flags that make no sense, for users without rights, and
-//! on this host's pools.
+//! Tests `hugeleaf plan` on captured hosts, with invalid flags, for users without rights, and on this host's pools.
 //!
-//! The answers are committed next to this file. After a change that is meant, `HUGELEAF_BLESS=1 cargo
-//! test -p hugeleaf-cli --test cli plan::` writes them anew; read the difference before committing it.
+//! The answers are committed next to this file. After an intended change, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli plan::`
+//! rewrites them; review the difference before committing it.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -21,7 +20,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
 use serde_json::Value;
 
-/// What is planned on which captured host, and the exit status: 1 where pages had to be cut.
+/// Case, captured host, arguments and exit status; 1 if pages had to be cut.
 const CASES: [(&str, &str, &[&str], i32); 13] = [
     (
         "two-nodes-bytes",
@@ -63,7 +62,7 @@ const CASES: [(&str, &str, &[&str], i32); 13] = [
     ),
 ];
 
-/// Runs it in the repository, so that answers do not depend on where that is.
+/// Runs the command in the repository, so that answers do not depend on its location.
 fn plan(arguments: &[&str]) -> Output {
     let mut all = vec!["plan"];
     all.extend(arguments);
@@ -117,12 +116,12 @@ fn every_case_reads_as_committed() {
     }
 }
 
-/// The plan as a file, on a host that has no files of hugeleaf's yet.
+/// Returns the plan as a file, on a host without files of hugeleaf.
 fn written(plan: &Plan) -> String {
     write(plan, |_| None)
 }
 
-/// Names of fields are a contract.
+/// Field names are a contract.
 #[test]
 fn the_json_contract_holds() {
     let root = "fixtures/x86-4k-two-nodes";
@@ -235,7 +234,7 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
         assert!(is_either, "{flags:?}: {text}{}", stdout(&output));
         let named = ["/nowhere", "424242", "no-such.service"];
         let status = match flags.iter().any(|f| named.contains(f)) {
-            // What is wrong with these the readers of services say.
+            // The readers of services report these errors.
             true => output.status.code().unwrap(),
             false => status,
         };
@@ -243,12 +242,12 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
     }
 }
 
-/// Flags whose value may be left out are understood without one.
+/// Flags with optional values work without one.
 #[test]
 fn values_that_may_be_left_out() {
     let root = ["--root", "fixtures/x86-4k-two-nodes"];
     let with = |flags: &[&str]| plan(&[&root[..], flags].concat());
-    // The captured host has no such server, and that is all that is wrong.
+    // The captured host has no such server; this is the only error.
     refused(&with(&["--mariadb"]), 3, &["neither mariadbd nor mysqld"]);
     let text = good(&with(&["--bytes", "1G", "--run"]));
     assert!(text.contains("bytes has no systemd unit"), "{text}");
@@ -261,7 +260,7 @@ fn a_folder_that_is_no_captured_host_is_refused() {
     refused(&plan(&["--root", "crates", "--bytes", "1G"]), 3, &["auxv"]);
 }
 
-/// A copy of a captured host with more in its /etc.
+/// Returns a copy of a captured host with additional files.
 fn host_with(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let copied = std::process::Command::new("cp")
@@ -290,7 +289,7 @@ const ACCOUNTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Rights of a plan for 8 G of this user on such a host.
+/// Returns the missing rights for a plan of 8G for this user on such a host.
 fn rights(user: &str, more: &[(&str, &str)]) -> Vec<(String, String)> {
     let mut files = ACCOUNTS.to_vec();
     files.extend(more);
@@ -321,7 +320,7 @@ fn a_user_is_told_what_it_lacks_and_the_exact_change() {
     for part in ["CAP_IPC_LOCK", "group 0", "oracle (uid 54321)"] {
         assert!(lacks[0].0.contains(part), "{lacks:?}");
     }
-    // A member of the group that is set, with a limit that suffices, lacks nothing.
+    // A member of the configured group with a sufficient limit lacks nothing.
     let group = ("proc/sys/vm/hugetlb_shm_group", "54322\n");
     let limits = (
         "etc/security/limits.d/90-oracle.conf",
@@ -329,11 +328,11 @@ fn a_user_is_told_what_it_lacks_and_the_exact_change() {
     );
     assert_eq!(rights("oracle", &[group, limits]), []);
     assert_eq!(rights("54321", &[group, limits]), []);
-    // Another user is in neither.
+    // Another user is not a member and has no limit.
     let lacks = rights("dba", &[group, limits]);
     assert_eq!(lacks.len(), 1, "{lacks:?}");
     assert!(lacks[0].0.contains("is not in group 54322"), "{lacks:?}");
-    // root may.
+    // root needs no rights.
     assert_eq!(rights("root", &[none]), []);
 }
 
@@ -396,8 +395,8 @@ fn service(kind: ServiceKind) -> Service {
     service
 }
 
-/// Each file of a host unreadable in turn: there is a plan that reads back and passes its own
-/// check, or a refusal that says why.
+/// Makes each file of a host unreadable in turn. The result must be a plan that parses and passes its own check, or a refusal with a
+/// reason.
 #[test]
 fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
     let mut refused = Vec::new();
@@ -483,9 +482,9 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     .stderr(std::process::Stdio::piped())
     .spawn()
     .unwrap();
-    // Longer than it takes to start on a busy machine; no sign tells that it watches.
+    // Exceeds the start time on a busy machine; there is no signal that watching has begun.
     hugeleaf_testkit::pause(Duration::from_secs(3));
-    // What goes before the end was still the most that was in use.
+    // Memory freed before the end still counts in the maximum.
     drop(held);
     let answer: Value = serde_json::from_str(&good(&watching.wait_with_output().unwrap())).unwrap();
     let pools = answer["pools"].as_array().unwrap();

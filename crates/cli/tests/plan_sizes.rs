@@ -1,8 +1,7 @@
-//! The pages that `hugeleaf plan` writes into its file for a program are enough for it, and at most
-//! 2 % or two pages too many: each program is configured to use large pages and started on exactly the
-//! pages of the plan. It then runs and has them, and with that much fewer it fails or falls back.
+//! Tests that the pages planned for a program suffice, and exceed its need by at most 2 % or two pages. Each program is configured for huge
+//! pages and started on exactly the planned pages. It must run on them; with fewer pages, by that margin, it fails or falls back.
 //!
-//! Needs root, the programs, and memory to reserve; says "not run" by name otherwise.
+//! Needs root, the programs, and memory to reserve; otherwise prints "not run" with the name.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::common::{Answer, HUGELEAF, not_run};
 
-/// The pool of the default size, empty of others' pages; put back when dropped.
+/// The pool of the default size, unused by others; restored when dropped.
 struct Pool {
     folder: PathBuf,
     page: PageSize,
@@ -27,7 +26,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// The pool, or why it cannot be used for so much memory.
+    /// Takes the pool, or prints why it cannot hold this much memory.
     fn take(test: &str, bytes: Bytes) -> Option<Pool> {
         if !rustix::process::geteuid().is_root() {
             not_run(test, "needs root");
@@ -66,18 +65,18 @@ impl Pool {
         text.trim().parse().unwrap()
     }
 
-    /// Pages in use or promised.
+    /// Returns the pages in use or reserved.
     fn taken(&self) -> u64 {
         self.number("nr_hugepages") - self.number("free_hugepages") + self.number("resv_hugepages")
     }
 
-    /// Makes the pool so large; memory may have to be moved first.
+    /// Sets the pool's size; memory may have to be compacted first.
     fn set(&self, pages: u64) {
         let got = self.host.set_pool(self.page.bytes().get(), pages);
         assert_eq!(got, pages, "pages of {} and no more", self.page);
     }
 
-    /// The pages of the plan that `hugeleaf plan` writes for these arguments, and its file.
+    /// Returns the pages of the plan that `hugeleaf plan` writes for these arguments, and the plan.
     fn plan(&self, arguments: &[&str]) -> (u64, Plan) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plan.toml");
@@ -100,12 +99,12 @@ impl Pool {
         self.plan(arguments).0
     }
 
-    /// How many pages may be planned too many.
+    /// Returns the permitted number of excess pages.
     fn slack(planned: u64) -> u64 {
         (planned / 50).max(2)
     }
 
-    /// What has been taken of the plan is nearly all of it.
+    /// Fails unless nearly all planned pages are used.
     #[track_caller]
     fn is_tight(&self, what: &str, planned: u64) {
         let taken = self.taken();
@@ -117,7 +116,7 @@ impl Pool {
         );
     }
 
-    /// Everything is returned.
+    /// Fails unless all pages are free.
     #[track_caller]
     fn is_free(&self) {
         until("the pool is free again", || self.taken() == 0);
@@ -173,10 +172,10 @@ fn postgresql_of(buffers_gb: u64) {
     let socket = folder.path().join(".s.PGSQL.5432");
     let server = Server::start(&mut command, folder, Signal::INT, || socket.exists());
     pool.is_tight(&test, planned);
-    // The running one is measured, and comes to the same.
+    // The plan for the running server is measured, and gives the same number.
     let (again, plan) = pool.plan(&["--postgres", data]);
     assert_eq!(again, planned);
-    // And it is asked what it says itself.
+    // The server's own report is used too.
     let source = &plan.services[0].demands[0].source;
     let said = source.contains("it says shared_memory_size = ") && source.contains("mapping");
     assert!(said, "{source}");
@@ -252,7 +251,7 @@ fn mariadb_of(test: &str, settings: &str) {
     drop(server);
     pool.is_free();
 
-    // With so much fewer it falls back; whether it says so depends on the mapping.
+    // With fewer pages it falls back; only some mappings report it.
     pool.set(planned - Pool::slack(planned) - 1);
     let (server, _) = start();
     assert!(pool.taken() < had, "{} of {had}", pool.taken());
@@ -317,7 +316,7 @@ impl Drop for Jvm {
     }
 }
 
-/// A program that says that it is up, and waits.
+/// Returns a program that reports its start and waits.
 fn waiting_program() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("Wait.java");
@@ -349,7 +348,7 @@ fn jvm_of(test: &str, flags: &str) {
     pool.is_free();
 
     pool.set(planned - Pool::slack(planned) - 1);
-    // It starts all the same, on base pages in part.
+    // It still starts, partly on base pages.
     let jvm = Jvm::start(&java, &flags, &program);
     assert!(pool.taken() < had, "{} of {had}", pool.taken());
     drop(jvm);
@@ -386,7 +385,7 @@ fn a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
     );
 }
 
-/// From here on the table of where objects begin takes pages too.
+/// From this heap size on, the block offset table takes pages too.
 #[test]
 fn a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
     if left_to_all("a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan") {
@@ -403,7 +402,7 @@ fn a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
     );
 }
 
-/// The plan is exact: a page fewer would be too few.
+/// The plan is exact: one page fewer would not suffice.
 fn jvm_to_the_page(test: &str, all: &[&str]) {
     let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
         return not_run(test, "needs a JDK");
@@ -426,7 +425,7 @@ fn jvm_to_the_page(test: &str, all: &[&str]) {
     }
 }
 
-/// ZGC takes its heap from the pool as it grows: what it does not have yet it is not short of.
+/// ZGC takes its heap from the pool as it grows, so missing pages are not a shortage yet.
 #[test]
 fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
     let test = "a_jvm_with_zgc_is_not_short_before_it_has_grown";
@@ -478,7 +477,7 @@ fn a_jvm_with_shenandoah_starts_on_exactly_the_plan() {
 
 // SysV -------------------------------------------------------------------------------------------
 
-/// The program that makes segments, running.
+/// The running program that creates segments.
 struct Segments {
     child: Child,
     said: String,
@@ -523,7 +522,7 @@ fn a_sysv_program_starts_on_exactly_the_plan() {
         .status();
     assert!(compiled.unwrap().success());
     let page = pool.page.bytes().get();
-    // One of whole pages, one a byte longer, one a byte shorter.
+    // Whole pages, one byte more, one byte less.
     let sizes = [200 * page, 100 * page + 1, 50 * page - 1];
     let segments = Segments::start(&program, &sizes, false);
     assert_eq!(segments.said, "ready\n");

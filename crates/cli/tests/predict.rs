@@ -1,5 +1,5 @@
-//! `hugeleaf predict` on programs that run: what it says of one that misses the TLB all the time, and that it says nothing
-//! where it would mislead.
+//! Tests `hugeleaf predict` on running programs: its prediction for one that misses the TLB constantly, and its silence if a prediction
+//! would mislead.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{hugeleaf, repository, run, stderr, stdout};
 use serde_json::Value;
 
-/// Ended when dropped.
+/// A child that is killed when dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -31,7 +31,7 @@ impl Ended {
     }
 }
 
-/// A program that does nothing but read at random, on base pages.
+/// Starts a program that only reads at random, on base pages.
 fn reader(folder: &tempfile::TempDir) -> Ended {
     let output = folder.path().join("out.json");
     let arguments = [
@@ -54,13 +54,13 @@ fn reader(folder: &tempfile::TempDir) -> Ended {
         .spawn();
     let reader = Ended(child.unwrap());
     hugeleaf_testkit::until("it has its memory", || reader.resident_kib() >= 64 << 10);
-    // It lays its path out before it reads.
+    // It writes its path before it reads.
     hugeleaf_testkit::pause(Duration::from_secs(2));
     reader
 }
 
-/// Asks again for a while where nothing is said: on a busy machine a program has no processor for whole looks, or a read takes
-/// by turns longer and shorter.
+/// Repeats the command for a while if it gives no prediction. On a busy machine a program may get no CPU for whole scans, or its read times
+/// vary.
 fn asked(arguments: &[&str]) -> std::process::Output {
     let began = std::time::Instant::now();
     loop {
@@ -83,7 +83,7 @@ fn a_program_that_misses_all_the_time_gets_a_range() {
     assert!(0.9 < low && low <= high && high < 3.0, "{answer:#}");
     let set = predicted["working_set_bytes"].as_u64().unwrap();
     assert!(set >= 60 << 20, "{answer:#}");
-    // With less of a processor too few pages are touched between two looks.
+    // With less CPU time too few pages are touched between two scans.
     let has_a_processor = predicted["busy"].as_f64().unwrap() > 0.8;
     if predicted["by"] == "touched-pages" && has_a_processor {
         assert!(
@@ -126,7 +126,7 @@ fn what_a_read_costs_is_taken_from_a_result() {
     let question = ["predict", &pid, "--for", "2s", "--chase", chase];
     let output = asked(&[&question[..], &["--json"]].concat());
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    // The nearest to what it works with.
+    // The size nearest to the working set.
     assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");
     let screen = stdout(&asked(&question));
     assert!(
@@ -163,7 +163,7 @@ fn what_rests_gets_none() {
     );
 }
 
-/// A scan that would hold up the process for longer than is allowed is not made, and what would allow it is said.
+/// A scan that would stall the process for too long is refused, with the flag that would allow it.
 #[test]
 fn no_scan_takes_longer_than_allowed() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ fn a_tree_is_judged_as_a_whole() {
     drop(Ended(child));
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(answer["pids"].as_array().unwrap().len(), 3, "{answer:#}");
-    // They work, with little memory.
+    // They are busy but hold little memory.
     let why = answer["unsaid"].as_str().unwrap();
     assert!(
         why.contains("nothing to gain") || why.contains("waited"),

@@ -1,4 +1,4 @@
-//! `promote` and `demote` as a person runs them, on a process that does nothing but hold memory.
+//! Tests `promote` and `demote` on a process that only holds memory.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const M: u64 = 1 << 20;
 
-/// The host, locked, with THP for memory that asks for it alone, where these tests can run; says by name where not.
+/// Locks the host with THP on request only, if these tests can run; otherwise prints the reason.
 fn can_run(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
@@ -86,7 +86,7 @@ fn nothing_to_do_is_exit_status_0() {
     let Some(_host) = can_run("nothing_to_do_is_exit_status_0") else {
         return;
     };
-    // Too small to hold a huge page anywhere: there is nothing to get.
+    // Too small for any huge page, so there is nothing to promote.
     let target = holder(0, None);
     for verb in ["promote", "demote"] {
         let text = good(&run(&[verb, &target.pid()]));
@@ -110,7 +110,7 @@ fn an_interrupt_says_what_was_done_and_how_to_go_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The first huge page of the target: then the work is under way.
+    // The target's first huge page shows that the work has started.
     let smaps = format!("/proc/{}/smaps_rollup", target.pid());
     let begun = || {
         let text = std::fs::read_to_string(&smaps).unwrap();
@@ -164,7 +164,7 @@ fn a_captured_host_is_not_acted_on() {
     assert!(text.contains("promote"), "{text}");
 }
 
-/// Two programs of one name that have nothing to do with one another: nothing is moved that nobody meant.
+/// With two unrelated processes of one name, nothing is promoted without an explicit choice.
 #[test]
 fn a_name_of_strangers_is_listed_and_refused() {
     let test = "a_name_of_strangers_is_listed_and_refused";
@@ -188,7 +188,7 @@ fn a_name_of_strangers_is_listed_and_refused() {
     }
     let answer = json(&run(&["promote", "--dry-run", "--json", name]));
     assert_eq!(answer["processes"].as_array().unwrap().len(), 2);
-    // A sleep holds nothing that could be moved.
+    // A sleep has no promotable memory.
     for one_or_all in [&["promote", &one.pid()][..], &["promote", "--all", name]] {
         assert!(answered(&run(one_or_all)).starts_with("nothing to promote"));
     }

@@ -1,5 +1,5 @@
-//! `hugeleaf prove` on a real process: this test program, started again as a worker that reads all
-//! over its memory and counts what it does in a file.
+//! Tests `hugeleaf prove` on a real process: this test program, started again as a worker. The worker reads its memory at random and counts
+//! its operations in a file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use serde_json::Value;
 const COUNT_FILE: &str = "HUGELEAF_TEST_COUNT_FILE";
 const MEMORY: Bytes = Bytes::from_mib(64);
 
-/// No test: what the worker does. It ends when its parent's end of the pipe closes.
+/// The worker's code, not a test. It ends when its parent's end of the pipe closes.
 #[test]
 #[ignore = "the worker of the other tests"]
 fn worker() {
@@ -28,7 +28,7 @@ fn worker() {
     let step = base.base_page().bytes();
     mapping.touch(step).unwrap();
     std::thread::spawn(|| {
-        // Ends with the test, however that ends.
+        // Ends with the test for any reason.
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         std::process::exit(0);
     });
@@ -42,7 +42,7 @@ fn worker() {
         mapping.touch(step).unwrap();
         file.write_all_at(format!("{count:020}\n").as_bytes(), 0)
             .unwrap();
-        // Other tests want a processor as well.
+        // Other tests need the CPU as well.
         hugeleaf_testkit::pause(Duration::from_millis(1));
     }
 }
@@ -89,7 +89,7 @@ impl Worker {
         self.dir.path().join(name)
     }
 
-    /// Its memory on transparent huge pages.
+    /// Returns its memory on THP in bytes.
     fn huge(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
         let line = text
@@ -113,7 +113,7 @@ fn prove() -> Command {
     command
 }
 
-/// A quick experiment: the numbers it gives mean nothing, the way it goes does.
+/// Returns a quick experiment; its numbers are meaningless, only its course is tested.
 fn quick(worker: &Worker) -> Command {
     quick_to(worker, &worker.path("result.json"))
 }
@@ -135,7 +135,7 @@ fn said(output: &Output) -> (String, String) {
     )
 }
 
-/// Two lines: what failed, what to do.
+/// Fails unless the error has two lines: the failure and the next step.
 fn assert_fails(mut command: Command, status: i32, says: &str) {
     let output = command.output().unwrap();
     let (_, err) = said(&output);
@@ -155,7 +155,7 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-/// The host, locked, with THP for memory that asks for it alone: what else is on large pages was put there.
+/// Locks the host with THP on request only, so that any huge page comes from the test.
 fn advised() -> Host {
     host::advised()
 }
@@ -313,7 +313,7 @@ fn a_dry_run_touches_nothing() {
     assert_eq!(worker.huge(), 0);
 }
 
-/// Memory that is on huge pages already has no time before: both say so, and move nothing.
+/// Memory already on huge pages has no time before; dry run and run report it and change nothing.
 #[test]
 fn a_dry_run_and_a_run_agree() {
     if !is_root("a_dry_run_and_a_run_agree") {
@@ -410,7 +410,7 @@ fn a_full_disk_costs_the_file_only() {
     assert_eq!(worker.huge(), 0);
 }
 
-/// Starts an experiment that would take a minute, and waits until memory has been moved.
+/// Starts an experiment of a minute, and waits until memory has been promoted.
 fn long_running(worker: &Worker) -> Child {
     let mut child = prove()
         .arg(worker.pid())
@@ -446,7 +446,7 @@ fn an_interrupt_puts_memory_back() {
     );
     let output = child.wait_with_output().unwrap();
     let (out, err) = said(&output);
-    // A few pairs may have been made by then: whatever they say is the verdict.
+    // A few pairs may be complete by then, with any verdict.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{err}");
     assert!(out.contains("interrupted"), "{out}");
     assert_eq!(worker.huge(), 0);
@@ -461,7 +461,7 @@ fn a_terminal_that_closes_puts_memory_back() {
     for signal in ["-HUP", "-QUIT", "-TERM"] {
         let worker = Worker::start();
         let mut child = long_running(&worker);
-        // Whoever reads what it says goes away first.
+        // The reader of its output exits first.
         drop(child.stderr.take());
         drop(child.stdout.take());
         for _ in 0..2 {
@@ -497,7 +497,7 @@ fn the_second_experiment_refuses_and_says_who() {
     );
     child.wait_with_output().unwrap();
     assert_eq!(worker.huge(), 0);
-    // Its end is the end of its mark.
+    // When its holder ends, the mark is released.
     let output = quick(&worker).arg("--dry-run").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output).1);
 }
@@ -509,7 +509,7 @@ fn a_mark_of_somebody_else_stops_nobody() {
     }
     let _host = advised();
     let worker = Worker::start();
-    // A user who may look at the process holds it for himself alone, by handing the lock on.
+    // A user who may read the process holds the lock exclusively by passing it on.
     let smaps = File::open(format!("/proc/{}/smaps", worker.pid())).unwrap();
     let mut holder = Command::new("sh");
     holder
@@ -578,7 +578,7 @@ fn a_quantile_of_one_bucket_is_refused() {
     let worker = Worker::start();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // On every page a hundred more, of which p99 is between 0.02 and 0.05; the mean is 0.03.
+    // Each page adds a hundred values with p99 between 0.02 and 0.05; the mean is 0.03.
     std::thread::spawn(move || {
         for (n, stream) in listener.incoming().enumerate() {
             let Ok(mut stream) = stream else { return };
@@ -640,7 +640,7 @@ fn a_target_that_ends_is_said_so() {
     let output = child.wait_with_output().unwrap();
     let (_, err) = said(&output);
     assert_eq!(output.status.code(), Some(3), "{err}");
-    // Either its end or the count that it no longer drives is noticed first.
+    // Either the worker's end or its stopped counter is noticed first.
     assert!(
         err.contains("ended during the experiment") || err.contains("stood still"),
         "{err}"

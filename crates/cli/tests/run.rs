@@ -1,5 +1,5 @@
-//! `hugeleaf run` on real programs: what they find in their environment, how they end, what is
-//! said of those that nothing can be loaded into, and where the library is written.
+//! Tests `hugeleaf run` on real programs: their environment, their exit statuses, messages for
+//! programs that cannot load the library, and the library's location.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -15,7 +15,7 @@ use crate::common::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// `hugeleaf run` with nothing in the environment that bears on it.
+/// Returns `hugeleaf run` without environment variables that affect it.
 fn run_command(args: &[&str]) -> Command {
     let mut command = hugeleaf(&["run"]);
     command.args(args);
@@ -29,7 +29,7 @@ fn run(args: &[&str]) -> Output {
     run_command(args).output().unwrap()
 }
 
-/// Variables as env(1) prints them.
+/// Parses variables as env(1) prints them.
 fn variables(text: &str) -> BTreeMap<String, String> {
     text.lines()
         .filter_map(|line| line.split_once('='))
@@ -37,7 +37,7 @@ fn variables(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The settings that a program finds.
+/// Returns the settings that a program finds.
 fn settings(args: &[&str]) -> BTreeMap<String, String> {
     let output = run(&[args, &["--", "env"]].concat());
     let found = variables(&stdout(&output));
@@ -51,14 +51,14 @@ fn settings(args: &[&str]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The size of a full THP as people write it; `None` where the host has none.
+/// Returns the size of a full THP in bytes; `None` if the host has none.
 fn pmd() -> Option<u64> {
     let text =
         std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;
     text.trim().parse().ok()
 }
 
-/// Compiles a C program into `folder`; `None`, and said so, where there is no compiler.
+/// Compiles a C program into `folder`; prints a reason and returns `None` without a compiler.
 fn compiled(test: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     let source = folder.join("program.c");
     std::fs::write(
@@ -124,7 +124,7 @@ fn flags_reach_the_program() {
     assert_eq!(found["data_after"], size);
     assert_eq!(found["shm"], "base");
     assert_eq!(found["text"], "thp");
-    // Taken by this program, and not by those that it starts.
+    // Applies to this program only, not to its children.
     assert_eq!(found["reserve"], "0".repeat("1048576".len()));
     assert_eq!(found["only"], "postgres:env");
     assert!(!found.contains_key("shm_after"), "{found:?}");
@@ -148,7 +148,7 @@ fn what_was_in_the_environment_stays() {
     );
 }
 
-/// The inner one holds, and the library is loaded once.
+/// The inner one takes effect, and the library is loaded once.
 #[test]
 fn run_under_run() {
     let _host = hugeleaf_testkit::host::shared();
@@ -175,7 +175,7 @@ fn it_becomes_the_program() {
     std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
     assert_eq!(said.trim(), child.id().to_string());
     assert_eq!(child.wait().unwrap().code(), Some(7));
-    // The name is the one that was typed, and so are the arguments.
+    // Name and arguments stay as typed.
     let seen = good(&run(&["--", "cat", "/proc/self/cmdline"]));
     assert_eq!(seen, "cat\0/proc/self/cmdline\0");
 }
@@ -189,8 +189,8 @@ fn a_signal_that_ends_the_program_is_seen() {
     }
 }
 
-/// Service managers start programs with SIGPIPE ignored, shells with signals blocked or not: the
-/// program finds what was there.
+/// Service managers ignore SIGPIPE, and shells may block signals. The program must inherit that
+/// state.
 #[test]
 fn signals_are_as_they_were() {
     let _host = hugeleaf_testkit::host::shared();
@@ -256,7 +256,7 @@ fn statuses_of_env() {
     }
 }
 
-/// Files that are there and do not start: as env(1) has it.
+/// Existing files that cannot be executed give the status of env(1).
 #[test]
 fn files_that_the_kernel_refuses() {
     let _host = hugeleaf_testkit::host::shared();
@@ -298,7 +298,7 @@ fn nodes_that_there_are() {
     if !Path::new("/sys/devices/system/node/node0").exists() {
         return not_run("nodes_that_there_are", "this kernel has no NUMA");
     }
-    // The policy is in the maps of the program itself.
+    // The program's own maps show the policy.
     let text = good(&run(&[
         "--numa",
         "bind=0",
@@ -320,7 +320,7 @@ fn nodes_that_there_are() {
     );
 }
 
-/// One line, with why and what to do, and the program runs.
+/// An unavailable page kind prints one line with reason and remedy, and the program runs.
 #[test]
 fn what_is_known_not_to_be_had_is_one_line() {
     let _host = hugeleaf_testkit::host::shared();
@@ -361,7 +361,7 @@ fn ldr_cntrl_by_flag_and_by_variable() {
     assert_eq!(stderr(&by_variable), expected);
     let found = variables(&stdout(&by_variable));
     assert!(found["HUGELEAF_RUN"].contains(";data=base;shm=base;stack=base;text=base;"));
-    // A flag beats it, and the table says so.
+    // A flag takes precedence, and the table says so.
     let beaten = run(&["--data", "auto", "--ldr-cntrl", text, "--", "env"]);
     assert!(
         stderr(&beaten).contains("--data auto (the flag)"),
@@ -369,7 +369,7 @@ fn ldr_cntrl_by_flag_and_by_variable() {
         stderr(&beaten)
     );
     assert!(variables(&stdout(&beaten))["HUGELEAF_RUN"].contains("asked_data=auto"));
-    // The flag takes the place of the variables.
+    // The flag replaces the variables.
     let replaced = run_command(&["--ldr-cntrl", "", "--", "true"])
         .env("LDR_CNTRL", "nonsense")
         .output()
@@ -414,7 +414,7 @@ fn ldr_cntrl_that_is_refused() {
     refused(&both, 125, &["DATAPSIZE", "LARGE_PAGE_DATA"]);
 }
 
-/// It runs, and one line says what it does not get and what is left to do.
+/// It runs, and one line names the missing features and the remaining options.
 #[test]
 fn a_static_program() {
     let _host = hugeleaf_testkit::host::shared();
@@ -434,7 +434,7 @@ fn a_static_program() {
     for word in [binary, "statically", "hugeleaf promote "] {
         assert!(said.contains(word), "'{word}' is missing in: {said}");
     }
-    // Not meant: nothing to say.
+    // `--only` excludes it, so there is no message.
     let output = run(&["--only", "another", "--", binary]);
     assert_eq!(stderr(&output), "");
     if let Some(pmd) = pmd() {
@@ -447,7 +447,7 @@ fn a_static_program() {
     }
 }
 
-/// A script is what its interpreter is.
+/// A script is judged by its interpreter.
 #[test]
 fn a_script_of_a_static_interpreter() {
     let _host = hugeleaf_testkit::host::shared();
@@ -479,7 +479,7 @@ fn a_script_of_a_static_interpreter() {
     );
 }
 
-/// A program whose loader is named as musl's: the library is not named to it.
+/// A program whose loader has musl's name gets no LD_PRELOAD.
 #[test]
 fn a_program_of_another_libc() {
     let _host = hugeleaf_testkit::host::shared();
@@ -506,7 +506,7 @@ fn a_program_of_another_libc() {
     assert!(shown.contains("HUGELEAF_RUN=v=1"), "{shown}");
 }
 
-/// Where the loader of the shell is.
+/// Returns the loader of the shell.
 fn own_loader() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let paths = maps
@@ -534,7 +534,7 @@ fn a_program_with_the_address_sanitizer() {
         said.lines().count() == 1 && said.contains("sanitizer"),
         "{said}"
     );
-    // Started by another program it meets the library, and starts all the same.
+    // Started by another program it inherits the library, and still starts.
     let script = format!("{}; exit $?", binary.display());
     let output = run(&["--", "sh", "-c", &script]);
     assert_eq!(
@@ -675,8 +675,8 @@ fn a_library_of_ones_own() {
     }
 }
 
-/// A script of root's in a mount namespace of its own, where /var/cache is empty and XDG_CACHE_HOME
-/// a folder there that belongs to nobody. `None`, and said so, where that is unavailable.
+/// Runs a script as root in a private mount namespace with an empty /var/cache; XDG_CACHE_HOME is a
+/// folder there that belongs to nobody. Prints a reason and returns `None` if unavailable.
 fn with_empty_cache(test: &str, script: &str) -> Option<Output> {
     let whole = format!(
         "mount -t tmpfs -o mode=755 none /var/cache && mkdir /var/cache/nobody && \
@@ -747,7 +747,7 @@ fn where_a_user_keeps_the_library() {
         "{text}"
     );
     assert!(text.ends_with("mode=700\nmode=644\n"), "{text}");
-    // HOME, where there is no folder for caches.
+    // Uses HOME if there is no folder for caches.
     let script = "unset XDG_CACHE_HOME; export HOME=/var/cache/nobody; $NOBODY $1 run -- env";
     let text = good(&with_empty_cache(TEST, script).unwrap());
     assert!(
@@ -756,7 +756,7 @@ fn where_a_user_keeps_the_library() {
     );
 }
 
-/// Whoever could change the file would run code in every program.
+/// A user who could change the file would run code in every program.
 #[test]
 fn a_place_that_others_can_change_is_refused() {
     let _host = hugeleaf_testkit::host::shared();
@@ -787,12 +787,12 @@ fn a_place_that_others_can_change_is_refused() {
     }
 }
 
-/// A launcher that waits with a report, and the program under it.
+/// Starts a launcher that waits for a report, and the program under it.
 fn launched(script: &str) -> (Running, Pid) {
     use std::os::unix::process::CommandExt;
     let mut child = run_command(&["--report", "/dev/null", "--", "sh", "-c", script])
         .stdout(Stdio::piped())
-        // A group of its own: in one that no shell looks after, SIGTSTP stops nobody.
+        // A separate group, because SIGTSTP has no effect in a group without a shell.
         .process_group(0)
         .spawn()
         .unwrap();
@@ -803,7 +803,7 @@ fn launched(script: &str) -> (Running, Pid) {
     (Running(child), pid)
 }
 
-/// Whether this process ignores a signal, and so what it starts (`SigIgn` of proc(5)).
+/// Returns true if this process, and thus its children, ignores a signal (`SigIgn` of proc(5)).
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status
@@ -826,7 +826,7 @@ fn with_a_report_signals_are_passed_on() {
         (Signal::WINCH, "WINCH"),
     ] {
         if is_ignored(signal) {
-            // A shell cannot trap what was ignored when it began (nohup, a job in the background).
+            // A shell cannot trap a signal that was ignored at its start (nohup, a background job).
             not_run(
                 &format!("the part of with_a_report_signals_are_passed_on with {name}"),
                 "it is ignored here",
@@ -840,7 +840,7 @@ fn with_a_report_signals_are_passed_on() {
     }
 }
 
-/// A job that is stopped is seen stopped, and both go on together.
+/// The launcher of a stopped job is seen as stopped, and both continue together.
 #[test]
 fn with_a_report_it_stops_with_the_program() {
     let _host = hugeleaf_testkit::host::shared();
@@ -871,7 +871,7 @@ fn with_a_report_statuses_are_the_programs() {
     assert_eq!(status(&["/"]), Some(126));
 }
 
-/// Programs that start programs: the policy passes on.
+/// Children of the program inherit the policy.
 #[test]
 fn children_inherit_the_policy() {
     let _host = hugeleaf_testkit::host::shared();
@@ -884,7 +884,7 @@ fn children_inherit_the_policy() {
     assert!(works("true", &[]));
 }
 
-/// Fills a database, asks it, and prints the answer and the names of its own threads.
+/// Fills a database, queries it, and prints the answer and the names of its own threads.
 const PYTHON: &str = "\
 import glob, sqlite3, sys
 database = sqlite3.connect(sys.argv[1])
@@ -916,7 +916,7 @@ fn sqlite_of_a_program_gets_one_cache() {
     let rows = |text: &str| text.lines().next().map(str::to_owned);
     assert_eq!(rows(&ours), Some("50000 1250025000".to_owned()), "{ours}");
     assert_eq!(rows(&ours), rows(&own));
-    // The thread that divides memory among databases; the kernel keeps 15 letters of its name.
+    // The thread that divides memory among databases; the kernel truncates its name to 15 bytes.
     assert!(ours.contains("hugeleaf-manage"), "{ours}");
     assert!(!own.contains("hugeleaf-manage"), "{own}");
     let small = run(&["--sqlite", "1M", "--", "true"]);

@@ -1,9 +1,8 @@
-//! What must not break: real programs under `hugeleaf run` with every role on, and once as it is
-//! without flags, compared with the same program started bare: exit status, output, and where a test
-//! says so also memory. `c/` has the programs that are compiled for it.
+//! Compatibility tests: real programs under `hugeleaf run` with every role, and with no flags. They compare exit status and output, and in
+//! some tests memory, with the bare program. `c/` has the programs that are compiled for them.
 //!
-//! A program that finds no huge pages under it where it should ends with an error (COMPAT_LARGE, see
-//! `c/check.h`): a library that stands aside breaks nothing and would pass all of this.
+//! A program that finds no huge pages where it should ends with an error (COMPAT_LARGE, see `c/check.h`). Otherwise an inactive library
+//! would pass all tests.
 
 mod debuggers;
 mod growth;

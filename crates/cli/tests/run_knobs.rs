@@ -1,4 +1,4 @@
-//! `hugeleaf run` on a host whose knobs say something else.
+//! `hugeleaf run` on a host whose knobs contradict the request.
 
 use crate::common::{is_root, not_run, stderr};
 use crate::run_compat::under::{Line, Mode, UNDER, can_run, program, same};
@@ -16,7 +16,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
         let held = program("held");
         let run = |way: Mode| {
             let mut command = way.command(&held);
-            // With `never`, what is available is not what was asked for, and that is said.
+            // With `never`, the requested pages are unavailable, and a message says so.
             command
                 .arg("200")
                 .env_remove("COMPAT_LARGE")

@@ -1,5 +1,5 @@
-//! What a person sees of a program under `hugeleaf run`: `mem` of captured hosts and of living
-//! programs, and the report at the end.
+//! Output about a program under `hugeleaf run`: `mem` of captured hosts and of running programs,
+//! and the final report.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The bytes of a table by page size.
+/// Returns the total bytes of a table by page size.
 fn sum(table: &Value) -> u64 {
     let rows = table.as_array().unwrap().iter();
     rows.map(|held| number(&held["bytes"])).sum()
@@ -33,7 +33,7 @@ fn role<'a>(roles: &'a Value, name: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no role {name}"))
 }
 
-/// `mem` of process 1000 on a captured host.
+/// Returns `mem` of process 1000 on a captured host.
 fn captured(name: &str) -> Value {
     let root = repository().join("fixtures").join(name);
     let output = run(&["mem", "1000", "--json", "--root", root.to_str().unwrap()]);
@@ -77,7 +77,7 @@ fn segments_say_what_the_policy_asked_for_them() {
     };
     assert!(asked("shm").iter().all(|a| a == "1G,hugetlb:2M"));
     assert!(asked("heap").iter().all(|a| a == "2M"));
-    // The program's own code is spoken of, that of libraries is not.
+    // The report covers the program's own code, but not that of libraries.
     assert_eq!(asked("text"), [Value::from("2M"), Value::Null]);
     assert_eq!(process["run"]["library_loaded"], true);
     assert_eq!(process["run"]["data_after_bytes"], 2 * MIB);
@@ -101,7 +101,7 @@ fn settings_that_cannot_be_read_are_said_to_be_so() {
     assert!(without.get("run").is_none() && without.get("roles").is_none());
 }
 
-/// The program that grows on request, where there is a compiler.
+/// The program that grows on request; needs a compiler.
 struct Grower {
     folder: TempDir,
     path: PathBuf,
@@ -135,7 +135,7 @@ impl Grower {
         self.folder.path().join("report.json")
     }
 
-    /// `hugeleaf run` of it, flags before and words behind.
+    /// Returns `hugeleaf run` of it, with flags before and words after.
     fn command(&self, flags: &[&str], words: &str) -> Command {
         let mut command = hugeleaf(&["run"]);
         command.args(flags).arg("--").arg(&self.path);
@@ -143,12 +143,12 @@ impl Grower {
         for name in ["LDR_CNTRL", "LARGE_PAGE_DATA", "LD_PRELOAD", "HUGELEAF_RUN"] {
             command.env_remove(name);
         }
-        // What the launcher leaves behind would be found here.
+        // Leftover files of the launcher would be found here.
         command.env("TMPDIR", self.folder.path());
         command
     }
 
-    /// Runs it to its end with a report; what it answered, and the report.
+    /// Runs it to its end with a report; returns its output and the report.
     fn report(&self, words: &str) -> (Output, Value) {
         let file = self.file();
         let output = self
@@ -187,7 +187,7 @@ fn a_report_has_the_program_its_end_and_the_machine() {
     let data = role(&process["roles"], "data");
     assert_eq!(data["asked"], "auto");
     assert!(sum(&data["got"]) >= 100 * MIB);
-    // One process: the sum over all is that of the one.
+    // With one process, the total equals that of the process.
     assert_eq!(report["roles"], process["roles"]);
     assert_eq!(
         number(&report["peak_resident_bytes"]) / MIB,
@@ -196,7 +196,7 @@ fn a_report_has_the_program_its_end_and_the_machine() {
     assert_nothing_left(&grower);
 }
 
-/// Nothing of the launcher's is left in the folder for temporary files.
+/// Fails if the launcher left anything in the folder for temporary files.
 fn assert_nothing_left(grower: &Grower) {
     let entries = std::fs::read_dir(grower.folder.path()).unwrap();
     let left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -221,7 +221,7 @@ fn shared_memory_counts_once_in_the_sum() {
         let shm = sum(&role(&process["roles"], "shm")["got"]);
         assert_eq!(shm / MIB, 64, "{process}");
     }
-    // At the child's end both lived, and held most.
+    // When the child ended, both existed and memory was at its peak.
     assert_eq!(sum(&role(&report["roles"], "shm")["got"]) / MIB, 64);
     assert!(sum(&role(&report["roles"], "data")["got"]) >= 80 * MIB);
 }
@@ -276,7 +276,7 @@ fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
     refused(&output, 5, &["below/r.json", "--report"]);
 }
 
-/// Its own ids are others than those that the launcher knows it by.
+/// Inside the namespace its ids differ from those that the launcher knows.
 #[test]
 fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
     let _host = hugeleaf_testkit::host::shared();
@@ -308,14 +308,14 @@ fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
     assert!(number(&seen["seen_resident_bytes"]) >= 120 * MIB, "{seen}");
 }
 
-/// The kernel keeps the most that was resident; a look now and then would miss it.
+/// The kernel records the peak resident size; periodic scans would miss it.
 #[test]
 fn a_peak_between_two_looks_is_known() {
     let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("a_peak_between_two_looks_is_known") else {
         return;
     };
-    // Looks are taken 630 and 1270 ms after the start.
+    // Scans happen 630 and 1270 ms after the start.
     let (output, report) = grower.report("pause 700 spike 150 status 0");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let process = &report["processes"][0];
@@ -376,7 +376,7 @@ fn a_static_program_is_reported_without_the_library() {
     let file = grower.file();
     let flags = ["--report", file.to_str().unwrap()];
     let mut child = grower.started(&flags, "data 64 wait");
-    // The first looks come within a second; nothing outside tells of them.
+    // The first scans happen within a second, invisible from outside.
     hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
     child.end();
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -392,7 +392,7 @@ fn a_static_program_is_reported_without_the_library() {
 struct Waiting(Running);
 
 impl Grower {
-    /// Starts it, and comes back when it has said that it is ready.
+    /// Starts it, and returns when it reports that it is ready.
     fn started(&self, flags: &[&str], words: &str) -> Waiting {
         let mut child = self
             .command(flags, words)
@@ -410,14 +410,14 @@ impl Grower {
 }
 
 impl Waiting {
-    /// Lets it go on, and waits for its end.
+    /// Lets it continue, and waits for its end.
     fn end(&mut self) {
         let child = &mut self.0.0;
         let _ = child.stdin.take().unwrap().write_all(b"go on\n");
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
-    /// `mem` of it: without a report, `hugeleaf run` has become the program.
+    /// Returns `mem` of it. Without a report, `hugeleaf run` has become the program.
     fn mem(&self) -> Value {
         let output = run(&["mem", "--json", &self.0.pid()]);
         let answer: Value = serde_json::from_str(&good(&output)).unwrap();
@@ -478,7 +478,7 @@ fn nobody_else_can_enter_the_folder_of_the_socket() {
     let mut settings = String::new();
     let mut out = BufReader::new(child.0.stdout.take().unwrap());
     out.read_line(&mut settings).unwrap();
-    // What one part writes the other reads, to the letter.
+    // One part parses exactly what the other writes.
     let settings = parse_run_settings(settings.trim_end()).unwrap();
     let socket = PathBuf::from(settings.report.unwrap());
     let above = socket.parent().unwrap();
@@ -503,7 +503,7 @@ fn the_end_of_output_is_seen_while_the_program_lives() {
         .unwrap();
     let mut said = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    // Ends only if nobody else holds the pipe: the program itself waits for its input.
+    // Ends only if no other process holds the pipe; the program itself waits for its input.
     while stdout.read_line(&mut said).unwrap() > 0 {}
     assert_eq!(said, "said\n");
     drop(child.stdin.take());

@@ -1,12 +1,12 @@
-//! `hugeleaf run --sqlite` in programs with several copies of SQLite, and in those that use it until their last moment. They
-//! are as without it. The programs are in `run_sqlite/`.
+//! Tests `hugeleaf run --sqlite` in programs with several copies of SQLite, and in those that use it until they exit. The results must be
+//! as without it. The programs are in `run_sqlite/`.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::common::{good, hugeleaf, not_run, repository, stderr, stdout};
 
-/// Compiles sources of `run_sqlite/` to a file; whether the compiler can do that.
+/// Compiles sources of `run_sqlite/` to a file; returns true if the compiler supports that.
 fn compiled(folder: &Path, to: &str, words: &str) -> bool {
     let mut command = Command::new("cc");
     command.current_dir(repository().join("crates/cli/tests/run_sqlite"));
@@ -17,7 +17,7 @@ fn compiled(folder: &Path, to: &str, words: &str) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A command in that folder, under `run` with a cache of SQLite.
+/// Runs a command in that folder, under `run` with a cache of SQLite.
 fn under_run(folder: &Path, words: &[&str]) -> Output {
     let mut command = hugeleaf(&["run", "--sqlite", "64M", "--"]);
     command.current_dir(folder).args(words);
@@ -30,7 +30,7 @@ fn bare(folder: &Path, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Each caller gets the copy that it would have had, whatever else is loaded, and however its calls are bound.
+/// Each caller gets its usual copy, regardless of other loaded copies and of the binding of its calls.
 #[test]
 fn each_caller_gets_its_own_copy_of_sqlite() {
     let _host = hugeleaf_testkit::host::shared();
@@ -61,7 +61,7 @@ fn each_caller_gets_its_own_copy_of_sqlite() {
         ("-l ./own.so -l ./own-now.so -u -u", 2),
         ("-l ./needs.so -l ./own-now.so -u", 2),
         ("-g ./libcopy.so -l ./own.so -u -d", 1),
-        // Bound before another copy came for all.
+        // Bound before another copy was loaded globally.
         ("-l ./own-now.so -g ./libcopy.so -u -l ./own.so -u", 2),
         ("-l ./hidden.so -l ./symbolic.so -u", 0),
         ("-l ./own.so -j -j", 1),
@@ -74,11 +74,11 @@ fn each_caller_gets_its_own_copy_of_sqlite() {
         );
         assert!(ours.status.success(), "{words:?}: {}", stderr(&ours));
         assert_eq!(stdout(&ours), good(&own), "{words:?}");
-        // These have no cache to set, and that is said of each once.
+        // These have no configurable cache, and each is reported once.
         let said = stderr(&ours).matches("it keeps its own cache").count();
         assert_eq!(said, copies, "{words:?}: {}", stderr(&ours));
     }
-    // One that is built in is said before the program starts.
+    // A built-in copy is reported before the program starts.
     assert!(compiled(folder.path(), "built-in", "-DOWN host.c -ldl"));
     let built_in = under_run(folder.path(), &["./built-in"]);
     let said = stderr(&built_in);
@@ -104,13 +104,13 @@ fn sqlite_is_used_when_a_program_ends() {
         .collect();
     assert_eq!(good(&output), expected);
     assert_eq!(stderr(&output), "");
-    // A program whose standard error nobody reads is as it was.
+    // A program with a closed standard error is unaffected.
     let mut closed = hugeleaf(&["run", "--sqlite", "64M", "--", "sh", "-c", "./last 2>&-"]);
     let closed = closed.current_dir(folder.path()).output().unwrap();
     assert_eq!(stdout(&closed), expected);
 }
 
-/// Modules of Python that bring a SQLite of their own, where they are installed.
+/// Python modules with their own SQLite, if installed.
 #[test]
 fn modules_with_a_sqlite_of_their_own() {
     const TEST: &str = "modules_with_a_sqlite_of_their_own";

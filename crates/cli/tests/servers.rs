@@ -1,9 +1,8 @@
-//! Real servers, under load, with the real program: tier 3.
+//! Tests the real program on real servers under load (tier 3).
 //!
-//! Each test starts a server of its own, keeps it busy with clients that check every answer, and
-//! does to it what the guide says, in the guide's own words. What came of it is read from `/proc`
-//! by the test itself. Needs root (knobs, other accounts' processes) and the server; says "not
-//! run" by name otherwise.
+//! Each test starts its own server, keeps it busy with clients that check every answer, and applies the guide's own commands to it. The
+//! test reads the effect from `/proc`. Needs root (knobs, other accounts' processes) and the server; otherwise prints "not run" with the
+//! name.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -25,7 +24,7 @@ use hugeleaf_testkit::{facts, left_to_all};
 
 use crate::common::{Answer, HUGELEAF, answer as hugeleaf};
 
-/// Every marked block of the guide, by who runs it. A block that nobody runs is no promise.
+/// Every marked block of the guide. A block that no test runs is not verified.
 const STEPS: [&str; 27] = [
     "first-steps:status",
     "first-steps:mem",
@@ -56,12 +55,12 @@ const STEPS: [&str; 27] = [
     "without-root:none",
 ];
 
-/// Memory that a server may win or lose by itself while a test looks, in kB.
+/// Tolerance for memory that a server gains or loses during a test, in kB.
 const SLACK_KB: u64 = 32 << 10;
-/// A mapping that holds this much is where the data are, in kB.
+/// Minimum size of a mapping that counts as data, in kB.
 const LARGE_KB: u64 = 8 << 10;
 
-/// Whether a test can run; says why not.
+/// Returns true if a test can run; otherwise prints the reason.
 fn can_run(test: &str, server: &str, installed: bool) -> bool {
     let reason = if hugeleaf_sys::effective_uid() != 0 {
         "root"
@@ -82,7 +81,7 @@ fn percent(part: u64, whole: u64) -> u64 {
     part * 100 / whole.max(1)
 }
 
-/// A field of the only process in an answer, in kB.
+/// Returns a field of the only process in an answer, in kB.
 #[track_caller]
 fn kb_of(process: &Value, field: &str) -> u64 {
     process[field]
@@ -163,7 +162,7 @@ fn mariadb_live() {
         after.resident_kb <= before.resident_kb + SLACK_KB,
         "{before:?} {after:?}"
     );
-    // Private memory keeps its page tables: whoever promises otherwise has not looked.
+    // Promotion of private memory keeps its page tables.
     assert!(percent(facts::status_kb(pid, "VmPTE"), tables) >= 90);
 
     guide.run("prove");
@@ -185,8 +184,8 @@ fn mariadb_live() {
     drop(mariadb);
 }
 
-/// `promote --json` on private memory that was just demoted: what it says must be what is, and all of
-/// it comes back, pages of zeros too.
+/// Checks `promote --json` on just demoted private memory. Its report must match the state, and all memory must be promoted again,
+/// including zero pages.
 #[track_caller]
 fn promote_again(pid: u32, data_kb: u64) {
     let answer =
@@ -264,7 +263,7 @@ fn redis_live() {
     drop(redis);
 }
 
-/// Redis and a host where everything is on THP do not get along: it leaves, and `why` says so.
+/// Redis exits if the host sets THP to always, and `why` reports that.
 #[test]
 fn redis_that_switched_thp_off() {
     let program = redis_server::program();
@@ -295,7 +294,7 @@ fn redis_that_switched_thp_off() {
     drop(redis);
 }
 
-/// The page for newcomers, on a server that happens to be there.
+/// Runs the page for new users on a running server.
 fn first_steps(pid: u32) {
     let guide = Page::open(
         "first-steps",
@@ -307,11 +306,11 @@ fn first_steps(pid: u32) {
     }
 }
 
-/// Promotion while a forked child holds every page: it must cost no memory. The clients only
-/// read, so that nothing else copies pages meanwhile.
+/// Promotion while a forked child shares every page must cost no memory. The clients only read, so that nothing else copies pages
+/// meanwhile.
 fn promote_while_saving(redis: &Redis, guide: &Page) {
     let pid = redis.server.pid();
-    // One key a second: the child stays for as long as it is needed.
+    // One key per second keeps the child alive for long enough.
     redis.send(&["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
     redis.send(&["BGSAVE"]);
     wait_until("the child", || !facts::children(pid).is_empty());
@@ -333,7 +332,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
         "it says what it left alone:\n{}",
         answer.stdout
     );
-    // SIGUSR1 is how Redis itself ends a saving child; it counts that as no error.
+    // Redis itself ends a saving child with SIGUSR1 and does not count it as an error.
     redis.server.signal_child(child);
     wait_until("the child's end", || facts::children(pid).is_empty());
 }
@@ -373,8 +372,7 @@ fn postgresql_live() {
     drop(postgresql);
 }
 
-/// In pairs of random order where this host splits shared memory; else the weaker experiment, before
-/// and after.
+/// Uses random pairs if this host splits shared memory; otherwise the weaker before-and-after experiment.
 #[test]
 fn postgresql_proven() {
     if left_to_all("postgresql_proven") {
@@ -413,7 +411,7 @@ fn postgresql_proven() {
             "it names the weaker design, and why:\n{said}"
         );
         assert!(large >= 90, "{shared:?}");
-        // Once it is on large pages there is no other arm.
+        // Once it is on huge pages there is no other arm.
         guide.run_expecting("prove", &[3]);
     }
     assert!(load.end() > 0);
@@ -491,10 +489,10 @@ fn started_with_the_knob_on(postgresql: &PostgreSql, healthy: impl Fn()) {
     );
 }
 
-/// Memory of [`hold_memory`]: room for many large pages of any usual size.
+/// Memory of [`hold_memory`]: space for many huge pages of any usual size.
 const HELD_BYTES: usize = 64 << 20;
 
-/// A process with memory to move, started by [`without_root`] as another account.
+/// A process with memory to promote, started by [`without_root`] as another account.
 #[test]
 #[ignore = "a helper of without_root"]
 fn hold_memory() {
@@ -504,7 +502,7 @@ fn hold_memory() {
     assert!(held.iter().all(|byte| *byte == 1));
 }
 
-/// What `hugeleaf promote` answers an ordinary user, with the rights that the guide gives.
+/// Checks the answers of `hugeleaf promote` to an ordinary user, with the rights that the guide grants.
 #[test]
 fn without_root() {
     let setcap = hugeleaf_testkit::find_program(&["setcap"]);
@@ -549,7 +547,7 @@ fn without_root() {
     drop((own, foreign));
 }
 
-/// A process of some account that holds memory until it is dropped.
+/// A process of an account that holds memory until it is dropped.
 struct Holder {
     child: Child,
     _folder: TempDir,
@@ -558,7 +556,7 @@ struct Holder {
 impl Holder {
     fn start(account: Account) -> Holder {
         let folder = folder_for(account);
-        // The test's own program may be where other accounts cannot reach it.
+        // The test program may be in a folder that other accounts cannot access.
         let program = folder.path().join("holder");
         copy_program(&std::env::current_exe().unwrap(), &program);
         let mut child = as_account(account, &program, folder.path())
@@ -597,8 +595,8 @@ impl Drop for Holder {
     }
 }
 
-/// Copies a program by another process: a descriptor open for writing here would be inherited by
-/// what other threads start meanwhile, and the copy could not be run ("text file busy").
+/// Copies a program in another process. A descriptor open for writing here could be inherited by processes that other threads start, and
+/// running the copy would then fail ("text file busy").
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success());

@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT end every command that works or waits for long, in the midst of a pause of an hour as well. Commands that move memory
-//! leave it as they found it. `apply`, `run`, `top`, `try` and `bench FILE` have tests of their own for that.
+//! SIGTERM and SIGINT end every long-running or waiting command, even in the middle of a pause of an hour. Memory contents
+//! stay intact, and `prove` restores the pages. `apply`, `run`, `top`, `try` and `bench FILE` have their own tests for that.
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -12,20 +12,20 @@ use crate::guard::kit::{Guarding, Place, Worker, can_run, rule};
 
 const BOTH: [Signal; 2] = [Signal::TERM, Signal::INT];
 
-/// A field of `/proc/PID/status` as written there.
+/// Returns a field of `/proc/PID/status` as text.
 fn status(pid: u32, field: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// Tells whether a process has a handler for a signal.
+/// Returns true if a process has a handler for a signal.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let caught = u64::from_str_radix(&status(pid, "SigCgt:"), 16);
     caught.is_ok_and(|caught| caught >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// Sends a command a signal once it is at work, and returns how it ended.
+/// Sends a signal to a working command, and returns its exit status.
 #[track_caller]
 pub fn ended(
     command: &mut Command,
@@ -48,7 +48,7 @@ pub fn ended(
         status.is_some()
     });
     let status = status.unwrap();
-    // It says what it has, or that it has nothing; the signal itself does not end it.
+    // The command reports its result, or that it has none; the signal itself does not end it.
     assert_eq!(status.signal(), None, "{shown}");
     status
 }
@@ -87,7 +87,7 @@ fn what_watches_ends() {
     }
 }
 
-/// Servers that take a connection and never answer.
+/// Servers that accept a connection and never answer.
 #[test]
 fn what_keeps_house_ends() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -125,7 +125,7 @@ fn what_moves_memory_ends() {
         let mut worker = Worker::start(&place, "moved", &counter, 1.1);
         worker.tell("grow 64");
         let (pid, metric) = (worker.pid().to_string(), format!("cmd:cat {counter}"));
-        // In the midst of the move, and of the pauses that it makes.
+        // In the middle of the promotion, and of its pauses.
         let huge = || worker.huge();
         let promote = &["promote", "--budget", "1%", &pid];
         ended(&mut place.hugeleaf(promote), signal, &|_| huge() > 0);
@@ -144,7 +144,7 @@ fn what_moves_memory_ends() {
     }
 }
 
-/// The test waits in a thread, which no signal reaches.
+/// The proof waits in a thread that no signal reaches.
 #[test]
 fn a_guard_that_tests_ends() {
     let Some(_host) = can_run("a_guard_that_tests_ends") else {

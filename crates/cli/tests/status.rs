@@ -1,8 +1,7 @@
-//! `hugeleaf status` on captured hosts, on hosts with files that cannot be read, and on this one.
+//! Tests `hugeleaf status` on captured hosts, on hosts with unreadable files, and on this host.
 //!
-//! The answers are committed next to this file, one text and one JSON a host. After a change that
-//! is meant, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli status::` writes them anew; read the
-//! difference before committing it.
+//! The answers are committed next to this file, one text and one JSON per host. After an intended change, `HUGELEAF_BLESS=1 cargo test -p
+//! hugeleaf-cli --test cli status::` rewrites them; review the difference before committing it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::findings::findings;
 use serde_json::Value;
 
-/// One host a kind of machine; fixtures/README.md says what is special about each.
+/// One host per kind of machine; fixtures/README.md describes each.
 const HOSTS: [&str; 11] = [
     "arm64-16k",
     "arm64-64k",
@@ -35,7 +34,7 @@ const HOSTS: [&str; 11] = [
 
 fn hugeleaf(arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("hugeleaf").unwrap();
-    // Relative paths, so that answers do not depend on where the repository is.
+    // Relative paths make answers independent of the repository's location.
     command
         .current_dir(repository())
         .args(arguments)
@@ -85,7 +84,7 @@ fn without_a_command_it_is_status() {
     assert_eq!(stdout_of(&hugeleaf(&["--root", root])), named);
 }
 
-/// Names of fields are a contract: design.md lists them.
+/// Field names are a contract: docs/reference/json.md lists them.
 #[test]
 fn the_json_contract_holds() {
     let root = "fixtures/x86-4k-two-nodes";
@@ -110,7 +109,7 @@ fn the_json_contract_holds() {
     for name in ["page_bytes", "total", "free", "reserved", "surplus"] {
         assert!(!pools[0][name].is_null(), "{name}");
     }
-    // The total has no node; a node has no reservations: missing, not null.
+    // The total has no node, and a node has no reservations; these keys are missing, not null.
     assert!(pools[0].get("node").is_none());
     assert_eq!(pools[1]["node"], 0);
     assert!(pools[1].get("reserved").is_none());
@@ -158,8 +157,8 @@ fn the_live_host() {
     assert!(stdout_of(&hugeleaf(&[])).contains("PAGE SIZES"));
 }
 
-/// Files that no fact rests on alone: another file says the same, a process is left out, the
-/// cgroup limits nothing, or hugeleaf does not read them at all.
+/// Returns true for files without a unique fact: another file has the same, a process is left out, the cgroup limits nothing, or hugeleaf
+/// does not read the file.
 fn may_be_missed(host: &Path, file: &str) -> bool {
     const ENDS: [&str; 16] = [
         "auxv",
@@ -183,7 +182,7 @@ fn may_be_missed(host: &Path, file: &str) -> bool {
     counts && limits_nothing(host, file) || ENDS.iter().any(|end| file.ends_with(end))
 }
 
-/// Whether the limits next to `GROUP/hugetlb.SIZE.…` are none.
+/// Returns true if the limits next to `GROUP/hugetlb.SIZE.…` are unlimited.
 fn limits_nothing(host: &Path, file: &str) -> bool {
     let (group, name) = file.rsplit_once('/').unwrap();
     let size = name.split('.').nth(1).unwrap();
@@ -233,7 +232,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
     }
 }
 
-/// Every field named `*_error`, each of which must stand next to a `null`.
+/// Returns every field named `*_error`, each of which must be next to a `null`.
 fn errors_in(value: &Value) -> Vec<(String, String)> {
     match value {
         Value::Object(fields) => fields

@@ -1,5 +1,5 @@
-//! Rules of this repository that no lint can state. Lints are in `[workspace.lints]` and in the files
-//! `clippy.toml`; licences and versions of dependencies in `deny.toml`.
+//! Checks repository rules that no lint can express. Lints are in `[workspace.lints]` and in the files `clippy.toml`; licences and versions
+//! of dependencies are in `deny.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// All text files of the repository, paths relative to its root, without what is built.
+/// Returns all text files of the repository except build results, with paths relative to its root.
 fn all_files() -> Vec<(String, String)> {
     const BUILT: [&str; 6] = ["target", ".git", "corpus", "artifacts", ".tmp", "coverage"];
     let mut folders = vec![repository().to_owned()];
@@ -49,7 +49,7 @@ fn all_files() -> Vec<(String, String)> {
     files.collect()
 }
 
-/// The sources of the product's crates: lines of comments and tests are blank, so the others keep their numbers.
+/// Returns the sources of the product's crates. Lines of comments and tests are blank, so line numbers stay the same.
 fn sources() -> Vec<(String, String)> {
     let is_source = |path: &str| {
         let is_test = ["/tests", "/testing.rs", "/testkit/"]
@@ -67,7 +67,7 @@ fn sources() -> Vec<(String, String)> {
 /// Relies on the format of rustfmt: an item ends with a `}` below its first line, or with a `;`.
 fn without_comments_and_tests(text: &str) -> String {
     let mut test_ends: Option<String> = None;
-    // The last module of a file may hold texts of any form.
+    // The last module of a file may contain any text.
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
     let lines = text.lines().map(|line| {
         let code = line.trim_start();
@@ -86,7 +86,7 @@ fn without_comments_and_tests(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The folders of the product's crates.
+/// Returns the folders of the product's crates.
 fn crates() -> Vec<String> {
     let folder = std::fs::read_dir(repository().join("crates")).unwrap();
     let mut names: Vec<String> = folder
@@ -98,8 +98,8 @@ fn crates() -> Vec<String> {
     names
 }
 
-/// A command that changes a setting of the host is made of a change that was checked (`hugeleaf_verdict::advice`): what the
-/// host has, what is left to others, what else is on the screen.
+/// Every command that changes a host setting is built from a checked change (`hugeleaf_verdict::advice`). The check covers the host's
+/// resources, the needs of others, and the other commands on the screen.
 #[test]
 fn commands_that_change_the_host_are_made_in_one_place() {
     const EXCEPTIONS: [(&str, &str); 2] = [
@@ -148,7 +148,7 @@ fn commands_that_change_the_host_are_made_in_one_place() {
     check("make it of a Change (hugeleaf_verdict::advice)", &findings);
 }
 
-/// The limits that bind a process are read by `hugeleaf_host::limits`, which knows where their files are inside a container.
+/// Only `hugeleaf_host::limits` reads the limits of a process, because it knows their files inside a container.
 #[test]
 fn limits_of_cgroups_are_read_in_one_place() {
     const EXCEPTIONS: [(&str, &str); 4] = [
@@ -184,7 +184,7 @@ fn limits_of_cgroups_are_read_in_one_place() {
     check("ask hugeleaf_host::limits::of", &findings);
 }
 
-/// `/proc` and `/sys` are below a value that goes from `--root` to each reader.
+/// Paths below `/proc` and `/sys` go through a value that `--root` sets for each reader.
 #[test]
 fn no_absolute_system_paths() {
     const EXCEPTIONS: [(&str, &str); 7] = [
@@ -228,8 +228,8 @@ fn no_absolute_system_paths() {
     );
 }
 
-/// Page sizes are facts of a host. A number that only looks like one has a comment on its line or on the line above:
-/// `not a page size`.
+/// Page sizes are facts of a host. Any other number that looks like one needs a comment on its line or on the line above: `not a page
+/// size`.
 #[test]
 fn no_page_size_is_hard_coded() {
     const SIZES: [&str; 12] = [
@@ -275,7 +275,7 @@ fn no_page_size_is_hard_coded() {
     check("ask the host for its page sizes", &findings);
 }
 
-/// A test waits for a condition with the generous deadline of `testkit`, and never for a fixed time.
+/// Tests wait for a condition with the generous deadline of `testkit`, never for a fixed time.
 #[test]
 fn tests_wait_in_one_place() {
     const EXCEPTIONS: [&str; 2] = [
@@ -292,7 +292,7 @@ fn tests_wait_in_one_place() {
             continue;
         }
         for (number, line) in text.lines().enumerate() {
-            // In halves, so that this file does not contain it.
+            // Split, so that this file does not contain it.
             if line.contains(concat!("thread::", "sleep(")) {
                 findings.push(format!("{path}:{}", number + 1));
             }
@@ -301,7 +301,7 @@ fn tests_wait_in_one_place() {
     check("wait by hugeleaf_testkit::until or pause", &findings);
 }
 
-/// Each promise has one gate, and what it guards is named nowhere else: a second way would forget the promise.
+/// Each promise has one gate, and nothing else may name the guarded call. A second way would bypass the promise.
 #[test]
 fn promises_have_one_gate() {
     const GATES: [(&str, &[&str], &str); 5] = [
@@ -342,8 +342,8 @@ fn promises_have_one_gate() {
     check("go through the gate", &findings);
 }
 
-/// Inside other people's programs nothing panics, and nothing relies on what a thread has dropped at its end or on random
-/// numbers of the kernel. What cannot fail is written so that it cannot.
+/// Code loaded into other programs must not panic, and must not rely on dropped thread-local values or on the kernel's random numbers.
+/// Infallible operations are written without a panic path.
 #[test]
 fn nothing_ends_a_program_that_it_is_loaded_into() {
     const INSIDE: [&str; 12] = [
@@ -370,10 +370,10 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
         "unreachable!(",
         "todo!(",
         "process::abort",
-        // Panic where the stream is closed.
+        // These panic if the stream is closed.
         "eprintln!(",
         "println!(",
-        // Need random numbers of the kernel, which a filter may refuse.
+        // These need the kernel's random numbers, which a filter may refuse.
         "HashMap",
         "HashSet",
     ];
@@ -389,7 +389,7 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
             let line = line.replace("debug_assert", "");
             let ends = ENDS.iter().filter(|ends| line.contains(**ends));
             findings.extend(ends.map(|ends| format!("{at}: {ends}")));
-            // A thread's own variable that is dropped is not there at the end of the thread, where SQLite still is.
+            // A thread-local value that is dropped is gone at the end of the thread, while SQLite is still active.
             of_threads = line.starts_with("thread_local!") || (of_threads && line != "}");
             let is_kept = line.contains(": Cell<") && !line.contains("Option<Box");
             if of_threads && line.contains("static ") && !is_kept {
@@ -403,7 +403,7 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
 /// Unfinished work is an issue, not a comment.
 #[test]
 fn nothing_is_left_for_later() {
-    // In halves, so that this file does not contain them.
+    // Split, so that this file does not contain them.
     let marks = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"], ["TEMP ", "SKIP"]].map(|m| m.concat());
     let mut findings = Vec::new();
     for (path, text) in all_files() {
@@ -419,7 +419,7 @@ fn nothing_is_left_for_later() {
     check("finish it, or open an issue", &findings);
 }
 
-/// lib.rs opens with the purpose of its crate, its limits and its main types.
+/// lib.rs starts with the purpose of its crate, its limits and its main types.
 #[test]
 fn every_crate_states_its_purpose() {
     let mut findings = Vec::new();
@@ -437,7 +437,7 @@ fn every_crate_states_its_purpose() {
     );
 }
 
-/// Files with unsafe code say above it why they have it, and on what its safety rests.
+/// The header of a file with unsafe code states its reason and the basis of its safety.
 #[test]
 fn unsafe_code_is_explained() {
     let mut findings = Vec::new();
@@ -454,7 +454,7 @@ fn unsafe_code_is_explained() {
     check("unsafe code", &findings);
 }
 
-/// The crates of ours that a manifest names, without the `hugeleaf-`; the public library by its folder.
+/// Returns the project's crates in a manifest, without the `hugeleaf-`; the public library by its folder.
 fn uses(name: &str) -> Vec<String> {
     let manifest = read(format!("crates/{name}/Cargo.toml"));
     let lines = manifest.lines();
@@ -551,7 +551,7 @@ fn the_library_brings_few_crates() {
     );
 }
 
-/// clippy reads one `clippy.toml` a crate, so those of crates repeat the root's.
+/// clippy reads one `clippy.toml` per crate, so those of crates repeat the root's.
 #[test]
 fn the_lints_of_a_crate_include_those_of_all() {
     let list = |path: &str| -> BTreeSet<String> {
@@ -575,7 +575,7 @@ fn the_lints_of_a_crate_include_those_of_all() {
     check("repeat the line", &findings);
 }
 
-/// Scripts count tests that could not run by the start of their line, so the line has one form.
+/// Scripts count skipped tests by the start of their line, so the line has one form.
 #[test]
 fn tests_that_cannot_run_say_so_in_one_form() {
     let mut findings = Vec::new();
@@ -602,10 +602,10 @@ fn tests_that_cannot_run_say_so_in_one_form() {
     );
 }
 
-/// Texts are for readers anywhere: no path of one machine, no package source but the public one.
+/// Texts must not contain paths of one machine or a package source other than the public one.
 #[test]
 fn no_text_names_one_machine() {
-    // In halves, so that this file does not contain them.
+    // Split, so that this file does not contain them.
     let folders = [["/wo", "rk/"], ["/tmp/br", "ief"], ["/ro", "ot/."]].map(|f| f.concat());
     let mut findings = Vec::new();
     for (path, text) in all_files() {
@@ -646,7 +646,7 @@ fn the_changelog_has_an_entry() {
     );
 }
 
-/// Each fuzz target that is declared exists, and the other way round.
+/// Declared and existing fuzz targets are the same.
 #[test]
 fn fuzz_targets_are_declared() {
     let manifest = read("fuzz/Cargo.toml");
@@ -662,10 +662,10 @@ fn fuzz_targets_are_declared() {
 
 // --- circles of imports ---
 
-/// A path in a crate, of a file or a name: `["why", "segment"]`; empty for the root.
+/// Path of a file or name in a crate: `["why", "segment"]`; empty for the root.
 type Place = Vec<String>;
 
-/// A name that a file imports from its crate, and whether it re-exports it.
+/// A name that a file imports from its own crate; it may be re-exported.
 struct Import {
     is_reexport: bool,
     place: Place,
@@ -701,7 +701,7 @@ fn module_of(path: &str) -> Place {
     parts
 }
 
-/// The files in circles, as `why::segment`, each with the imports that close one.
+/// Returns the files in import cycles, as `why::segment`, each with the imports that close one.
 fn circles(files: &BTreeMap<Place, &str>) -> BTreeMap<String, Vec<String>> {
     let imports: BTreeMap<&Place, Vec<Import>> = files
         .iter()
@@ -728,7 +728,7 @@ fn circles(files: &BTreeMap<Place, &str>) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// The modules that a file imports from its own crate, by `use` and by paths in its code.
+/// Returns the modules that a file imports from its own crate, by `use` and by paths in its code.
 fn imports_of(module: &Place, code: &str, files: &BTreeMap<Place, &str>) -> Vec<Import> {
     let mut imports = Vec::new();
     let mut rest = String::new();
@@ -764,7 +764,7 @@ fn imports_of(module: &Place, code: &str, files: &BTreeMap<Place, &str>) -> Vec<
     imports
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+/// Expands `a::{b, c::{d, e}}` to `a::b`, `a::c::d`, `a::c::e`.
 fn spread(before: Place, tree: &str, out: &mut Vec<Place>) {
     let mut depth = 0;
     let branches = tree.split(|c| {
@@ -791,7 +791,7 @@ fn spread(before: Place, tree: &str, out: &mut Vec<Place>) {
     }
 }
 
-/// A path from the crate's root; `None` for a path into another crate.
+/// Returns a path from the crate's root; `None` for a path into another crate.
 fn absolute(module: &Place, path: &Place, files: &BTreeMap<Place, &str>) -> Option<Place> {
     let child = |name: &String| [module.as_slice(), std::slice::from_ref(name)].concat();
     let ups = path.iter().take_while(|part| *part == "super").count();
@@ -805,7 +805,7 @@ fn absolute(module: &Place, path: &Place, files: &BTreeMap<Place, &str>) -> Opti
     Some([base, rest].concat())
 }
 
-/// The file that defines the name at a place: re-exports are followed.
+/// Returns the file that defines the name at a place, following re-exports.
 fn file_of<'a>(place: &Place, imports: &BTreeMap<&'a Place, Vec<Import>>) -> Option<&'a Place> {
     let mut place = place.clone();
     for _ in 0..8 {
@@ -844,20 +844,20 @@ fn circles_are_found_and_facades_are_none() {
         let files = files.iter().map(|(path, code)| (module_of(path), *code));
         circles(&files.collect()).into_keys().collect()
     };
-    // The file of a folder that re-exports functions on its types.
+    // A folder's file that re-exports functions on its types.
     let facade = [
         ("lib.rs", "mod a; use a::go;"),
         ("a.rs", "mod rules; pub use rules::go; pub struct T;"),
         ("a/rules.rs", "use super::T; pub fn go(t: T) {}"),
     ];
     assert!(found(&facade).is_empty());
-    // The same where that file calls it.
+    // The same if that file calls the function.
     let calls = [
         ("a.rs", "mod rules; pub struct T; fn f() { rules::go(T) }"),
         ("a/rules.rs", "use super::{T, U as V};"),
     ];
     assert_eq!(found(&calls), ["a", "a::rules"]);
-    // A ring by way of a re-export.
+    // A ring through a re-export.
     let ring = [
         ("a.rs", "use crate::b::N;"),
         ("b.rs", "mod inner; pub use inner::{self, N};"),

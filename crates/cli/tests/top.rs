@@ -1,4 +1,4 @@
-//! `top` in a terminal of its own: keys, screens, and the terminal as it was before, whatever happens.
+//! Tests `top` in its own terminal: keys, screens, and the restored terminal in every case.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use hugeleaf_testkit::host::{self, Host};
 use hugeleaf_testkit::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Whether a terminal can be made here; says by name where not.
+/// Returns true if a terminal can be created here; otherwise prints the reason.
 fn can_run(test: &str) -> bool {
     let can = works("setsid", &["--ctty", "--version"]) && Path::new("/dev/ptmx").exists();
     if !can {
@@ -43,7 +43,7 @@ fn is_as_it_was(terminal: &Terminal) {
     );
 }
 
-/// A table that shows one program alone: the process that holds memory.
+/// Filters the table to the process that holds memory.
 fn only(terminal: &mut Terminal, held: &Running) {
     let pid = held.pid();
     terminal.wait_text("SMALL");
@@ -62,7 +62,7 @@ fn keys_screens_and_sizes() {
     let mut terminal = top(&[], (80, 24));
     only(&mut terminal, &held);
     assert!(terminal.is_taken() && !terminal.is_cooked());
-    // Its memory was looked at.
+    // Its memory has been scanned.
     let pid = held.pid();
     terminal.wait_for("its memory", |shown| {
         let row = shown
@@ -86,8 +86,8 @@ fn keys_screens_and_sizes() {
     terminal.wait_text("needs 52 columns");
     terminal.resize(80, 24);
     terminal.wait_text("PRESSURE");
-    // A click on a head sorts by it: in the form of the mouse that has no limit on columns.
-    // Where the head stands depends on whether there is a note above it.
+    // A click on a column head sorts by it, in the mouse protocol without a column limit. The head's position depends on a possible note
+    // above it.
     let shown = terminal.shown();
     let above = shown.lines().take_while(|line| !line.contains("▼SMALL"));
     let head = above.count() + 1;
@@ -98,7 +98,7 @@ fn keys_screens_and_sizes() {
     is_as_it_was(&terminal);
 }
 
-/// Root, and a kernel that can: the host locked, with THP for memory that asks for it alone.
+/// Locks the host with THP on request only; needs root and a suitable kernel.
 fn can_move(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
@@ -123,7 +123,7 @@ fn a_program_is_promoted_and_demoted_by_keys() {
     only(&mut terminal, &held);
     terminal.types("p");
     terminal.wait_text("to huge pages?");
-    // A key that is none does nothing, and no is no.
+    // An unassigned key does nothing, and n cancels.
     terminal.types("zn");
     terminal.wait_text("PRESSURE");
     terminal.types("p");
@@ -144,7 +144,7 @@ fn a_program_is_promoted_and_demoted_by_keys() {
     terminal.wait_text("to base pages?");
     terminal.types("y");
     terminal.wait_text("demoted");
-    // Together they would be one key with Alt.
+    // Sent together they would be one key with Alt.
     terminal.types("\x1b");
     terminal.wait_text("PRESSURE");
     terminal.types("q");
@@ -170,7 +170,7 @@ fn every_end_gives_the_terminal_back() {
         assert_eq!(ended.signal(), status, "{signal:?}: {ended:?}");
         is_as_it_was(&terminal);
     }
-    // Ctrl-C, and q at once, before anything was seen.
+    // Ctrl-C, and q immediately, before the first sample.
     for keys in ["\x03", "q"] {
         let mut terminal = top(&[], (80, 24));
         terminal.wait_text("hugeleaf top");
@@ -259,7 +259,7 @@ fn what_is_recorded_is_played() {
     assert_eq!(terminal.end().code(), Some(0));
     is_as_it_was(&terminal);
 
-    // A second recording into the same file, and one that somebody broke: said before anything is drawn.
+    // A second recording into the same file, and a damaged file, are refused before the screen is drawn.
     let mut again = top(&["--record", file], (80, 24));
     assert_eq!(again.end().code(), Some(3));
     assert!(
@@ -290,7 +290,7 @@ fn a_recording_that_was_cut_is_played_to_its_end() {
         terminal.take(std::time::Duration::from_millis(10));
         std::fs::read_to_string(&path).is_ok_and(|text| text.lines().count() > 2)
     });
-    // Nothing can be done at this one: the terminal stays as it is, the file ends where it ends.
+    // SIGKILL cannot be handled: the terminal stays as it is, and the file ends in the middle.
     send(&terminal, Signal::KILL);
     assert_eq!(terminal.end().signal(), Some(9));
     let text = std::fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! `hugeleaf trace` as a person meets it: what stands in the way, and what is written.
+//! Tests `hugeleaf trace`: its obstacles, and its files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -31,7 +31,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder that everybody may write to, with a copy of the program that everybody may run.
+/// Creates a world-writable folder with a copy of the program that everyone may run.
 fn for_everybody() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let all = |mode| std::fs::Permissions::from_mode(mode);
@@ -42,7 +42,7 @@ fn for_everybody() -> (tempfile::TempDir, PathBuf) {
     (dir, program)
 }
 
-/// Two lines: what failed, what to do.
+/// Fails unless the error has two lines: the failure and the next step.
 #[track_caller]
 fn two_lines(output: &Output, status: i32) -> (String, String) {
     let text = stderr(output);
@@ -53,7 +53,7 @@ fn two_lines(output: &Output, status: i32) -> (String, String) {
     (lines[0].to_owned(), next.to_owned())
 }
 
-/// Whether this user gets samples at all; says so for the test otherwise.
+/// Returns true if this user gets samples; otherwise prints a reason.
 fn has_events(test: &str) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
@@ -68,8 +68,8 @@ fn has_events(test: &str) -> bool {
     output.status.success()
 }
 
-/// perf_event_paranoid in the way: the setting and the capability are named, and what needs
-/// neither still works.
+/// If perf_event_paranoid forbids events, the setting and the capability are named. Features that
+/// need neither still work.
 #[test]
 fn a_user_without_privilege() {
     let _host = hugeleaf_testkit::host::shared();
@@ -135,7 +135,7 @@ fn a_user_without_privilege() {
     }
 }
 
-/// No tracefs, and no right to open one: samples are there, locks are left out with the remedy.
+/// Without tracefs and the right to mount it, samples remain; locks are omitted with the remedy.
 #[test]
 fn no_tracefs() {
     let _host = hugeleaf_testkit::host::shared();
@@ -150,7 +150,7 @@ fn no_tracefs() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
-    // Whatever is mounted is taken away in a mount namespace of its own.
+    // Unmounts all of them in a private mount namespace.
     let script = "while umount /sys/kernel/tracing || umount /sys/kernel/debug; do :; done \
                   2>/dev/null; exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin \"$@\"";
     let output = Command::new("unshare")
@@ -185,7 +185,7 @@ fn what_cannot_be_written_is_said_at_once() {
     let _host = hugeleaf_testkit::host::shared();
     for (file, word) in [("/nowhere/a.trace", "a.trace"), ("/", "/")] {
         let output = Command::new(HUGELEAF)
-            // An hour: nobody may wait for it.
+            // An hour, so a late failure would be noticed.
             .args(["trace", "--for", "1h", "--intervals-only", "-o", file])
             .output()
             .unwrap();
@@ -226,7 +226,7 @@ fn wrong_usage() {
     assert!(what.contains("no such program"), "{what}");
 }
 
-/// Ctrl-C ends it, and what there is is written.
+/// Ctrl-C ends the trace, and the collected part is written.
 #[test]
 fn interrupted() {
     let _host = hugeleaf_testkit::host::shared();
@@ -253,7 +253,7 @@ fn wait_until_it_has_events(pid: u32) {
     });
 }
 
-/// A target that does not live to the end of the trace ends it.
+/// A target that exits early ends the trace.
 #[test]
 fn a_target_that_exits() {
     let _host = hugeleaf_testkit::host::shared();
@@ -274,7 +274,7 @@ fn a_target_that_exits() {
         .spawn()
         .unwrap();
     wait_until_it_has_events(tracer.id());
-    // It is no zombie: somebody waits for it.
+    // It is reaped and does not become a zombie.
     drop(target.stdin.take());
     target.wait().unwrap();
     let output = tracer.wait_with_output().unwrap();

@@ -1,4 +1,4 @@
-//! `hugeleaf trace show` and `diff`, whole: on traces made here, on captured ones, and on files that are none.
+//! Tests `hugeleaf trace show` and `diff` on generated and captured traces, and on invalid files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use hugeleaf_trace::model::{
 use hugeleaf_trace::write_trace;
 use serde_json::Value;
 
-/// A trace of a program whose threads wait for each other at one lock, on another machine.
+/// Returns a trace of a program on another machine whose threads wait for each other at one lock.
 fn made() -> Trace {
     let symbol = |name: &str, kernel| Symbol {
         name: name.to_owned(),
@@ -105,7 +105,7 @@ fn lock() -> Lock {
     }
 }
 
-/// A folder with one trace, `t.trace`.
+/// Creates a folder with one trace, `t.trace`.
 fn folder(trace: &Trace) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.trace");
@@ -125,7 +125,7 @@ fn json(args: &[&str]) -> Value {
 #[test]
 fn the_screen_replays_on_any_machine() {
     let (_dir, file) = folder(&made());
-    // A root that does not exist: whoever read the host would fail.
+    // The root does not exist, so any access to the host would fail.
     let text = good(&run(&["--root", "/nowhere", "trace", "show", &file]));
     for part in [
         "mover, 4.0 s",
@@ -245,7 +245,7 @@ fn a_page_stands_by_itself() {
     let nowhere = dir.path().join("no/such/folder.html");
     let output = show(&[&file, "--html", nowhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3));
-    // The screen was printed: a page that cannot be written costs the page only.
+    // The screen was printed; only the page failed.
     assert!(stdout(&output).contains("Findings"));
 }
 
@@ -282,7 +282,7 @@ fn a_flame_graph_is_a_file_by_itself() {
 fn a_trace_with_nothing_in_it_is_shown() {
     let (dir, file) = folder(&Trace::default());
     let text = good(&show(&[&file]));
-    // That it holds nothing is not that there was nothing.
+    // Missing data does not mean a value of zero.
     assert!(
         text.contains("not measured: this trace has no record of it"),
         "{text}"
@@ -408,7 +408,7 @@ fn the_captured_case_shows_the_cause_and_the_cure() {
     assert!(over("before") > over("after"), "{value}");
 }
 
-/// What the guide shows is what is printed: nobody has to believe old output.
+/// The guide's output equals the printed output, so it cannot become outdated.
 #[test]
 fn the_guide_shows_what_is_printed() {
     let guide = std::fs::read_to_string(repository().join("docs/guide/trace.md")).unwrap();
@@ -427,7 +427,7 @@ fn the_guide_shows_what_is_printed() {
             "the guide does not show this:\n{text}"
         );
     }
-    // Of the list of events only some lines are there.
+    // The guide shows only some lines of the event list.
     let lock = "__x64_sys_munlock";
     let text = said(&["trace", "show", "lock-base.trace", "--lock", lock]);
     let block = guide.split("some lines left out:").nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! `hugeleaf try`, whole: it answers, refuses, and leaves nobody behind.
+//! Tests `hugeleaf try`: its results, its refusals, and the absence of leftover processes.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ fn this_program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_hugeleaf"))
 }
 
-/// Whether this kernel can do what `try` shows.
+/// Returns true if this kernel supports `try`.
 fn can_collapse(test: &str) -> bool {
     use hugeleaf_sys::Kernel;
     let can = Kernel::new().knows_collapse();
@@ -25,15 +25,15 @@ fn can_collapse(test: &str) -> bool {
     can
 }
 
-/// One experiment at a time: each wants a processor.
+/// Allows one experiment at a time, because each needs a CPU.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    // A test that failed with the lock held has left nothing half done.
+    // A test that failed with the lock held has left no incomplete state.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A whole, short run in `dir`.
+/// Returns a short but complete run in `dir`.
 fn short(path: &Path, dir: &Path, more: &[&str]) -> Command {
     let args = ["try", "--cache", "64M", "--for", "5s"];
     let mut command = program(path, &[&args, more].concat());
@@ -41,14 +41,14 @@ fn short(path: &Path, dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// The workload that this `try` started.
+/// Returns the workload that this `try` started.
 fn workload_of(parent: u32) -> Option<u32> {
     let path = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether the process is gone; a zombie that nobody has buried yet is.
+/// Returns true if the process is gone; an unreaped zombie counts as gone.
 fn is_gone(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
@@ -56,7 +56,7 @@ fn is_gone(pid: u32) -> bool {
     }
 }
 
-/// Starts a run that is long enough to be ended midway, and waits for the step `[N/`.
+/// Starts a run that is long enough to be interrupted, and waits for the step `[N/`.
 fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStderr>) {
     let dir = std::env::temp_dir();
     let mut command = program(this_program(), &["try", "--cache", "64M", "--for", "10m"]);
@@ -78,7 +78,7 @@ fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStde
     (running, workload, lines)
 }
 
-/// Runs as another user if this is root: no privilege is needed.
+/// Runs as another user if this is root, because no privilege is needed.
 fn as_nobody(command: &mut Command, folder: &Path) {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -106,7 +106,7 @@ fn one_screen_and_one_page() {
     }
     let page = std::fs::read_to_string(dir.path().join("hugeleaf-try.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("</html>"));
-    // In a pipe a line a step, and no bar.
+    // In a pipe each step is one line, without a bar.
     let steps = stderr(&output);
     assert_eq!(steps.lines().count(), 5, "{steps}");
     assert!(!steps.contains('\x1b'), "{steps}");
@@ -134,7 +134,7 @@ fn json_holds_the_answers_of_all_four() {
     assert!(answer["why"]["summary"].is_array());
     let verdict = answer["prove"]["verdict"].as_str().unwrap();
     assert!(["faster", "slower", "same", "unclear"].contains(&verdict));
-    // It was on huge pages when it should have been: else there is no sample of them.
+    // Samples exist only if the memory was on the intended pages.
     let rows = answer["prove"]["rows"].as_array().unwrap();
     let main: Vec<_> = rows
         .iter()

@@ -1,5 +1,5 @@
-//! `hugeleaf verify`: captured hosts that are spoilt by one thing at a time, a running server that
-//! loses its pages, and a plan that was applied and that somebody changed.
+//! Tests `hugeleaf verify` on captured hosts with one fault each, on a running server that loses
+//! its pages, and on an applied plan that was changed afterwards.
 
 mod applied;
 mod captured;
@@ -9,13 +9,13 @@ use std::process::Output;
 
 use serde_json::Value;
 
-/// The findings' names in a JSON answer, in order.
+/// Returns the findings' ids in a JSON answer, in order.
 fn ids(answer: &Value) -> Vec<&str> {
     let findings = answer["findings"].as_array().unwrap();
     findings.iter().map(|f| f["id"].as_str().unwrap()).collect()
 }
 
-/// A JSON answer and its exit status.
+/// Returns a JSON answer and its exit status.
 #[track_caller]
 fn answer(output: &Output) -> (Value, i32) {
     let text = crate::common::answered(output);

@@ -1,4 +1,4 @@
-//! `hugeleaf why` on captured hosts, and on programs that each have one obstacle.
+//! Tests `hugeleaf why` on captured hosts, and on programs that each have one obstacle.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn hugeleaf(args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Compares with what is committed; `HUGELEAF_BLESS=1` writes it anew.
+/// Compares with the committed text; `HUGELEAF_BLESS=1` rewrites it.
 fn compare(path: &Path, got: &str) {
     if std::env::var_os("HUGELEAF_BLESS").is_some() {
         std::fs::write(path, got).unwrap();
@@ -131,7 +131,7 @@ struct Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        drop(self.child.stdin.take()); // It ends by itself, and takes its own child along.
+        drop(self.child.stdin.take()); // It exits when its input closes, and ends its own child.
         let _ = self.child.wait();
     }
 }
@@ -160,7 +160,7 @@ impl Victim {
         }
     }
 
-    /// Id, bytes and text of the verdicts on its memory, and the exit status.
+    /// Returns id, bytes and text of the verdicts on its memory, and the exit status.
     fn verdicts(&self) -> (Vec<(String, u64, String)>, Option<i32>) {
         let pid = self.child.id().to_string();
         let output = hugeleaf(&["why", &pid, "--json"]);
@@ -179,7 +179,7 @@ impl Victim {
     }
 }
 
-/// The chosen word of a THP setting; `None` where the kernel has no THP.
+/// Returns the chosen word of a THP setting; `None` if the kernel has no THP.
 fn setting(name: &str) -> Option<String> {
     let path = Path::new("/sys/kernel/mm/transparent_hugepage").join(name);
     let text = std::fs::read_to_string(path).ok()?;
@@ -187,7 +187,7 @@ fn setting(name: &str) -> Option<String> {
     Some(chosen.to_owned())
 }
 
-/// The compiled program and the size of a large page, or why there is none.
+/// Returns the compiled program and the size of a huge page, or the reason for a failure.
 fn victim_program(folder: &Path) -> Result<(PathBuf, u64), &'static str> {
     let huge = setting("hpage_pmd_size").and_then(|s| s.parse().ok());
     let huge = huge.ok_or("a kernel with transparent huge pages")?;
@@ -206,7 +206,7 @@ fn victim_program(folder: &Path) -> Result<(PathBuf, u64), &'static str> {
     }
 }
 
-/// What a setting makes the reason for memory that could be promoted as it is.
+/// Returns the reason that a setting gives for promotable memory.
 fn promotable(advised: bool) -> &'static str {
     let of_size = setting("hugepages-2048kB/enabled").filter(|v| v != "inherit");
     let knob = of_size.or_else(|| setting("enabled")).unwrap_or_default();
@@ -217,7 +217,7 @@ fn promotable(advised: bool) -> &'static str {
     }
 }
 
-/// Bytes that verdicts of one id speak of.
+/// Returns the bytes that verdicts of one id cover.
 fn bytes_of(reported: &[(String, u64, String)], id: &str) -> u64 {
     reported
         .iter()
@@ -237,8 +237,8 @@ fn each_obstacle_is_told_on_a_running_program() {
         }
     };
     let all = 8 * huge;
-    // Case, id, least and most bytes it must speak of. khugepaged may come while this runs: it
-    // scans at most half of what `advised-late` has in a round.
+    // Case, id, minimum and maximum of bytes. khugepaged may run meanwhile: it scans at most half
+    // of the memory of `advised-late` in a round.
     for (why, id, least, most) in [
         ("steps", promotable(false), all, all),
         ("advised-late", promotable(true), all / 2, all),
@@ -249,8 +249,8 @@ fn each_obstacle_is_told_on_a_running_program() {
         ("sparse", "sparse", 1, all / 64),
         ("lock", "locked", huge / 2, 2 * huge),
     ] {
-        // Advised memory is khugepaged's to take at any time: it wakes every 10 s, so one of a few
-        // victims started one after the other is looked at before it comes.
+        // khugepaged may take advised memory at any time. It wakes every 10 s, so at least one of a
+        // few successive victims is examined before it runs.
         let mut tries = 0;
         let (victim, reported, status) = loop {
             let victim = Victim::start(&program, huge, why);
@@ -268,7 +268,7 @@ fn each_obstacle_is_told_on_a_running_program() {
             (least..=most).contains(&bytes),
             "{why}: {bytes}: {reported:?}"
         );
-        // What would have to grow is no reason for a no; other memory of the program may be.
+        // Memory that would have to grow does not cause status 1; other memory of the program may.
         if !["sparse", "partly-resident"].contains(&id) {
             assert_eq!(status, Some(1), "{why}");
         }
@@ -288,7 +288,7 @@ fn a_memfd_at_an_address_that_does_not_fit() {
     let victim = Victim::start(&program, huge, "memfd");
     let (reported, status) = victim.verdicts();
     assert_eq!((reported.len(), status), (1, Some(1)), "{reported:?}");
-    // Where somebody filled a pool meanwhile, that is the shorter way.
+    // If another process filled a pool meanwhile, its pages are the shorter way.
     let ids = [
         "misaligned",
         "pool-short",
@@ -322,7 +322,7 @@ fn a_thread_stack() {
     assert!(reported[0].1 >= 1 << 20, "{reported:?}");
 }
 
-/// What `why` calls promotable is what `promote` gets; afterwards nothing of it is left.
+/// `promote` promotes exactly the memory that `why` calls promotable; nothing remains afterwards.
 #[test]
 fn promote_gets_what_why_promises() {
     let name = "promote_gets_what_why_promises";

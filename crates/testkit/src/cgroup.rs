@@ -1,17 +1,17 @@
-//! A cgroup that limits memory, of either version.
+//! A cgroup with a memory limit, in cgroup version 1 or 2.
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-/// Removed when dropped; what is in it goes back where cgroups begin.
+/// A memory cgroup, removed when dropped; its processes return to the root cgroup.
 pub struct MemoryCgroup {
     folder: PathBuf,
     top: PathBuf,
 }
 
 impl MemoryCgroup {
-    /// One with a limit; `None` where there is no such controller.
+    /// Creates a cgroup with a limit; `None` without a memory controller.
     pub fn new(name: &str, limit: Bytes) -> Option<MemoryCgroup> {
         let first = Path::new("/sys/fs/cgroup/memory");
         let (top, file) = match first.is_dir() {

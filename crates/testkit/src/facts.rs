@@ -1,10 +1,10 @@
-//! What the kernel says about a process, read here a second time and more simply than hugeleaf
-//! does, so that the tests do not believe the program they test.
+//! Facts about a process from the kernel, parsed independently of hugeleaf and more simply. The
+//! tests therefore do not rely on the code under test.
 
 use hugeleaf_sys::{Kernel, PageState, ScanDetail};
 use hugeleaf_units::Range;
 
-/// Whether this host has a pool of reserved pages.
+/// Returns true if this host has a pool of reserved pages.
 pub fn has_pool() -> bool {
     let folders = std::fs::read_dir("/sys/kernel/mm/hugepages");
     let pages = |folder: &std::path::Path| std::fs::read_to_string(folder.join("nr_hugepages"));
@@ -12,19 +12,19 @@ pub fn has_pool() -> bool {
     pools.any(|folder| pages(&folder.path()).is_ok_and(|text| text.trim() != "0"))
 }
 
-/// A mapping as `/proc/PID/smaps` shows it; sizes in kB as the kernel prints them.
+/// A mapping as in `/proc/PID/smaps`; sizes in kB as the kernel prints them.
 #[derive(Debug, Default, Clone)]
 pub struct Mapping {
     pub start: u64,
-    /// The byte after its last.
+    /// Address after the last byte.
     pub end: u64,
-    /// Its file, or a name in brackets; empty where it has none.
+    /// File or bracketed name; empty without one.
     pub name: String,
     fields: Vec<(String, u64)>,
 }
 
 impl Mapping {
-    /// The field in kB; 0 where the kernel does not print it.
+    /// Returns the field in kB; 0 if the kernel does not print it.
     pub fn kb(&self, field: &str) -> u64 {
         let found = self.fields.iter().find(|(name, _)| name == field);
         found.map_or(0, |(_, kb)| *kb)
@@ -53,11 +53,11 @@ pub fn mappings(pid: u32) -> Vec<Mapping> {
     all
 }
 
-/// The large private mappings together: where a server keeps its data. kB.
+/// Sum of the large private mappings, which hold a server's data, in kB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateMemory {
     pub resident_kb: u64,
-    /// On huge pages, in kB.
+    /// Resident memory on huge pages, in kB.
     pub huge_kb: u64,
 }
 
@@ -76,8 +76,8 @@ pub fn private_memory(pid: u32, least_kb: u64) -> PrivateMemory {
     sum
 }
 
-/// What of a process's private memory could be on large pages without growing anybody: aligned
-/// blocks of nameless mappings, wholly in memory and the process's own alone. kB.
+/// Returns the private memory that can be promoted without growing the process, in kB: aligned
+/// blocks of unnamed mappings that are wholly resident and exclusive to the process.
 pub fn movable_kb(pid: u32) -> u64 {
     let huge = huge_page_kb().unwrap() * 1024;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).unwrap();
@@ -100,7 +100,7 @@ pub fn movable_kb(pid: u32) -> u64 {
     movable / 1024
 }
 
-/// The mapping that holds the most shared memory.
+/// Returns the largest shared mapping.
 pub fn largest_shared(pid: u32) -> Mapping {
     mappings(pid)
         .into_iter()
@@ -109,22 +109,22 @@ pub fn largest_shared(pid: u32) -> Mapping {
         .expect("a shared mapping")
 }
 
-/// A field of `/proc/PID/status` in kB.
+/// Returns a field of `/proc/PID/status` in kB.
 pub fn status_kb(pid: u32, field: &str) -> u64 {
     number(&format!("/proc/{pid}/status"), field)
 }
 
-/// Whether the process lets the kernel give it large pages (prctl(2), PR_SET_THP_DISABLE).
+/// Returns true unless the process has disabled THP (prctl(2), PR_SET_THP_DISABLE).
 pub fn thp_enabled(pid: u32) -> bool {
     number(&format!("/proc/{pid}/status"), "THP_enabled") != 0
 }
 
-/// The proportional size of a process in kB: summed over all that share, nothing counts twice.
+/// Returns the proportional set size in kB. In a sum over all sharers nothing counts twice.
 pub fn pss_kb(pid: u32) -> u64 {
     number(&format!("/proc/{pid}/smaps_rollup"), "Pss")
 }
 
-/// The number after a field's name.
+/// Returns the number after a field's name.
 fn number(path: &str, field: &str) -> u64 {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
     text.lines()
@@ -151,7 +151,7 @@ pub fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// The size of the large page that the kernel makes of base pages; `None` without THP.
+/// Returns the size of a PMD-mapped huge page; `None` without THP.
 pub fn huge_page_kb() -> Option<u64> {
     let text =
         std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;

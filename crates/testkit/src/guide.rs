@@ -1,6 +1,5 @@
-//! The guide's own commands: a block that opens with ```` ```sh test=PAGE:STEP ```` is run as it
-//! stands, so that guide and test cannot drift apart. `exit=0,1` after it names the exit statuses
-//! that the page promises; without it, 0.
+//! Runs the commands of the guide, so that guide and tests stay consistent. A block that opens with ```` ```sh test=PAGE:STEP ```` runs as
+//! written. `exit=0,1` after it names the promised exit statuses; the default is 0.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,7 @@ use crate::Answer;
 /// A block of commands in a page of the guide.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// `PAGE:STEP`.
+    /// The label `PAGE:STEP`.
     pub label: String,
     pub statuses: Vec<i32>,
     pub commands: String,
@@ -22,7 +21,7 @@ fn folder() -> PathBuf {
     crate::repository().join("docs/guide")
 }
 
-/// All blocks that are to be run, of all pages, in order.
+/// Returns all runnable blocks of all pages, in order.
 pub fn blocks() -> Vec<Block> {
     let mut pages: Vec<PathBuf> = std::fs::read_dir(folder())
         .unwrap()
@@ -60,19 +59,18 @@ pub fn blocks_of(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// A page of the guide with the variables that its reader fills in.
+/// A page of the guide with the values of its variables.
 pub struct Page {
     name: &'static str,
     program: PathBuf,
     variables: Vec<(&'static str, String)>,
     blocks: Vec<Block>,
-    /// Where the commands run, and leave their result files.
+    /// Working folder of the commands, with their result files.
     folder: TempDir,
 }
 
 impl Page {
-    /// A page whose commands find this program on PATH; `variables` are those that the page asks its
-    /// reader to set first.
+    /// Opens a page whose commands find this program on PATH. `variables` holds the variables that the page asks the reader to set.
     pub fn open(
         name: &'static str,
         program: &Path,
@@ -87,7 +85,7 @@ impl Page {
         }
     }
 
-    /// Runs a step, and fails unless it ends as the page promises.
+    /// Runs a step, and fails on an exit status that the page does not promise.
     #[track_caller]
     pub fn run(&self, step: &str) -> Answer {
         let block = self.block(step);
@@ -102,7 +100,7 @@ impl Page {
             .unwrap_or_else(|| panic!("no block of the guide is marked test={label}"))
     }
 
-    /// Runs a step where the page's text, and not its mark, says how it ends.
+    /// Runs a step whose exit status is promised by the page's text instead of the block's mark.
     #[track_caller]
     pub fn run_expecting(&self, step: &str, statuses: &[i32]) -> Answer {
         let block = self.block(step);

@@ -1,18 +1,15 @@
-//! The host lock, and the only way in which a test writes a knob of the host.
+//! The host lock, and the only way for a test to write a host knob.
 //!
-//! [`alone`] is for a test that changes a knob, a pool or a mount, or needs much of the memory:
-//! no other test that holds the host runs meanwhile. [`shared`] is for a test that needs the knobs
-//! as they are. Both record the knobs and compare them when they are dropped: `alone` restores
-//! them and fails where that did not work, `shared` fails where they differ. A run that was killed cannot restore
-//! them: `alone` keeps their values in a file, and the next test that takes the host restores those first.
+//! [`alone`] is for a test that changes a knob, a pool or a mount, or needs much memory. No other test that holds the host runs meanwhile.
+//! [`shared`] is for a test that needs unchanged knobs. Both record the knobs and compare them when dropped. `alone` restores them and
+//! fails if that does not work; `shared` fails if they differ. A killed run cannot restore them, so `alone` keeps their values in a file.
+//! The next test that takes the host restores those first.
 //!
-//! The lock is flock(2) on `/run/lock/hugeleaf.lock`, which benchmarks and guests take exclusively
-//! with `hugeleaf_sys::lock_host`. Whoever waits for it holds a second lock, the turnstile, so
-//! readers that come later queue behind a waiting writer. Tests of one program that need the host alone
-//! hand it from one to the next: otherwise each of them would wait again until all readers have ended.
-//! The product's commands lock other files.
+//! The lock is flock(2) on `/run/lock/hugeleaf.lock`. Benchmarks and guests take it exclusively with `hugeleaf_sys::lock_host`. A waiting
+//! process holds a second lock, the turnstile, so later readers queue behind a waiting writer. Tests of one program that need the host
+//! alone pass the lock on directly. Otherwise each would wait again until all readers end. The product's commands lock other files.
 //!
-//! Only root can change knobs. Others cannot open root's lock file; their tests run without a lock.
+//! Only root can change knobs. Other users cannot open root's lock file, so their tests run without a lock.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,12 +27,12 @@ const FOLDER: &str = "/run/lock";
 const LOCK: &str = "hugeleaf.lock";
 const TURNSTILE: &str = "hugeleaf.turnstile";
 
-/// Values of the knobs before the test that holds the host alone. In a folder that only root writes.
+/// Knob values before the test that holds the host alone. Only root can write to the folder.
 const RECORD: &str = "/run/hugeleaf-tests.before";
 
-/// The folder of the knobs of transparent huge pages.
+/// Folder of the THP knobs.
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// The folder with one folder a size of hugetlb page.
+/// Folder with one folder per hugetlb page size.
 pub const POOLS: &str = "/sys/kernel/mm/hugepages";
 
 /// Knobs outside those folders that the product writes.
@@ -48,7 +45,7 @@ const VM: [&str; 6] = [
     "/proc/sys/kernel/perf_event_paranoid",
 ];
 
-/// The host, for this test alone. Dropping it restores the knobs, and fails where that did not work.
+/// Exclusive hold of the host. Dropping it restores the knobs, and fails if that does not work.
 #[derive(Debug)]
 #[must_use]
 pub struct Alone {
@@ -58,13 +55,13 @@ pub struct Alone {
 
 #[derive(Debug)]
 struct Before {
-    /// To be restored: the host as it was.
+    /// State of the host to restore.
     host: Values,
-    /// As the test found it: with empty pools.
+    /// State that the test found, with empty pools.
     test: Values,
 }
 
-/// The host with its knobs as they are. Dropping it fails where they were changed meanwhile.
+/// Shared hold of the host. Dropping it fails if the knobs have changed meanwhile.
 #[derive(Debug)]
 #[must_use]
 pub struct Shared {
@@ -74,11 +71,11 @@ pub struct Shared {
 
 type Values = BTreeMap<PathBuf, String>;
 
-/// Waits until no other test holds the host, and holds it exclusively. Pools that nobody uses are empty then,
-/// whatever the host had: a plan counts the pages that are there.
+/// Waits until no other test holds the host, and holds it exclusively. Unused pools are then empty on every host, because a plan counts
+/// existing pool pages.
 ///
 /// # Panics
-/// Where the calling thread holds it shared: it would wait for itself.
+/// If the calling thread holds the host shared, because it would wait for itself.
 pub fn alone() -> Alone {
     let held = Held::take(Kind::Alone);
     let is_first = held.is_outermost() && is_root();
@@ -100,7 +97,7 @@ pub fn alone() -> Alone {
 /// Waits until no other test holds the host exclusively, and holds it shared.
 pub fn shared() -> Shared {
     let mut held = Held::take(Kind::Shared);
-    // Nobody holds the host alone: whoever left the record was killed.
+    // No test holds the host alone, so the one that left the record was killed.
     while held.is_outermost() && is_root() && Path::new(RECORD).exists() {
         held.end();
         drop(alone());
@@ -112,7 +109,7 @@ pub fn shared() -> Shared {
     }
 }
 
-/// [`alone`] where this is root; says "not run" and returns nothing where it is not.
+/// Returns [`alone`] for root; otherwise prints "not run" and returns `None`.
 pub fn alone_as_root(test: &str) -> Option<Alone> {
     if !is_root() {
         crate::not_run(test, "needs root");
@@ -128,8 +125,8 @@ pub enum Host {
     Alone(Alone),
 }
 
-/// The host with a knob at a value: shared where it has that value, else alone with the knob set.
-/// `knob` is relative to [`THP`].
+/// Returns the host with a knob at a value: shared if it has the value already, otherwise alone with the knob set. `knob` is relative to
+/// [`THP`].
 pub fn with(knob: &str, value: &str) -> Host {
     let is_set = || chosen(&Path::new(THP).join(knob)).as_deref() == Some(value);
     let held = shared();
@@ -142,8 +139,8 @@ pub fn with(knob: &str, value: &str) -> Host {
     Host::Alone(held)
 }
 
-/// THP on request only (`enabled=madvise`): a test's memory begins on base pages. Without root the
-/// host stays as it is.
+/// Returns the host with THP on request only (`enabled=madvise`), so that a test's memory starts on base pages. Without root the host stays
+/// unchanged.
 pub fn advised() -> Host {
     match is_root() {
         true => with("enabled", "madvise"),
@@ -152,10 +149,10 @@ pub fn advised() -> Host {
 }
 
 impl Alone {
-    /// Writes a knob and remembers what it was.
+    /// Writes a knob and remembers its previous value.
     ///
     /// # Panics
-    /// Where the kernel refuses the value.
+    /// If the kernel refuses the value.
     #[track_caller]
     pub fn set(&self, path: impl AsRef<Path>, value: impl ToString) {
         let path = path.as_ref();
@@ -163,7 +160,7 @@ impl Alone {
             .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 
-    /// The same where the kernel may refuse.
+    /// Writes a knob that the kernel may refuse, and remembers its previous value.
     ///
     /// # Errors
     /// Those of open(2) and write(2).
@@ -172,15 +169,15 @@ impl Alone {
         std::fs::write(path, value.to_string())
     }
 
-    /// Chooses a value of a knob of transparent huge pages, relative to [`THP`].
+    /// Chooses a value of a THP knob, relative to [`THP`].
     #[track_caller]
     pub fn choose(&self, knob: &str, value: &str) {
         self.set(Path::new(THP).join(knob), value);
     }
 
-    /// Remembers a knob that the program under test is to change, so that it is restored.
+    /// Remembers a knob that the program under test will change, so that it is restored.
     pub fn keep(&self, path: impl AsRef<Path>) {
-        // The pool of the default size by another name, which is recorded already.
+        // Another name for the pool of the default size, which is already recorded.
         const ALIAS: &str = "/proc/sys/vm/nr_hugepages";
         let path = path.as_ref().to_owned();
         if path == Path::new(ALIAS) {
@@ -196,8 +193,7 @@ impl Alone {
         }
     }
 
-    /// Sets the pool of pages of so many bytes, compacting memory where the kernel finds too few;
-    /// returns how many there are.
+    /// Sets the size of a pool, and compacts memory if the kernel finds too few pages. Returns the resulting number of pages.
     #[track_caller]
     pub fn set_pool(&self, page_bytes: u64, pages: u64) -> u64 {
         let file = pool(page_bytes).join("nr_hugepages");
@@ -206,7 +202,7 @@ impl Alone {
         number(&file)
     }
 
-    /// Fails where a knob is not as it was when the test took the host; `when` says at what point.
+    /// Fails if a knob differs from its value at the start of the test; `when` names the moment.
     #[track_caller]
     pub fn assert_as_before(&self, when: &str) {
         let before = self.before.lock().unwrap();
@@ -215,18 +211,17 @@ impl Alone {
     }
 }
 
-/// Has the kernel compact memory. No knob: nothing stays of it.
+/// Makes the kernel compact memory. This is not a knob, so nothing needs restoring.
 pub fn compact() {
     let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
 }
 
-/// The folder of the pool of pages of so many bytes.
+/// Returns the folder of the pool with this page size.
 pub fn pool(page_bytes: u64) -> PathBuf {
     Path::new(POOLS).join(format!("hugepages-{}kB", page_bytes / 1024))
 }
 
-/// Whether a process uses pages of a pool, or was promised some: no test can then set it to a size of
-/// its own.
+/// Returns true if a process uses or has reserved pages of a pool. Tests then cannot set the pool to their own size.
 pub fn has_pool_in_use() -> bool {
     pools().any(|pool| is_in_use(&pool))
 }
@@ -237,13 +232,13 @@ fn is_in_use(pool: &Path) -> bool {
     pages("nr_hugepages") > pages("free_hugepages") || pages("resv_hugepages") > 0
 }
 
-/// Whether programs use pages that their pool is to lose: `undo` names them as still in use.
+/// Returns true if programs use surplus pages, which `undo` reports as still in use.
 pub fn has_surplus_pages() -> bool {
     pools().any(|pool| number(&pool.join("surplus_hugepages")) > 0)
 }
 
-/// Empties the pools that nobody uses. Pages larger than the largest block of free memory stay: a host that gave them
-/// back may have none again before it is booted.
+/// Empties unused pools. Pages larger than the largest block of free memory stay, because the host may not be able to allocate them again
+/// before a reboot.
 fn empty_pools() {
     let blocks = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
     let orders = |line: &str| line.split_whitespace().skip(4).count();
@@ -263,7 +258,7 @@ fn empty_pools() {
     }
 }
 
-/// The size of the pages of a pool.
+/// Returns the page size of a pool in bytes.
 fn page_bytes(pool: &Path) -> Option<u64> {
     let name = pool.file_name()?.to_str()?;
     let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
@@ -279,14 +274,14 @@ fn number(path: &Path) -> u64 {
     chosen(path).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Writes knobs where they have another value now.
+/// Restores knobs that have a different value now.
 fn restore(before: &Values) {
     for (path, value) in before {
         write_whole(path, value);
     }
 }
 
-/// Writes a knob until it has the value: a pool may need memory to be compacted first.
+/// Writes a knob until it has the value, because a pool may need compaction first.
 fn write_whole(path: &Path, value: &str) {
     for attempt in 0..5 {
         if chosen(path).as_deref() == Some(value) {
@@ -299,18 +294,18 @@ fn write_whole(path: &Path, value: &str) {
     }
 }
 
-/// Keeps the values for the test after this one, should this one be killed.
+/// Saves the values for the next test in case this one is killed.
 fn record(values: &Values) {
     let lines = values.iter();
     let lines = lines.map(|(path, value)| format!("{}\t{value}\n", path.display()));
     let text: String = lines.collect();
-    // Never half a record: a rename replaces the whole.
+    // The rename replaces the whole file, so a record is never incomplete.
     let new = format!("{RECORD}.new");
     let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, RECORD));
     written.unwrap_or_else(|e| panic!("{RECORD}: {e}"));
 }
 
-/// The values that a killed run left; none where the last one restored them itself.
+/// Returns the values left by a killed run; empty if the last run restored them itself.
 fn recorded() -> Values {
     let text = std::fs::read_to_string(RECORD).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| line.split_once('\t'));
@@ -346,7 +341,7 @@ impl Drop for Shared {
     }
 }
 
-/// Fails the test, unless it fails already: then it says so as well.
+/// Fails the test. If it already fails, only prints the differences.
 fn complain(what: &str, differ: &[String]) {
     if differ.is_empty() {
         return;
@@ -367,7 +362,7 @@ fn differences(before: &Values) -> Vec<String> {
     before.iter().filter_map(differ).collect()
 }
 
-/// All knobs of huge pages, by path.
+/// Returns all huge-page knobs by path.
 fn knobs() -> Values {
     let mut files: Vec<PathBuf> = VM.map(PathBuf::from).into();
     let list = |folder: &Path| -> Vec<PathBuf> {
@@ -392,8 +387,8 @@ fn knobs() -> Values {
     files.into_iter().filter_map(read).collect()
 }
 
-/// The value of a knob: between brackets, or the whole line where there are none. Of a pool, without
-/// surplus pages, which written back would stay.
+/// Returns a knob's value: the bracketed word, or the whole line without brackets. For a pool it excludes surplus pages, which would become
+/// permanent when written back.
 fn chosen(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let pages = path.file_name().is_some_and(|name| name == "nr_hugepages");
@@ -415,16 +410,16 @@ enum Kind {
 }
 
 thread_local! {
-    /// How this thread holds the host, and how many guards of it there are.
+    /// This thread's kind of lock, and its number of guards.
     static OWN: Cell<(Option<Kind>, u32)> = const { Cell::new((None, 0)) };
 }
 
-/// The lock. A guard inside another one of the same thread takes none of its own.
+/// The lock. A guard nested in another one of the same thread takes no lock.
 #[derive(Debug)]
 struct Held {
     lock: Option<File>,
     depth: u32,
-    /// The thread that holds it lets it go.
+    /// Makes the guard `!Send`: the thread that took the lock must release it.
     _own: PhantomData<MutexGuard<'static, ()>>,
 }
 
@@ -469,10 +464,10 @@ struct Turn {
 }
 
 struct TurnState {
-    /// A thread holds the lock, or waits for that of the file.
+    /// A thread holds the lock, or waits for the file lock.
     is_taken: bool,
     waiting: u32,
-    /// The lock that the last holder leaves to a waiting thread.
+    /// The lock that the last holder passes to a waiting thread.
     left: Option<Option<File>>,
 }
 
@@ -486,7 +481,7 @@ static OWN_TURN: Turn = Turn {
 };
 
 impl Turn {
-    /// The lock of the thread before, or a new one.
+    /// Takes the lock from the previous thread, or acquires a new one.
     fn take(&self, lock: impl FnOnce() -> Option<File>) -> Option<File> {
         let mut state = self.state.lock().unwrap();
         if !state.is_taken {
@@ -503,7 +498,7 @@ impl Turn {
         state.left.take().flatten()
     }
 
-    /// Leaves the lock to a thread that waits, or lets it go.
+    /// Passes the lock to a waiting thread, or releases it.
     fn end(&self, lock: Option<File>) {
         let mut state = self.state.lock().unwrap();
         if state.waiting > 0 {
@@ -515,7 +510,7 @@ impl Turn {
     }
 }
 
-/// Waits for the lock of the file; `None` where this user can have none.
+/// Waits for the file lock; `None` if this user cannot have one.
 fn lock(how: FlockOperation) -> Option<File> {
     let _ = std::fs::create_dir_all(FOLDER);
     let (turnstile, path) = (
@@ -528,7 +523,7 @@ fn lock(how: FlockOperation) -> Option<File> {
 
 /// Opens a lock file as `lock_host` does, for its owner only, and locks it.
 fn flocked(path: &Path, how: FlockOperation) -> Option<File> {
-    // Makes the file, replaces what another user has put there, and lets it go at once.
+    // Creates the file, replaces a file of another user, and releases the lock at once.
     match hugeleaf_sys::lock_host(path, false) {
         Err(e) if is_root() && e.errno != hugeleaf_sys::Errno::WOULDBLOCK => panic!("{e}"),
         _ => {}
@@ -548,7 +543,7 @@ fn flocked(path: &Path, how: FlockOperation) -> Option<File> {
         while let Err(e) = flock(&file, how) {
             assert_eq!(e, rustix::io::Errno::INTR, "{}", path.display());
         }
-        // While this waited the file may have been replaced: then it locks nothing any more.
+        // The file may have been replaced during the wait; the lock would then have no effect.
         let held = file.metadata().unwrap();
         let now = std::fs::symlink_metadata(path);
         if now.is_ok_and(|now| (now.dev(), now.ino()) == (held.dev(), held.ino())) {
@@ -592,7 +587,7 @@ mod tests {
         for take in [|| Host::Alone(alone()), || Host::Shared(shared())] {
             let guard = alone();
             guard.set(&knob, 4099);
-            // As a killed run leaves it: the lock is let go, nothing is restored, the record stays.
+            // Simulates a killed run: the lock is released, nothing is restored, the record stays.
             std::mem::ManuallyDrop::new(guard).held.end();
             let next = take();
             assert_eq!(chosen(&knob).as_ref(), Some(&before));
@@ -629,7 +624,7 @@ mod tests {
         }
         let path = Path::new(FOLDER).join(LOCK);
         let guard = shared();
-        // Another thread reads beside it; an exclusive lock is not to be had.
+        // Another thread also reads; an exclusive lock is unavailable.
         std::thread::spawn(|| {
             drop(flocked(
                 &Path::new(FOLDER).join(LOCK),
@@ -672,7 +667,7 @@ mod tests {
         assert_eq!(order.into_inner().unwrap(), ["next", "reader"]);
     }
 
-    /// Calls of `fs::write` in a source whose arguments name a knob, by a literal or by a constant.
+    /// Returns calls of `fs::write` in a source whose arguments name a knob, as a literal or a constant.
     fn writes_of_knobs(source: &str) -> Vec<&str> {
         let is_knob = |text: &str| {
             ["\"/sys/kernel/", "\"/proc/sys/"]

@@ -1,13 +1,13 @@
 //! Shared code of the tests: the host lock, servers, waiting, processes, terminals and facts.
 //!
 //! A dev-dependency of every crate whose tests act on the running host. The product must not depend
-//! on it. Nothing here starts, stops or talks to a server that the test did not start.
+//! on it. It never starts, stops or contacts a server other than the test's own.
 //!
 //! Main types: [`host::Alone`], [`host::Shared`], [`server::Server`],
 //! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
 //! [`process::Running`].
 
-// A panic is how a test fails, in its helpers too.
+// Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used)]
 
 pub mod cgroup;
@@ -30,17 +30,17 @@ use std::path::{Path, PathBuf};
 pub use process::{Answer, NOBODY, Running, apart, apart_from_processes};
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
-/// Whether the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.
+/// Returns true if the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.
 pub fn all() -> bool {
     std::env::var_os("HUGELEAF_TEST_ALL").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The size of a loop in the short and in the long form of a test.
+/// Returns the size of a loop for the short or the long form of a test.
 pub fn size<T>(short: T, long: T) -> T {
     if all() { long } else { short }
 }
 
-/// The same, and the size where `HUGELEAF_SOAK` asks for hours.
+/// Like [`size()`], with a third size if `HUGELEAF_SOAK` requests hours.
 pub fn size_or_soak<T>(short: T, long: T, soak: T) -> T {
     match std::env::var_os("HUGELEAF_SOAK") {
         Some(_) => soak,
@@ -48,7 +48,7 @@ pub fn size_or_soak<T>(short: T, long: T, soak: T) -> T {
     }
 }
 
-/// Whether a test is left to `make test-all`; says so.
+/// Returns true, and prints the reason, if the test runs only in `make test-all`.
 pub fn left_to_all(test: &str) -> bool {
     if !all() {
         not_run(test, "only in make test-all");
@@ -56,7 +56,8 @@ pub fn left_to_all(test: &str) -> bool {
     !all()
 }
 
-/// Reports that a test cannot run here, and why; scripts count these lines as ignored tests.
+/// Reports a test that cannot run here, with the reason; scripts count these lines as ignored
+/// tests.
 pub fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
 }
@@ -70,7 +71,7 @@ pub fn repository() -> PathBuf {
     own.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every file below a folder, relative to it.
+/// Returns every file below a folder, relative to it.
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -88,7 +89,7 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The first of these programs that is installed: by name on PATH or where servers are, or by path.
+/// Returns the first installed program, by name (on PATH or in server folders) or by path.
 pub fn find_program(candidates: &[&str]) -> Option<PathBuf> {
     const ALSO: [&str; 3] = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"];
     let path = std::env::var_os("PATH").unwrap_or_default();

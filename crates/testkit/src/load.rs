@@ -1,15 +1,15 @@
-//! Load on a server: a few clients that check every answer, and never more than a bounded rate, so
-//! that a small machine stays usable.
+//! Load on a server: a few clients that check every answer, at a bounded rate, so that a small
+//! machine stays usable.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// One transaction of a client: an error says what was wrong with the answer.
+/// One transaction of a client; the error describes the wrong answer.
 pub type Transaction = Box<dyn FnMut() -> Result<(), String>>;
 
-/// Clients at work. Dropping it stops them.
+/// Running clients, stopped when dropped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -18,7 +18,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts clients; each connects for itself and then repeats its transaction.
+    /// Starts clients; each opens its own connection and then repeats its transaction.
     pub fn start(
         clients: usize,
         connect: impl Fn(usize) -> Result<Transaction, String> + Send + Sync + 'static,
@@ -47,7 +47,7 @@ impl Load {
         load
     }
 
-    /// Fails if a transaction failed so far, or if none was done since the last call.
+    /// Fails if a transaction has failed, or if none was done since the last call.
     #[track_caller]
     pub fn assert_healthy(&self) {
         let failures = self.failures.lock().unwrap();
@@ -59,7 +59,7 @@ impl Load {
         });
     }
 
-    /// Stops the clients, and fails if any transaction failed.
+    /// Stops the clients, and fails if any transaction failed. Returns the number of transactions.
     #[track_caller]
     pub fn end(mut self) -> u64 {
         self.halt();
@@ -89,7 +89,7 @@ fn repeat(mut work: Transaction, stop: &AtomicBool, done: &AtomicU64) -> Result<
     while !stop.load(Ordering::Relaxed) {
         work()?;
         done.fetch_add(1, Ordering::Relaxed);
-        // The bound of the rate.
+        // Bounds the rate.
         crate::pause(Duration::from_micros(200));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! MariaDB: its buffer pool is private anonymous memory.
+//! MariaDB, whose buffer pool is private anonymous memory.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -17,10 +17,10 @@ mod filled;
 #[cfg(feature = "clients")]
 pub use filled::{BUFFER_POOL_KB, MariaDb};
 
-/// Words in its log that no run of a test may cause.
+/// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrupt"];
 
-/// A MariaDB server. It is stopped, and its folder removed, when this is dropped.
+/// A MariaDB server, stopped and its folder removed when dropped.
 #[derive(Debug)]
 pub struct MariadbServer {
     program: PathBuf,
@@ -29,7 +29,7 @@ pub struct MariadbServer {
 }
 
 impl MariadbServer {
-    /// Makes an empty data folder and starts the server on it.
+    /// Creates an empty data folder and starts the server on it.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -52,7 +52,7 @@ impl MariadbServer {
         Ok(server)
     }
 
-    /// Stops it and starts it again with other settings and the same data.
+    /// Restarts the server with other settings and the same data.
     ///
     /// # Errors
     /// [`ServerError::Start`], [`ServerError::File`].
@@ -61,7 +61,7 @@ impl MariadbServer {
         self.run(settings)
     }
 
-    /// The socket where its superuser `root` connects without a password.
+    /// Returns the socket, which lets the superuser `root` connect without a password.
     pub fn socket(&self) -> PathBuf {
         self.folder().join("mariadb.sock")
     }
@@ -95,7 +95,7 @@ impl MariadbServer {
     }
 
     fn settings(&self, settings: &ServerSettings) -> Vec<String> {
-        // The log of a commit is written and synced; or both are done each second.
+        // The log is written and synced either at each commit or every second.
         let at_commit = u8::from(settings.durability == Durability::Commit);
         let mut all = vec![
             format!("datadir={}", self.data().display()),
@@ -107,7 +107,7 @@ impl MariadbServer {
             format!("innodb-buffer-pool-size={}", settings.cache.get()),
             format!("innodb-flush-log-at-trx-commit={at_commit}"),
             format!("max-connections={}", settings.connections + 10),
-            // The cache does not come back by itself: each arm is warmed alike.
+            // The cache must not be restored at start, so that each arm is warmed alike.
             "innodb-buffer-pool-dump-at-shutdown=OFF".to_owned(),
             "innodb-buffer-pool-load-at-startup=OFF".to_owned(),
         ];
@@ -129,7 +129,7 @@ pub fn account() -> Account {
     Account::first_of(&["mysql", "nobody"])
 }
 
-/// The server and the program that makes its data folder, where both are installed.
+/// Returns the server and the program that creates its data folder, if both are installed.
 pub fn programs() -> Option<(PathBuf, PathBuf)> {
     Some((
         find_program(&["mariadbd"])?,
@@ -137,7 +137,7 @@ pub fn programs() -> Option<(PathBuf, PathBuf)> {
     ))
 }
 
-/// The arguments of `mariadb-install-db` for a data folder whose superuser needs no password.
+/// Adds the arguments of `mariadb-install-db` for a data folder whose superuser needs no password.
 pub fn install_on<'a>(install: &'a mut Command, data: &Path) -> &'a mut Command {
     install
         .arg("--no-defaults")
@@ -145,7 +145,8 @@ pub fn install_on<'a>(install: &'a mut Command, data: &Path) -> &'a mut Command 
         .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
 }
 
-/// Whether a server greets on this socket: the version of the protocol, 10, after the header.
+/// Returns true if a server sends its greeting on this socket: protocol version 10 after the
+/// header.
 pub fn is_ready(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else {
         return false;

@@ -1,4 +1,4 @@
-//! PostgreSQL: its buffers are shared anonymous memory, mapped by every backend.
+//! PostgreSQL, whose buffers are shared anonymous memory mapped by every backend.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,10 +17,10 @@ mod filled;
 #[cfg(feature = "clients")]
 pub use filled::{PostgreSql, SHARED_BUFFERS_KB};
 
-/// Words in its log that no run of a test may cause.
+/// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 4] = ["ERROR:", "FATAL:", "PANIC:", "terminated by signal"];
 
-/// A PostgreSQL server. It is stopped, and its folder removed, when this is dropped.
+/// A PostgreSQL server, stopped and its folder removed when dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
     programs: PathBuf,
@@ -29,7 +29,7 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Makes an empty cluster and starts it.
+    /// Creates an empty cluster and starts it.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -51,7 +51,7 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// Stops it and starts it again with other settings and the same data.
+    /// Restarts the server with other settings and the same data.
     ///
     /// # Errors
     /// [`ServerError::Start`], [`ServerError::File`].
@@ -60,8 +60,8 @@ impl PostgresServer {
         self.run(settings)
     }
 
-    /// Stops it, and asks its program how much shared memory it would take with these settings;
-    /// `None` where it cannot tell (before version 15).
+    /// Stops the server and returns the shared memory that it would need with these settings.
+    /// `None` before version 15, which cannot report it.
     ///
     /// # Errors
     /// [`ServerError::File`].
@@ -74,7 +74,8 @@ impl PostgresServer {
         command.args(["-C", "shared_memory_size", "-D"]);
         command.arg(self.folder().join("data"));
         for setting in self.settings(settings) {
-            // Only whether there are such pages differs, and that is what is to be found out.
+            // These settings must not affect the result; only the availability of such pages may
+            // differ.
             if !setting.starts_with("huge_page") {
                 command.arg("-c").arg(setting);
             }
@@ -87,10 +88,10 @@ impl PostgresServer {
         Ok(mebibytes.trim().parse().ok().map(Bytes::from_mib))
     }
 
-    /// The version of the installed programs: 15 of 15.3.
+    /// Returns the major version of the installed programs: 15 for 15.3.
     ///
     /// # Errors
-    /// [`ServerError::NotInstalled`]; [`ServerError::Start`] where the program does not say.
+    /// [`ServerError::NotInstalled`]; [`ServerError::Start`] if the version cannot be parsed.
     pub fn version() -> Result<u32, ServerError> {
         let program = programs_or_error()?.join("postgres");
         let text = run_to_end(Command::new(&program).arg("--version"))?;
@@ -101,17 +102,17 @@ impl PostgresServer {
         })
     }
 
-    /// How it is reached, as its clients take it.
+    /// Returns the connection string for clients.
     pub fn dsn(&self) -> String {
         dsn(self.folder())
     }
 
-    /// Its folder, which is that of its socket too.
+    /// Returns the server's folder, which also contains the socket.
     pub fn folder(&self) -> &Path {
         self.server.folder()
     }
 
-    /// The process id of the server itself, whose children the backends are.
+    /// Returns the process id of the postmaster, the parent of the backends.
     pub fn pid(&self) -> Option<u32> {
         self.server.running()
     }
@@ -137,7 +138,7 @@ impl PostgresServer {
             format!("huge_pages={}", on_off(settings.huge_pages)),
             format!("max_connections={}", settings.connections + 10),
             format!("fsync={}", on_off(is_durable)),
-            // Neither a checkpoint nor a vacuum begins in the middle of a short interval.
+            // Prevents checkpoints and vacuums in the middle of a short interval.
             "max_wal_size=16GB".to_owned(),
             "checkpoint_timeout=30min".to_owned(),
             "autovacuum=off".to_owned(),
@@ -145,7 +146,7 @@ impl PostgresServer {
             "max_wal_senders=0".to_owned(),
         ];
         if is_durable {
-            // A tenth of a percent of New-Orders ends in an error that is meant to be one.
+            // A tenth of a percent of New-Order transactions fails by design.
             all.push("log_min_messages=fatal".to_owned());
         } else {
             all.push("full_page_writes=off".to_owned());
@@ -165,12 +166,13 @@ pub fn account() -> Account {
     Account::first_of(&["postgres", "nobody"])
 }
 
-/// How a server with its socket in this folder is reached.
+/// Returns the connection string of a server with its socket in this folder.
 pub fn dsn(folder: &Path) -> String {
     format!("host={} user=postgres dbname=postgres", folder.display())
 }
 
-/// Whether the server of a data folder takes connections, as it writes itself for pg_ctl(1).
+/// Returns true if the server of a data folder accepts connections, by the state it writes for
+/// pg_ctl(1).
 pub fn is_ready(data: &Path) -> bool {
     let text = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     text.lines()
@@ -178,7 +180,7 @@ pub fn is_ready(data: &Path) -> bool {
         .is_some_and(|state| state.trim() == "ready")
 }
 
-/// Makes a cluster in `folder/data` that lets everybody in.
+/// Creates a cluster in `folder/data` without authentication.
 pub fn init(bin: &Path, account: Account, folder: &Path) {
     prepare(initdb_on(
         &mut as_account(account, &bin.join("initdb"), folder),
@@ -193,15 +195,15 @@ fn initdb_on<'a>(initdb: &'a mut Command, folder: &Path) -> &'a mut Command {
         .arg(folder.join("data"))
 }
 
-/// `postgres (PostgreSQL) 15.14 (Debian …)`, `postgres (PostgreSQL) 18beta1`.
+/// Parses `postgres (PostgreSQL) 15.14 (Debian …)` and `postgres (PostgreSQL) 18beta1`.
 fn version_in(text: &str) -> Option<u32> {
     let number = text.split_ascii_whitespace().nth(2)?;
     let end = number.find(|c: char| !c.is_ascii_digit());
     number[..end.unwrap_or(number.len())].parse().ok()
 }
 
-/// The folder of its programs: where Debian and Red Hat put them, the newest version; else where
-/// PATH has them.
+/// Returns the folder of the server programs: the newest version in the folders of Debian and Red
+/// Hat, otherwise the one on PATH.
 pub fn programs() -> Option<PathBuf> {
     const BELOW: [&str; 2] = ["/usr/lib/postgresql", "/usr"];
     let complete = |bin: &PathBuf| bin.join("postgres").exists() && bin.join("initdb").exists();

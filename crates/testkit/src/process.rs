@@ -1,4 +1,4 @@
-//! Processes that tests start: commands run to their end, children that end with the test.
+//! Processes that tests start: commands run to their end, and children that end with the test.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -7,22 +7,24 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The user that owns nothing ("nobody").
+/// User id of nobody, which owns no files.
 pub const NOBODY: u32 = 65534;
 
 #[derive(Debug)]
 pub struct Answer {
     pub command: String,
-    /// Its exit status; -1 where a signal ended it.
+    /// Exit status; -1 if a signal ended the process.
     pub status: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Answer {
+    /// Runs a command to its end.
+    ///
     /// # Panics
-    /// If it does not start, or has not ended after a quarter of an hour (a day where hours are asked for): a server that
-    /// was to refuse to start may serve instead. It is killed then.
+    /// If it does not start, or runs longer than a quarter of an hour (a day in a soak test). A server that should refuse to start may run
+    /// instead; it is killed.
     pub fn of(command: &mut Command) -> Answer {
         const QUARTER: Duration = Duration::from_secs(15 * 60);
         let at_most = crate::size_or_soak(QUARTER, QUARTER, 96 * QUARTER);
@@ -46,7 +48,7 @@ impl Answer {
         }
     }
 
-    /// Fails unless it ended in one of these.
+    /// Fails unless the exit status is one of these.
     #[track_caller]
     pub fn ends_in(self, statuses: &[i32]) -> Answer {
         assert!(
@@ -67,8 +69,8 @@ impl Answer {
     }
 }
 
-/// Runs a test in a process of its own: this program again, with that test alone. True in that
-/// process, whose caller goes on with the test; false in the other one, once it has passed.
+/// Runs a test in a separate process of this program. Returns true in that process, which continues the test, and false in the caller once
+/// it has passed.
 ///
 /// # Panics
 /// If the test fails there, with its output.
@@ -77,15 +79,14 @@ pub fn apart(test: &str) -> bool {
     again(test, &[])
 }
 
-/// The same in a PID namespace of its own: programs that this test starts are not seen by commands of
-/// other tests that look at all processes, and it sees none of theirs. False where it cannot be had,
-/// which is said.
+/// Like [`apart`], in a separate PID namespace. Commands of other tests that scan all processes cannot see the programs of this test, and
+/// vice versa. Returns false, with a message, if no namespace is available.
 ///
 /// # Panics
 /// If the test fails there, with its output.
 #[track_caller]
 pub fn apart_from_processes(test: &str) -> bool {
-    // The first process of the namespace is a shell: others do not reap what is left to them.
+    // The namespace's first process is a shell because other programs do not reap orphans.
     const OWN: [&str; 8] = [
         "unshare",
         "--pid",
@@ -112,7 +113,7 @@ fn is_apart(test: &str) -> bool {
     std::env::var_os(APART).is_some_and(|name| name == test)
 }
 
-/// Runs this program again with one test, by a command that takes a program and its arguments.
+/// Runs this program again with one test, through a command that takes a program and its arguments.
 #[track_caller]
 fn again(test: &str, by: &[&str]) -> bool {
     if is_apart(test) {
@@ -134,7 +135,7 @@ fn again(test: &str, by: &[&str]) -> bool {
     false
 }
 
-/// A child that is ended and reaped when the test is over, however that goes.
+/// A child that is killed and reaped when the test ends for any reason.
 #[derive(Debug)]
 pub struct Running(pub Child);
 
@@ -151,7 +152,7 @@ impl Drop for Running {
     }
 }
 
-/// A process that holds `mib` MiB of private memory and does nothing, as `uid` where given.
+/// Starts an idle process with `mib` MiB of private memory, as `uid` if given.
 pub fn holder(mib: u32, uid: Option<u32>) -> Running {
     let script = format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ready; read -r line");
     let mut command = Command::new("/bin/sh");
@@ -172,7 +173,7 @@ pub fn holder(mib: u32, uid: Option<u32>) -> Running {
     running
 }
 
-/// A process that has ended and that nobody has waited for.
+/// Starts a process that has ended and is not reaped.
 pub fn zombie() -> Running {
     let child = Running(Command::new("true").spawn().unwrap());
     let stat = format!("/proc/{}/stat", child.pid());
@@ -182,7 +183,7 @@ pub fn zombie() -> Running {
     child
 }
 
-/// Whether a command can be run here at all and succeeds.
+/// Returns true if the command exists and succeeds here.
 pub fn works(program: &str, args: &[&str]) -> bool {
     Command::new(program)
         .args(args)

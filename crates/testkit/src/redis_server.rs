@@ -1,4 +1,4 @@
-//! Redis: its data is private memory (jemalloc), and it saves in a forked child.
+//! Redis, whose data is private memory (jemalloc) and which saves in a forked child.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,17 +14,17 @@ mod filled;
 #[cfg(feature = "clients")]
 pub use filled::Redis;
 
-/// Words in its log that no run of a test may cause.
+/// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 5] = ["rror", "BUG REPORT", "OOM", "Can't", "Failed"];
 
-/// A Redis server without persistence. It is stopped, and its folder removed, when this is dropped.
+/// A Redis server without persistence, stopped and its folder removed when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     pub server: Server,
 }
 
 impl RedisServer {
-    /// Starts it without data.
+    /// Starts the server without data.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -65,7 +65,7 @@ pub fn program() -> Option<PathBuf> {
     find_program(&["redis-server"])
 }
 
-/// The arguments of a server on a Unix socket in `folder`, with all persistence off.
+/// Adds the arguments of a server on a Unix socket in `folder`, without persistence.
 pub fn settings_on<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
     command
         .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
@@ -75,7 +75,7 @@ pub fn settings_on<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Comma
         .arg(folder)
 }
 
-/// Whether a server answers a PING on this socket: while it loads a file it does not.
+/// Returns true if a server answers PING on this socket. It does not while it loads a file.
 pub fn is_ready(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else {
         return false;

@@ -1,6 +1,5 @@
-//! A server of the test's own: from the installed programs, as an ordinary user, in a folder of its
-//! own, reached by a Unix socket in it alone. It is ended by its process id when it is dropped, and
-//! the kernel ends it where the thread that started it dies.
+//! A server started by a test from the installed programs. It runs as an ordinary user in a private folder, and listens only on a Unix
+//! socket there. Dropping it ends the process by id; the kernel ends it if the thread that started it dies.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,26 +16,26 @@ use tempfile::TempDir;
 
 use crate::wait::PATIENCE;
 
-/// Why there is no server.
+/// Reason why a server could not start.
 #[derive(thiserror::Error)]
 pub enum ServerError {
-    /// Its programs are not installed.
+    /// The programs are not installed.
     #[error("{server} is not installed: neither {looked}")]
     NotInstalled {
         server: &'static str,
         package: &'static str,
         looked: &'static str,
     },
-    /// It, or the program that prepares its data, ended or did not answer.
+    /// The server, or the program that prepares its data, ended or did not answer.
     #[error("{what} did not start: {reason}")]
     Start {
         what: String,
-        /// The first error of its log, or the last line.
+        /// First error of the log, or the last line.
         reason: String,
         /// The whole log, for `Debug`.
         log: String,
     },
-    /// A file of it could not be made, or a program not be started.
+    /// A file could not be created, or a program could not be started.
     #[error("{path}: {source}")]
     File {
         path: String,
@@ -44,7 +43,7 @@ pub enum ServerError {
     },
 }
 
-/// The error and the log: `unwrap` shows both.
+/// Shows the error and the log, so that `unwrap` prints both.
 impl fmt::Debug for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,29 +56,27 @@ impl fmt::Debug for ServerError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
     Commit,
-    /// Soon after.
+    /// Shortly after the commit.
     Soon,
-    /// Never: a test's data are worth nothing.
+    /// Never; test data is disposable.
     #[default]
     Never,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// The folder below which its own is made. Measurements want one on a disk.
+    /// Parent of the server's folder. Measurements want one on a disk.
     pub below: PathBuf,
-    /// Its cache of pages: `shared_buffers`, `innodb_buffer_pool_size`; `maxmemory` where not zero.
+    /// Page cache: `shared_buffers`, `innodb_buffer_pool_size`; `maxmemory` unless zero.
     pub cache: Bytes,
-    /// Whether the cache is to be on huge pages of the pool. PostgreSQL does not start where it
-    /// cannot have them (`huge_pages=on`); MariaDB then takes base pages (`large_pages`).
+    /// The cache is on huge pages of the pool. Without enough pages PostgreSQL does not start (`huge_pages=on`), and MariaDB uses base
+    /// pages (`large_pages`).
     pub huge_pages: bool,
     pub durability: Durability,
     pub connections: usize,
-    /// More settings: `name=value`, as PostgreSQL takes them behind `-c` and MariaDB behind `--`;
-    /// words of the command line of Redis.
+    /// More settings: `name=value` for PostgreSQL (`-c`) and MariaDB (`--`); command-line words for Redis.
     pub more: Vec<String>,
-    /// A program, with its arguments, that is given the server's command line and becomes the
-    /// server; none where this is empty.
+    /// A program with arguments that receives the server's command line and becomes the server; empty for none.
     pub start_with: Vec<OsString>,
 }
 
@@ -99,21 +96,21 @@ impl Default for ServerSettings {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
-    /// The signal that it gets when the thread that started it dies, as setpriv(1) names it.
+    /// Signal that the server gets when the starting thread dies, as named by setpriv(1).
     pub with_us: &'static str,
-    /// The signals, in order, and how long it may take to end after each.
+    /// Signals in order, each with the time to wait for the end.
     pub signals: &'static [(Signal, Duration)],
 }
 
 const KILL: (Signal, Duration) = (Signal::KILL, Duration::from_secs(10));
 
 impl Ending {
-    /// SIGTERM ends it in order.
+    /// SIGTERM requests a regular shutdown.
     pub const TERM: Ending = Ending {
         with_us: "TERM",
         signals: &[(Signal::TERM, PATIENCE), KILL],
     };
-    /// PostgreSQL: SIGINT is its "fast" shutdown, SIGQUIT the immediate one.
+    /// For PostgreSQL, SIGINT is the "fast" shutdown and SIGQUIT the immediate one.
     pub const POSTGRESQL: Ending = Ending {
         with_us: "INT",
         signals: &[
@@ -124,7 +121,7 @@ impl Ending {
     };
 }
 
-/// The user that a server runs as.
+/// The account of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
     pub uid: u32,
@@ -132,7 +129,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The first of these accounts that the host has: servers refuse to run as root.
+    /// Returns the first of these accounts that exists; servers refuse to run as root.
     #[track_caller]
     pub fn first_of(names: &[&str]) -> Account {
         let passwd = fs::read_to_string("/etc/passwd").unwrap();
@@ -151,12 +148,12 @@ impl Account {
     }
 }
 
-/// A folder that belongs to the server's account.
+/// Creates a folder owned by the server's account.
 pub fn folder_for(account: Account) -> TempDir {
     folder_below(&std::env::temp_dir(), account).unwrap()
 }
 
-/// The same below a given folder.
+/// Creates such a folder below a given one.
 ///
 /// # Errors
 /// [`ServerError::File`].
@@ -173,8 +170,8 @@ pub fn folder_below(below: &Path, account: Account) -> Result<TempDir, ServerErr
     Ok(folder)
 }
 
-/// A command that runs `program` as the account (where this is root), in its folder, and is killed
-/// with the thread that starts it: setpriv(1), of the same package as mount.
+/// Returns a command that runs `program` as the account (if root) in its folder. The kernel kills it with the thread that starts it,
+/// through setpriv(1), which comes with mount.
 pub fn as_account(account: Account, program: &Path, folder: &Path) -> Command {
     command(account, "KILL", &[], program, folder)
 }
@@ -205,12 +202,12 @@ pub(crate) fn command(
         .arg(program)
         .current_dir(folder)
         .env("HOME", folder)
-        // MariaDB removes all temporary tables there when it starts, also those of another server.
+        // At start MariaDB removes all temporary tables there, including those of another server.
         .env("TMPDIR", folder)
         .env("LC_ALL", "C.UTF-8")
         .env_remove("PGOPTIONS")
         .stdin(Stdio::null());
-    // A Ctrl-C at the terminal is for the test: it ends the server.
+    // Ctrl-C at the terminal is for the test, which ends the server.
     command.process_group(0);
     command
 }
@@ -221,10 +218,10 @@ pub fn prepare(command: &mut Command) {
     run_to_end(command).unwrap();
 }
 
-/// The same.
+/// Runs a command to its end and returns its output.
 ///
 /// # Errors
-/// [`ServerError::Start`] where it fails, [`ServerError::File`] where it cannot be started.
+/// [`ServerError::Start`] if it fails, [`ServerError::File`] if it cannot be started.
 pub fn run_to_end(command: &mut Command) -> Result<String, ServerError> {
     let program = command.get_program().to_owned();
     let out = command.output().map_err(file(Path::new(&program)))?;
@@ -250,10 +247,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a command with its output in a log, and waits until `ready` says so.
+    /// Starts a command with its output in a log, and waits until `ready` returns true.
     ///
     /// # Panics
-    /// Where it ends or does not answer, with its log.
+    /// If it ends or does not answer, with its log.
     #[track_caller]
     pub fn start(
         command: &mut Command,
@@ -270,7 +267,7 @@ impl Server {
         server
     }
 
-    /// A server that does not run yet.
+    /// Returns a server that is not running yet.
     pub fn in_folder(folder: TempDir, ending: Ending) -> Server {
         Server {
             child: None,
@@ -281,7 +278,7 @@ impl Server {
         }
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the server and waits until it is ready.
     ///
     /// # Errors
     /// [`ServerError::Start`], [`ServerError::File`].
@@ -291,7 +288,7 @@ impl Server {
         ready: &dyn Fn() -> bool,
     ) -> Result<(), ServerError> {
         let log = self.log.clone();
-        // Made anew: the folder is the server's, and what it put there is not written through.
+        // The log is created anew, because the server owns the folder and could have placed a link there.
         let _ = fs::remove_file(&log);
         let out = File::create_new(&log).map_err(file(&log))?;
         fs::set_permissions(&log, Permissions::from_mode(0o644)).map_err(file(&log))?;
@@ -325,10 +322,10 @@ impl Server {
         self.child.as_mut()?.try_wait().unwrap()
     }
 
-    /// Its process id (setpriv becomes the server: the id stays).
+    /// Returns the server's process id, which is also that of setpriv.
     ///
     /// # Panics
-    /// Where it does not run.
+    /// If the server is not running.
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.running().expect("the server runs")
@@ -346,7 +343,7 @@ impl Server {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Fails if the server wrote one of these words to its log since it was ready, or ended.
+    /// Fails if the server has ended, or has logged one of these words since it was ready.
     #[track_caller]
     pub fn assert_no_complaint(&mut self, words: &[&str]) {
         let ended = self.ended();
@@ -358,7 +355,7 @@ impl Server {
         assert!(bad.is_empty(), "the server's log:\n{}", bad.join("\n"));
     }
 
-    /// Tells a child of the server to end (SIGUSR1, which to Redis is no failure).
+    /// Ends a child of the server with SIGUSR1, which Redis does not count as a failure.
     #[track_caller]
     pub fn signal_child(&self, child: u32) {
         assert!(
@@ -368,19 +365,19 @@ impl Server {
         send(child, Signal::USR1);
     }
 
-    /// Ends it as a crash would.
+    /// Kills the server, like a crash.
     pub fn kill(&self) {
         send(self.pid(), Signal::KILL);
     }
 
-    /// Ends it: first as it likes to, then at once. Its folder stays.
+    /// Stops the server: first by a regular shutdown, then by a kill. The folder stays.
     pub fn stop(&mut self) {
         let Some(mut child) = self.child.take() else {
             return;
         };
         for (signal, patience) in self.ending.signals {
             let begin = Instant::now();
-            // MariaDB drops a signal that comes before its signal thread runs: it is sent again each second.
+            // MariaDB drops a signal that arrives before its signal thread runs, so it is repeated each second.
             let mut sent = 0;
             while begin.elapsed() < *patience {
                 if begin.elapsed().as_secs() >= sent {
@@ -423,7 +420,7 @@ fn failed(what: &str, status: ExitStatus, log: String) -> ServerError {
     }
 }
 
-/// Why a server ended, of what it said: the first error; where it names none, the last line.
+/// Returns the reason for a server's end from its log: the first error, otherwise the last line.
 pub(crate) fn reason_in(text: &str) -> String {
     let is_error = |line: &&str| line.contains("ERROR") || line.contains("FATAL");
     let last = || text.lines().rfind(|line| !line.trim().is_empty());

@@ -1,4 +1,4 @@
-//! A terminal: a pair of pseudo-terminals with the program at one end, and at the other what a person sees and types.
+//! A terminal for tests: a pair of pseudo-terminals, with the program at one end and the simulated user at the other.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,14 +17,14 @@ use crate::PATIENCE;
 /// A terminal and the program in it.
 pub struct Terminal {
     end: Option<File>,
-    /// The program; its id is that of the session's first process.
+    /// The program, which is also the leader of its session.
     pub child: Child,
     screen: vt100::Parser,
     pub written: Vec<u8>,
 }
 
 impl Terminal {
-    /// Starts a command in a terminal of that size, as its own session: `setsid --ctty` gives it the terminal.
+    /// Starts a command in a terminal of this size, as its own session; `setsid --ctty` assigns the terminal.
     pub fn start(program: &Path, args: &[&str], (columns, rows): (u16, u16)) -> Terminal {
         let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&end).unwrap();
@@ -62,7 +62,7 @@ impl Terminal {
             .unwrap();
     }
 
-    /// Takes what was written, waiting so long for something; false once the program's end is closed.
+    /// Reads the output, waiting at most `wait`; returns false once the program's end is closed.
     pub fn take(&mut self, wait: Duration) -> bool {
         let Some(end) = self.end.as_mut() else {
             return false;
@@ -73,7 +73,7 @@ impl Terminal {
             return true;
         }
         let mut bytes = [0; 1 << 16];
-        // EIO: nobody has the other end open.
+        // EIO means that no process has the other end open.
         let Ok(length @ 1..) = end.read(&mut bytes) else {
             return false;
         };
@@ -82,14 +82,14 @@ impl Terminal {
         true
     }
 
-    /// The screen as a person reads it, trailing blanks left out.
+    /// Returns the visible screen without trailing blanks.
     pub fn shown(&self) -> String {
         let (_, columns) = self.screen.screen().size();
         let rows = self.screen.screen().rows(0, columns.get());
         rows.map(|row| row.trim_end().to_owned() + "\n").collect()
     }
 
-    /// Waits until the screen is as it should be.
+    /// Waits until the screen meets a condition.
     #[track_caller]
     pub fn wait_for(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
@@ -108,7 +108,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the screen has a text.
+    /// Waits until the screen contains a text.
     #[track_caller]
     pub fn wait_text(&mut self, text: &str) -> String {
         self.wait_for(text, |shown| shown.contains(text))
@@ -125,13 +125,13 @@ impl Terminal {
         self.end = None;
     }
 
-    /// Whether lines are edited and echoed, as before a program took the terminal.
+    /// Returns true if lines are edited and echoed, as before a program took the terminal.
     pub fn is_cooked(&self) -> bool {
         let modes = tcgetattr(self.end.as_ref().unwrap()).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Whether the screen is the program's: the alternate one, or no cursor, or clicks.
+    /// Returns true if the program controls the screen: alternate screen, hidden cursor, or mouse events.
     pub fn is_taken(&self) -> bool {
         let screen = self.screen.screen();
         screen.alternate_screen()
@@ -140,7 +140,7 @@ impl Terminal {
             || screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None
     }
 
-    /// Waits for the end, and takes what was written until then.
+    /// Waits for the end, and reads the output until then.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         let began = Instant::now();
@@ -173,7 +173,7 @@ impl Drop for Terminal {
     }
 }
 
-/// A screen has one cell at least.
+/// Converts a size in cells, which is at least one.
 fn cells(count: u16) -> NonZero<u16> {
     NonZero::new(count).unwrap()
 }

@@ -1,22 +1,22 @@
-//! Waiting: for a condition, and never for a fixed time.
+//! Waits for conditions, never for a fixed time.
 
 use std::fmt::Display;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a condition is waited for. Generous: a busy machine is not a failure.
+/// Time limit for conditions. It is generous because a busy machine is not a failure.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until a condition holds.
 ///
 /// # Panics
-/// Where it does not hold within [`PATIENCE`].
+/// If it does not hold within [`PATIENCE`].
 #[track_caller]
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     until_at_most(what, PATIENCE, holds);
 }
 
-/// The same with a longer deadline; a shorter one than [`PATIENCE`] is raised to it.
+/// Waits with a longer deadline; one shorter than [`PATIENCE`] is raised to it.
 #[track_caller]
 pub fn until_at_most(what: &str, at_most: Duration, mut holds: impl FnMut() -> bool) {
     let at_most = at_most.max(PATIENCE);
@@ -43,13 +43,13 @@ pub fn eventually<T, E: Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T
     }
 }
 
-/// Lets time pass where its passing is what is tested: a rate, an interval, an idle process.
-/// A condition is waited for by [`until`].
+/// Lets time pass if the test is about its passing: a rate, an interval, an idle process. Use
+/// [`until`] to wait for a condition.
 pub fn pause(time: Duration) {
     sleep(time);
 }
 
-/// Short pauses at first, so that what comes soon is seen soon.
+/// Starts with short pauses, so that early events are noticed early.
 fn step(begin: Instant) {
     sleep((begin.elapsed() / 8).clamp(Duration::from_millis(2), Duration::from_millis(50)));
 }

@@ -1,10 +1,10 @@
-//! SQLite's page cache (`hugeleaf-sqlite`) in memory of an experiment: every page of every database of this process, and
-//! what SQLite keeps for each, is on pages of the size that was asked for, or in one mapping that is moved from base to
-//! large pages and back meanwhile.
+//! Places SQLite's page cache (`hugeleaf-sqlite`) in an experiment's memory. It holds every page of every database of this process, and
+//! SQLite's data for each page. The memory is on pages of the requested size, or in one mapping that is promoted and demoted during the
+//! run.
 #![allow(unsafe_code)]
 //! # Safety
-//! SQLite's options take what sqlite3.h says. Its cache gets a range that this process has mapped and nobody else uses,
-//! and that is never unmapped.
+//! SQLite's options take the arguments that sqlite3.h documents. The cache gets a range that this process has mapped, that nothing else
+//! uses, and that is never unmapped.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use rusqlite::ffi;
 
 use crate::chase::ChaseMemory;
 
-/// A database's page; SQLite's usual one, and not a page size of the host.
+/// Size of a database page: SQLite's default, and not a page size of the host.
 pub const DATABASE_PAGE: usize = 4096; // not a page size
 
-/// The cache takes its memory in parts of so much.
+/// Unit in which the cache takes its memory.
 const PART: Bytes = Bytes::from_kib(512);
 
-/// Why a database in memory, or its cache, failed.
+/// Error of an in-memory database or of its cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     #[error(transparent)]
@@ -33,12 +33,12 @@ pub enum CacheError {
     Cache(i32),
     #[error("sqlite: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A row of the database in memory did not hold what was written to it.
+    /// A row of the in-memory database differs from its written contents.
     #[error("row {0} does not hold what was written to it")]
     Damaged(u64),
 }
 
-/// The cache of this process, once it is installed.
+/// The installed page cache of this process.
 #[derive(Debug, Clone)]
 pub struct SqliteCache {
     memory: Arc<ChaseMemory>,
@@ -47,23 +47,22 @@ pub struct SqliteCache {
 }
 
 impl SqliteCache {
-    /// Returns the memory that a cache of `cache` bytes of pages takes, with what SQLite keeps for each page (a thirteenth).
+    /// Returns the memory for a cache of `cache` bytes of pages, including SQLite's data for each page (a thirteenth).
     pub fn memory_for(cache: Bytes) -> Result<Bytes, CacheError> {
         let pages = cache.get().div_ceil(DATABASE_PAGE as u64);
         let parts = pages.div_ceil(in_part(slot()?));
         Ok(Bytes(parts.saturating_mul(PART.get())))
     }
 
-    /// Gives `memory` to SQLite for the rest of this process's life, for pages of databases in files. Works once, and only
-    /// before SQLite is first used.
+    /// Gives `memory` to SQLite for the rest of the process's life, for pages of file databases. Works once, and only before the first use
+    /// of SQLite.
     pub fn install(memory: ChaseMemory) -> Result<SqliteCache, CacheError> {
         give(memory, PagesOf::Files)
     }
 
-    /// Gives SQLite `size` bytes of one private anonymous mapping, rounded down to whole pages of
-    /// `align`, for databases in memory. All of it is filled in on base pages, also where the host
-    /// would give huge ones: an experiment begins with what an untuned server has. `progress` is
-    /// called with how many bytes are there.
+    /// Gives SQLite one private anonymous mapping of `size` bytes, rounded down to whole pages of `align`, for in-memory databases. All of
+    /// it is populated on base pages, even if the host would give huge pages, because an experiment starts like an untuned server.
+    /// `progress` receives the number of populated bytes.
     pub fn install_movable(
         size: Bytes,
         align: PageSize,
@@ -77,14 +76,14 @@ impl SqliteCache {
         self.memory.range()
     }
 
-    /// The pages that it has room for, and those in use now.
+    /// Returns the number of page slots, and the number in use.
     pub fn slots(&self) -> (u64, u64) {
         let parts = self.length().get() / PART.get();
         let used = self.installed.shares().into_iter().map(|share| share.used);
         (parts * in_part(self.slot), used.sum())
     }
 
-    /// All of it by the pages that it is on, read back now. `None` where this process cannot tell.
+    /// Returns the cache's memory by page size, read back now. `None` if this process cannot tell.
     pub fn pages(&self) -> Result<Option<Vec<Held>>, MemoryError> {
         self.memory.pages(self.length())
     }
@@ -93,7 +92,7 @@ impl SqliteCache {
         self.range().len()
     }
 
-    /// Pages that did not fit and came from the heap instead.
+    /// Returns the number of pages that did not fit and came from the heap.
     pub fn outside(&self) -> u64 {
         self.installed
             .shares()
@@ -103,20 +102,20 @@ impl SqliteCache {
     }
 }
 
-/// Memory of this process, aligned for pages of `align` and filled in on base pages.
+/// Allocates memory aligned to `align` and populates it on base pages.
 fn movable(
     size: Bytes,
     align: PageSize,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Space, MemoryError> {
-    /// How much is filled in between two words on progress.
+    /// Bytes populated between two calls of `progress`.
     const STEP: Bytes = Bytes::from_mib(16);
     let space = Memory::new().set_aside(size, align)?;
     let range = space.range();
     space.map_private(range)?;
-    // Optional: few kernels are built with it.
+    // The name is optional, because few kernels support it.
     let _ = name_own(range, c"hugeleaf oltp page cache");
-    // Where the kernel has no transparent huge pages there is nothing to switch off.
+    // Fails only on kernels without THP, where nothing needs disabling.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let step = PageSize::new(STEP).unwrap_or(align);
     let filled = range.chunks(step).try_for_each(|part| {
@@ -124,21 +123,21 @@ fn movable(
         progress(part.end() - range.start());
         Ok(())
     });
-    // Off, not "as before": the flag would also forbid the promotion this memory is here for.
+    // Enables THP even if it was disabled before; the flag would block the promotion of this memory.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     filled.map(|()| space)
 }
 
 fn give(memory: ChaseMemory, pages_of: PagesOf) -> Result<SqliteCache, CacheError> {
     let slot = slot()?;
-    // Threads have connections of their own; nobody reads SQLite's statistics of its heap.
+    // Each thread has its own connection, and nothing reads SQLite's heap statistics.
     // SAFETY: this option takes nothing.
     check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MULTITHREAD) })?;
     // SAFETY: this option takes an int.
     check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int) })?;
     let memory = Arc::new(memory);
     let keep = Box::new(Arc::clone(&memory));
-    // SAFETY: the memory is mapped, nobody else uses it, and it is kept.
+    // SAFETY: the memory is mapped, has no other user, and is kept alive by `keep`.
     let installed = unsafe {
         hugeleaf_sqlite::install_on(&Api::linked(), memory.range(), PART, pages_of, keep)
     };

@@ -1,10 +1,10 @@
-//! `chase`: reads of which each names the address of the next, so that nothing can be read before
-//! its time: the latency of memory, one access after the other.
+//! `chase`: measures memory latency by dependent reads, each of which holds the address of the
+//! next. No read can start before the previous one ends.
 //!
-//! The path is one cycle through every cache line of the working set, one read a line, in an order
-//! that no prefetcher follows (see [`Cycle`]). It is in memory on pages of one size
-//! ([`ChaseMemory::take`]); where the kernel gave other pages, the caller reads it back
-//! ([`ChaseMemory::pages`]) and says so.
+//! The path is one cycle through every cache line of the working set, one read per line, in an
+//! order that no prefetcher predicts (see [`Cycle`]). Its memory is on pages of one size
+//! ([`ChaseMemory::take`]). The kernel may give other pages, so the caller reads them back
+//! ([`ChaseMemory::pages`]) and reports them.
 
 mod cycle;
 mod memory;

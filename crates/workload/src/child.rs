@@ -1,8 +1,6 @@
-//! Processes of a workload: what they are started with, how lines go to and fro, and what can go
-//! wrong with them.
+//! Child processes of a workload: their start parameters, their line protocol, and their errors.
 //!
-//! A line is one value as JSON, written at once, so that lines of many processes do not mix in a
-//! pipe. Reading takes any text.
+//! A line is one value as JSON in a single write, so that lines of several processes do not mix in a pipe. The reader accepts any text.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,12 +22,12 @@ pub struct Program {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// The page cache asked for is too small to hold a database worth measuring.
+    /// The requested page cache is too small for a meaningful database.
     #[error("a page cache of {cache} is too small: the workload needs at least {least}")]
     TooSmall { cache: Bytes, least: Bytes },
     #[error("start {what}: {source}")]
     Start {
-        /// The program, or which of several processes.
+        /// The program, or the number of the process.
         what: String,
         before: usize,
         source: std::io::Error,
@@ -37,27 +35,27 @@ pub enum ChildError {
     #[error("the workload process {pid} has ended{}", .reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
     Ended {
         pid: Pid,
-        /// What it said or how it ended, where that is known.
+        /// Reported reason or exit status, if known.
         reason: Option<String>,
     },
     #[error("the workload process answered {0:?}")]
     Answer(String),
     #[error("the workload process gave no answer within {0} s")]
     Silent(u64),
-    /// What leads to it and back could not be made, read or written.
+    /// The control socket or pipe could not be created, read or written.
     #[error("the workload's control socket or pipe: {0}")]
     Pipe(#[from] std::io::Error),
     #[error("stopped on request")]
     Stopped,
 }
 
-/// A value as a line, without the line's end.
+/// Formats a value as a line, without the line break.
 pub fn line(said: &impl Serialize) -> String {
-    // It cannot fail: all keys are texts.
+    // Serialisation cannot fail because all keys are strings.
     serde_json::to_string(said).unwrap_or_default()
 }
 
-/// Reads what [`line()`] writes.
+/// Parses a line written by [`line()`].
 pub fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ChildError> {
     const SHOWN: usize = 80;
     serde_json::from_str(line).map_err(|_| ChildError::Answer(line.chars().take(SHOWN).collect()))
@@ -68,8 +66,8 @@ pub fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Waits for a process that is about to end: how it did, or `None` where it has not within `patience`.
-/// Where nobody can tell it is gone as well, with no status.
+/// Waits for a process that is about to end. Returns its status, or `None` if it has not ended within `patience`. The status is missing if
+/// the process is gone and its status cannot be read.
 #[expect(
     clippy::disallowed_methods,
     reason = "between two looks at a child, within the deadline"
@@ -87,24 +85,24 @@ pub fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>>
     }
 }
 
-/// Has this process end when the one that started it does, however that ends.
+/// Makes the kernel end this process when its parent ends for any reason.
 ///
 /// # Errors
-/// Those of prctl(2); then it ends when its work does.
+/// Those of prctl(2); the process then ends when its work is done.
 pub fn end_with_parent() -> std::io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Whom a program runs as where we are root and it should not.
+/// Account for a program that must not run as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// The account of `user`, or of nobody where there is none of that name; `None` where we are an ordinary user and can run
-/// programs ourselves.
+/// Returns the account of `user`, or of nobody if there is no such user. `None` without root, since an ordinary user runs programs under
+/// the own account.
 pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
     const FILE: &str = "/etc/passwd";
     if !rustix::process::geteuid().is_root() {

@@ -9,11 +9,11 @@ use hugeleaf_units::{Bytes, Range};
 use crate::child::{ChildError, line, parse, say};
 use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, Request, Stats};
 
-/// How long an answer may take; the longest honest one is the collapse of a few gigabytes.
+/// Deadline for an answer; the longest valid one takes the collapse of a few gigabytes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The parent's end of the control socket. One request at a time; callers on several threads wait
-/// for each other.
+/// The parent's end of the control socket. It sends one request at a time; callers on several
+/// threads wait for each other.
 #[derive(Debug)]
 pub struct Client {
     pid: Pid,
@@ -34,7 +34,7 @@ impl Client {
         self.pid
     }
 
-    /// What it has done so far. The percentiles are of the time since the last call.
+    /// Returns the counters so far. The percentiles cover the time since the last call.
     pub fn stats(&self) -> Result<Stats, ChildError> {
         match self.ask(&Request::Stats)? {
             Event::Stats(stats) => Ok(stats),
@@ -42,13 +42,13 @@ impl Client {
         }
     }
 
-    /// Has the workload advise on its own memory. Returns the bytes gone through, as
-    /// process_madvise(2) counts them; never more than that is known.
+    /// Makes the workload advise its own memory. Returns the processed bytes as process_madvise(2)
+    /// counts them; no further detail is known.
     ///
     /// # Errors
-    /// As process_madvise(2); ESRCH where the workload has ended, ETIMEDOUT where it does not
-    /// answer, EPROTO where its answer makes no sense, EINVAL for an advice that is neither
-    /// collapse nor cold and for more ranges than the call takes.
+    /// As process_madvise(2); ESRCH if the workload has ended, ETIMEDOUT if it does not answer,
+    /// EPROTO for an invalid answer. EINVAL for an advice other than collapse or cold, and for more
+    /// ranges than the call takes.
     pub fn advise(&self, ranges: &[Range], advice: Advice) -> Result<Bytes, SysError> {
         let fail = |errno| SysError::new(advice.call_name(), format!("of {}", self.pid), errno);
         if !matches!(advice, Advice::Collapse | Advice::Cold) || ranges.len() > RANGE_LIMIT {

@@ -1,11 +1,10 @@
-//! The table, what is in it, and the two statements that the load is made of.
+//! Defines the table, its rows, and the two statements of the load.
 
 use rusqlite::{Connection, OpenFlags, Statement, params};
 
 use crate::cache::{CacheError, DATABASE_PAGE};
 
-/// What a row holds in addition to its key and stamp, in 8-byte words: about 300 bytes a row in all,
-/// 13 rows to a page.
+/// Length of a record in 8-byte words, beside key and stamp. A row takes about 300 bytes, and a page holds 13 rows.
 const WORDS: usize = 35;
 const RECORD: usize = WORDS * 8;
 
@@ -23,15 +22,14 @@ pub struct Row<'c> {
 }
 
 impl Database {
-    /// Opens an empty database whose rows will be made from `seed`.
+    /// Opens an empty database whose rows are generated from `seed`.
     pub fn open(seed: u64) -> Result<Database, CacheError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_in_memory_with_flags(flags)?;
         connection.pragma_update(None, "page_size", to_sql(DATABASE_PAGE as u64))?;
-        // What an in-memory database has by default, said aloud: each update saves the page it
-        // changes before it does, as a server's log would.
+        // Sets the default of in-memory databases explicitly. Each update saves its page first, as a server's log would.
         let _: String = connection.query_row("PRAGMA journal_mode=MEMORY", [], |r| r.get(0))?;
         connection.execute_batch(
             "CREATE TABLE account (
@@ -40,8 +38,8 @@ impl Database {
         Ok(Database { connection, seed })
     }
 
-    /// Inserts rows with keys from 1 on, in key order, so that pages are filled up and written
-    /// once, until `go_on`, asked now and then with the rows so far, says no. Returns the rows.
+    /// Inserts rows with keys from 1 in key order, so that pages are filled up and written once. Stops when `go_on` returns false; it is
+    /// called at intervals with the row count. Returns the rows.
     pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, CacheError> {
         const ROWS_BETWEEN_LOOKS: u64 = 1024;
         let transaction = self.connection.unchecked_transaction()?;
@@ -82,7 +80,7 @@ impl Database {
 }
 
 impl Row<'_> {
-    /// Reads a row whole and checks it. Returns its stamp.
+    /// Reads and checks a whole row. Returns its stamp.
     pub fn read(&mut self, key: u64) -> Result<u64, CacheError> {
         let damaged = CacheError::Damaged(key);
         let mut rows = self.read.query(params![to_sql(key)])?;
@@ -101,7 +99,7 @@ impl Row<'_> {
         }
     }
 
-    /// Gives a row a new stamp, as long as the old one, so that the database never grows.
+    /// Writes a new stamp of the same length, so that the database never grows.
     pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), CacheError> {
         match self
             .update
@@ -113,7 +111,7 @@ impl Row<'_> {
     }
 }
 
-/// A row's contents: made from seed and key alone; all words together XOR to `mix(seed ^ key)`.
+/// Generates a row's record from seed and key. The XOR of its words is `mix(seed ^ key)`.
 fn record(seed: u64, key: u64) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     let mut state = mix(seed ^ key);
@@ -132,7 +130,7 @@ fn record(seed: u64, key: u64) -> [u8; RECORD] {
     bytes
 }
 
-/// All words of a record XORed; `None` where it is not as long as a record.
+/// Returns the XOR of all words of a record; `None` for a wrong length.
 fn sum(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; RECORD] = bytes.try_into().ok()?;
     let words = bytes.as_chunks::<8>().0;
@@ -143,7 +141,7 @@ fn sum(bytes: &[u8]) -> Option<u64> {
     )
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every input another output.
+/// One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); distinct inputs give distinct outputs.
 fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -151,7 +149,7 @@ fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// Keys are far below 2^63.
+/// Converts a key, which is far below 2^63.
 fn to_sql(key: u64) -> i64 {
     key.cast_signed()
 }

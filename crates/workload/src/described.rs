@@ -1,9 +1,8 @@
-//! Workloads that a file describes: what they need, how they are prepared, which server is started on the pages of an arm,
-//! what drives it, and how the figures are read from what that prints.
+//! Workloads defined by a file: their needs, their preparation, the server on the pages of an arm, the load, and the figures that the load
+//! prints.
 //!
-//! [`Described::parse`] reads a file and says where it is wrong; [`figures`] takes the figures out of a run's output:
-//! both pure. [`Stage`] runs the commands, in a folder of their own, and leaves nothing behind. Those that come with
-//! hugeleaf are in [`SHIPPED`].
+//! [`Described::parse`] reads a file and locates its errors; [`figures`] extracts the figures from a run's output. Both are pure. [`Stage`]
+//! runs the commands in a separate folder and leaves nothing behind. The workloads of hugeleaf are in [`SHIPPED`].
 
 mod counts;
 mod figures;

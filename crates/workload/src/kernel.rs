@@ -4,9 +4,8 @@ use hugeleaf_sys::{Answer, Errno, Gate, ProcessCall};
 
 use crate::client::Client;
 
-/// Has the workload advise on its memory itself, which needs no privilege where process_madvise(2) asks for
-/// CAP_SYS_NICE. All other calls, and calls on all other processes, go to the kernel. So promotion and proof run on
-/// the workload as on any process.
+/// Lets the workload advise its own memory, which needs no privilege; process_madvise(2) needs CAP_SYS_NICE. All other calls, and calls on
+/// other processes, go to the kernel. Promotion and proof therefore treat the workload like any other process.
 #[derive(Debug)]
 pub(crate) struct OwnAdvice(pub(crate) Arc<Client>);
 

@@ -1,27 +1,23 @@
-//! What hugeleaf measures when nobody brings a server: `oltp`, an SQLite database held wholly in
-//! its page cache, read and updated by random keys, in a process of its own.
+//! Workloads for measurements without a server. `oltp` is an SQLite database held wholly in its page cache, read and updated by random
+//! keys, in a separate process.
 //!
-//! The page cache is one private anonymous mapping ([`Ready::segment`]), populated on base pages
-//! and aligned so that whole large pages fit: the kind of memory that a running database server
-//! has. One thread works on one connection, because connections of an in-memory database share
-//! pages only through SQLite's shared cache, whose table locks would be measured instead of
-//! memory; and because one busy thread leaves the other processors to whoever moves the memory.
+//! The page cache is one private anonymous mapping ([`Ready::segment`]), populated on base pages and aligned to whole huge pages. A running
+//! database server has the same kind of memory. One thread works on one connection. Connections of an in-memory database share pages only
+//! through SQLite's shared cache, and its table locks would distort the result. A single busy thread also leaves the other CPUs to
+//! promotion.
 //!
-//! The process is steered over its standard input, a Unix socket whose other end the parent holds
-//! (see [`protocol`]). When that end closes, however that happens, the process ends: it never
-//! outlives its parent.
+//! The parent controls the process over its standard input, a Unix socket (see [`protocol`]). When the other end closes for any reason, the
+//! process ends, so it never outlives its parent.
 //!
-//! This crate must not judge or draw anything, and knows nothing of experiments: `hugeleaf-proof`
-//! measures it as it measures any server. Of files it reads what its workloads are made of and what their processes used:
-//! what it must know of the host, its caller tells it.
+//! This crate must not judge or draw anything, and knows nothing of experiments: `hugeleaf-proof` measures it as it measures any server. It
+//! reads only workload files and the resource usage of its processes. The caller provides all other facts of the host.
 //!
-//! Next to it are [`chase`], which measures the latency of a read that depends on the one before, and
-//! [`described`], which runs any program that a file describes. Larger workloads are in the lab (`lab/`).
+//! [`chase`] measures the latency of dependent reads. [`described`] runs any program that a file describes. Larger workloads are in the lab
+//! (`lab/`).
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the other side;
-//! [`Walk`], [`ChaseMemory`], [`PageArm`].
+//! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
 
-// Not published: a name that says it all needs no comment.
+// This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;

@@ -14,13 +14,13 @@ use crate::client::Client;
 use crate::kernel::OwnAdvice;
 use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
 
-/// The smallest page cache: a database that does not fit the processor's own caches.
+/// Minimum size of the page cache; the database must exceed the CPU caches.
 const LEAST: Bytes = Bytes::from_mib(16);
 
-/// The most that is taken without being asked for.
+/// Maximum default size of the page cache.
 const MOST_BY_DEFAULT: Bytes = Bytes::from_mib(3 * 1024);
 
-/// A quarter of what is free, at most 3 GB.
+/// Returns the default cache size: a quarter of free memory, at most 3G.
 pub fn default_cache(available: Bytes) -> Bytes {
     Bytes(available.get() / 4).min(MOST_BY_DEFAULT)
 }
@@ -33,7 +33,7 @@ pub(crate) fn check_size(cache: Bytes, align: PageSize) -> Result<(), ChildError
     Ok(())
 }
 
-/// A workload at work. It ends when this is dropped.
+/// A running workload. It ends when dropped.
 #[derive(Debug)]
 pub struct Oltp {
     child: Child,
@@ -43,15 +43,15 @@ pub struct Oltp {
 }
 
 impl Oltp {
-    /// Starts the workload and waits until it is filled, warm and at work. `progress` is called with
-    /// how far it is, several times a second, and may break off.
+    /// Starts the workload and waits until it is filled, warm and running. `progress` is called several times a second and may cancel the
+    /// start.
     ///
-    /// The process gets its own process group, so that a Ctrl-C at the terminal reaches only the
-    /// parent, which can then put things in order before it ends the workload.
+    /// The process gets its own process group, so that Ctrl-C at the terminal reaches only the parent. The parent can then restore state
+    /// before it ends the workload.
     ///
     /// # Errors
-    /// [`ChildError::TooSmall`], [`ChildError::Start`], [`ChildError::Stopped`] where `progress` broke
-    /// off, [`ChildError::Ended`] with the workload's own words where it could not be built.
+    /// [`ChildError::TooSmall`], [`ChildError::Start`], [`ChildError::Stopped`] if `progress` cancels, [`ChildError::Ended`] with the
+    /// workload's own message if it could not be built.
     #[expect(clippy::disallowed_methods, reason = "our own program, ended with us")]
     pub fn spawn(
         settings: Settings,
@@ -102,17 +102,17 @@ impl Oltp {
         self.ready
     }
 
-    /// What it has done so far. The percentiles are of the time since the last call.
+    /// Returns the counters so far. The percentiles cover the time since the last call.
     pub fn stats(&self) -> Result<Stats, ChildError> {
         self.client.stats()
     }
 
-    /// The way to ask it, to be shared with a metric.
+    /// Returns the client, to be shared with a metric.
     pub fn client(&self) -> Arc<Client> {
         Arc::clone(&self.client)
     }
 
-    /// A kernel that has this workload move its own memory.
+    /// Returns a kernel through which the workload advises its own memory.
     pub fn kernel(&self) -> Kernel {
         Kernel::behind(Arc::new(OwnAdvice(self.client())))
     }
@@ -122,7 +122,7 @@ impl Oltp {
 
 impl Drop for Oltp {
     fn drop(&mut self) {
-        // Where the request does not reach it, it is gone or stuck, and what follows deals with both.
+        // If the request fails, the process has ended or hangs; the code below handles both.
         let _ = self.client.tell(&Request::Quit);
         if child::wait(&mut self.child, Duration::from_secs(5)).is_some() {
             return;
@@ -151,9 +151,9 @@ fn build(
     }
 }
 
-/// Kills and buries a child that never became a workload. Says how it ended by itself, where it did.
+/// Kills and reaps a child that failed to start. Returns its exit status if it had already ended.
 fn end(mut child: Child) -> Option<String> {
-    // One that failed is about to exit: let it say how.
+    // A failed child is about to exit, so wait briefly for its status.
     if let Some(status) = child::wait(&mut child, Duration::from_millis(100)) {
         return status.map(|status| status.to_string());
     }
@@ -162,7 +162,7 @@ fn end(mut child: Child) -> Option<String> {
     None
 }
 
-/// An end without words is explained by the status.
+/// Adds the exit status to an end without a message.
 fn explain(error: ChildError, status: Option<&str>) -> ChildError {
     match error {
         ChildError::Ended { pid, reason: None } => ChildError::Ended {
@@ -196,7 +196,7 @@ mod tests {
         assert!(check_size(Bytes::from_mib(64), base).is_ok());
     }
 
-    /// Why a program does not become a workload.
+    /// Returns the error of a program that does not become a workload.
     fn refused(path: &str) -> String {
         let program = Program {
             path: path.into(),

@@ -1,4 +1,4 @@
-//! What `try` and its database say to each other, each a line ([`crate::child`]):
+//! Protocol between `try` and its database, one message per line ([`crate::child`]):
 //!
 //! ```text
 //! parent   {"start":{"cache":…,"align":…,"seed":…}}            once, first
@@ -11,8 +11,8 @@
 //! parent   "quit"
 //! workload {"failed":TEXT}                                     any time, then it ends
 //! ```
-//! `advise` goes through the ranges in order as process_madvise(2) does: `advised` counts the bytes
-//! of those done before the first that failed, and `errno` is the answer only where none was done.
+//! `advise` processes the ranges in order, as process_madvise(2) does. `advised` counts the bytes
+//! before the first failure. `errno` is the answer only if the first range failed.
 
 use std::num::NonZeroU16;
 
@@ -21,19 +21,19 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The longest line either side takes, in bytes; 1024 ranges of 57 characters fit.
+/// Maximum length of a line in bytes, both ways; 1024 ranges of 57 characters fit.
 pub const LINE_LIMIT: usize = 64 * 1024;
 
-/// The most ranges in one `advise`, as process_madvise(2) has it (UIO_MAXIOV).
+/// Maximum number of ranges in one `advise`, as in process_madvise(2) (UIO_MAXIOV).
 pub const RANGE_LIMIT: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The size of the page cache; rounded down to whole pages of `align`.
+    /// Size of the page cache; rounded down to whole pages of `align`.
     pub cache: Bytes,
-    /// Where the page cache has to start and end: the size that it can be promoted to. The host's
-    /// PMD-sized page, or its base page where it has none.
+    /// Alignment of the page cache's start and end: the size that it can be promoted to. This is
+    /// the host's PMD-sized page, or its base page without one.
     pub align: PageSize,
     pub seed: u64,
 }
@@ -45,7 +45,7 @@ pub enum Request {
     Stats,
     Advise {
         advice: Advice,
-        /// In order; at least one, at most [`RANGE_LIMIT`].
+        /// Ranges in order; at least one, at most [`RANGE_LIMIT`].
         #[serde(deserialize_with = "some_ranges")]
         ranges: Vec<Range>,
     },
@@ -63,45 +63,45 @@ fn some_ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Range>, D::Erro
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Every page of the page cache is being made resident; counted in bytes.
+    /// Populates every page of the page cache; counted in bytes.
     Populate,
-    /// Rows are being inserted; counted in bytes of page cache.
+    /// Inserts rows; counted in bytes of page cache.
     Fill,
-    /// The steady load has begun but is not counted yet; counted in operations.
+    /// Runs the steady load without counting it yet; counted in operations.
     Warm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub stage: Stage,
-    /// Done so far, in the stage's own unit.
+    /// Progress so far, in the stage's unit.
     pub done: u64,
     pub total: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Rows in the table; their keys are 1 to this.
+    /// Rows in the table; the keys are 1 to this number.
     pub rows: u64,
     /// The page cache: one private anonymous mapping that holds every page of the database.
     pub segment: Range,
-    /// Page memory that SQLite had to take outside the segment; 0 unless something is wrong.
+    /// Page memory that SQLite took outside the segment; 0 unless something is wrong.
     pub outside: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
-    /// Operations (reads and updates) since it became ready.
+    /// Operations (reads and updates) since the workload became ready.
     pub operations: u64,
     pub updates: u64,
     pub nanoseconds: u64,
-    /// Nanoseconds of processor time that its process has used since it started: what it is
-    /// measured by where it shares processors with others.
+    /// CPU time of the process since its start, in nanoseconds. It is the measure if the process
+    /// shares CPUs with others.
     pub cpu_nanoseconds: u64,
     pub samples: u64,
-    /// Median of those samples, in nanoseconds; 0 without any.
+    /// Median of those samples in nanoseconds; 0 without any.
     pub p50_nanoseconds: u64,
-    /// 99th percentile of those samples, in nanoseconds; 0 without any.
+    /// 99th percentile of those samples in nanoseconds; 0 without any.
     pub p99_nanoseconds: u64,
 }
 
@@ -111,7 +111,7 @@ pub enum Event {
     Progress(Progress),
     Ready(Ready),
     Stats(Stats),
-    /// Answer to [`Request::Advise`]: bytes of the ranges done.
+    /// Answer to [`Request::Advise`]: bytes of the processed ranges.
     Advised(Bytes),
     /// Answer to [`Request::Advise`]: the first range failed with this errno.
     Errno(NonZeroU16),

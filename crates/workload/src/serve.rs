@@ -1,4 +1,4 @@
-//! The workload's own process: one thread at work on the database, one that answers the parent.
+//! The workload's process: one thread works on the database, one answers the parent.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,11 +23,11 @@ use crate::database::{Database, Row};
 use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Settings, Stage, Stats};
 use crate::times::{record, times};
 
-/// One operation in this many is an update.
+/// Number of operations per update.
 const UPDATE_EVERY: u64 = 10;
 
-/// One operation in this many is timed: two looks at the clock cost a tenth of a read. No multiple
-/// of it falls together with the mix, which is drawn at random.
+/// Number of operations per timed one, because two clock reads cost a tenth of a read. The random
+/// mix has no fixed pattern that this interval could match.
 const SAMPLE_EVERY: u64 = 8;
 
 const WARM_OPERATIONS: u64 = 1_000_000;
@@ -36,23 +36,23 @@ const WARM_OPERATIONS: u64 = 1_000_000;
 struct Shared {
     operations: AtomicU64,
     updates: AtomicU64,
-    /// Latencies in nanoseconds since the last time they were asked for.
+    /// Latencies in nanoseconds since the last request for statistics.
     latencies: Mutex<Histogram<u64>>,
     began: Mutex<Option<Instant>>,
 }
 
-/// Runs the workload in this process, steered over standard input, which has to be a stream
-/// socket; returns only where it was not asked to begin. The process ends with status 0 when the
-/// other end closes or says `quit`, and with status 1, its reason reported, when the load fails.
+/// Runs the workload in this process, controlled over standard input, which must be a stream
+/// socket. Returns only without a `start` request. The process exits with status 0 when the other
+/// end closes or sends `quit`. If the load fails, it reports the reason and exits with status 1.
 ///
-/// Call it before anything else in the process has used SQLite.
+/// Call it before any other use of SQLite in the process.
 ///
 /// # Errors
 /// Standard input is no socket, or its first line is no `start`.
 pub fn serve() -> Result<std::convert::Infallible, ChildError> {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let reader = UnixStream::from(input);
-    // A terminal or a pipe is refused here and not later with a puzzling error.
+    // Rejects a terminal or a pipe early, instead of with an obscure error later.
     reader.local_addr()?;
     let writer = Arc::new(Mutex::new(reader.try_clone()?));
     let shared = Arc::new(Shared {
@@ -123,8 +123,8 @@ fn work(
     }
 }
 
-/// Inserts rows until nearly all slots of the page cache are taken; what is left is for the pages
-/// that SQLite needs now and then in addition to the table's.
+/// Inserts rows until nearly all slots of the page cache are used. The rest is for pages that
+/// SQLite needs occasionally, beside those of the table.
 fn fill(
     database: &Database,
     cache: &SqliteCache,
@@ -145,7 +145,7 @@ fn fill(
     })
 }
 
-/// Runs the load until processor caches and allocator are in their steady state.
+/// Runs the load until CPU caches and allocator are in their steady state.
 fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), CacheError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
@@ -185,7 +185,7 @@ struct Control {
 }
 
 impl Control {
-    /// Reads requests until there are no more, then ends the process: nobody is left to work for.
+    /// Reads requests until none is left, then ends the process because the parent is gone.
     fn run(self, reader: UnixStream, start: &mpsc::Sender<Settings>) {
         let mut reader = BufReader::new(reader);
         let mut line = String::new();
@@ -194,12 +194,12 @@ impl Control {
             let limited = &mut (&mut reader).take(LINE_LIMIT as u64);
             match limited.read_line(&mut line) {
                 Ok(n) if n > 0 && line.ends_with('\n') => {}
-                // The other end is closed, or it speaks another language.
+                // The other end is closed or uses another protocol.
                 _ => std::process::exit(0),
             }
             match parse(line.trim_end_matches('\n')) {
                 Ok(Request::Start(settings)) => {
-                    // Whoever is at work already takes no second start.
+                    // A running workload ignores a second start.
                     let _ = start.send(settings);
                 }
                 Ok(Request::Stats) => say(&self.writer, &Event::Stats(self.stats())),
@@ -216,7 +216,7 @@ impl Control {
     }
 
     fn stats(&self) -> Stats {
-        // Taken and replaced under the lock, read outside: the load waits for a swap only.
+        // The lock covers only the swap, so the load does not wait for the evaluation.
         let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), times());
         let began = *lock(&self.shared.began);
         let nanoseconds = began.map_or(0, |b| b.elapsed().as_nanos());
@@ -232,7 +232,7 @@ impl Control {
     }
 }
 
-/// Processor time of this process: all but nothing of it is the load's.
+/// Returns the CPU time of this process, which is almost entirely the load's.
 fn cpu_nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -240,7 +240,7 @@ fn cpu_nanoseconds() -> u64 {
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// Goes through the ranges as process_madvise(2) does.
+/// Processes the ranges as process_madvise(2) does.
 fn advise(ranges: &[Range], advice: Advice) -> Event {
     let mut done = Bytes::ZERO;
     for range in ranges {
@@ -257,12 +257,12 @@ fn advise(ranges: &[Range], advice: Advice) -> Event {
     Event::Advised(done)
 }
 
-/// Sends a line; a parent that is gone is noticed where requests are read.
+/// Sends a line. The reader of requests notices a parent that is gone.
 fn say(writer: &Mutex<UnixStream>, event: &Event) {
     let _ = child::say(&mut *lock(writer), event);
 }
 
-/// A thread that panicked with the lock held has left nothing half done that matters here.
+/// Locks a mutex; ignores poisoning, because a panicked thread leaves no relevant state incomplete.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Files that describe workloads: every kind of error says where it is; and what runs leaves nothing behind, whatever happens.
+//! Tests of workload files: every error states its position, and commands leave nothing behind.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn every_combination_is_a_point() {
     assert!(points.contains(&vec![("a".into(), "2".into()), ("b".into(), "z".into())]));
 }
 
-/// Every kind of error, with where it is and a word of what is wrong.
+/// Checks every kind of error: its position and a word of its message.
 #[test]
 fn errors_say_where() {
     let with = |more: &str| format!("{LEAST}{more}");
@@ -93,7 +93,7 @@ fn errors_say_where() {
     }
 }
 
-/// A stage of a workload with this server and load, below a folder of its own.
+/// Runs `act` on a stage of this workload file, in a temporary folder.
 fn staged(file: &str, act: impl FnOnce(&Described, &Stage<'_>, &AtomicBool)) {
     let described = parse(file).unwrap();
     let below = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn commands_have_a_folder_and_no_rights() {
             assert_eq!(lines[1], stage.work().to_str().unwrap());
             assert_ne!(lines[2], "0");
             assert!(run(stage, "echo x >\"$files/a\"", LONG).is_err());
-            // A variable that nobody has set is a mistake, and so is a command that fails.
+            // An unset variable is an error, and so is a failing command.
             assert!(run(stage, "echo $nobody", LONG).is_err());
             assert!(run(stage, "false; true", LONG).is_err());
         },
@@ -172,14 +172,14 @@ fn what_fails_says_its_last_words() {
     });
 }
 
-/// As a server leaves one that is killed.
+/// A killed server leaves such a segment.
 #[test]
 fn no_segment_outlives_its_command() {
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: no_segment_outlives_its_command: namespaces are made by root");
         return;
     }
-    // A size that nobody else has.
+    // This size is unique on the host.
     let size = 4 * 1024 * 1024 + std::process::id();
     staged(&format!("{LEAST}{MEASURE}"), |_, stage, _| {
         let made = format!("ipcmk --shmem {size}; cat /proc/sysvipc/shm");
@@ -190,7 +190,7 @@ fn no_segment_outlives_its_command() {
     assert!(!outside.contains(&format!(" {size} ")), "{outside}");
 }
 
-/// A server and its load share folders that nobody else sees.
+/// A server and its load share folders that are private to the stage.
 #[test]
 fn what_commands_write_to_shared_folders_is_their_own() {
     let name = format!("hugeleaf-test-{}", std::process::id());
@@ -203,7 +203,7 @@ fn what_commands_write_to_shared_folders_is_their_own() {
         let running = stage.start(&[], &[]).unwrap().unwrap();
         let said = run(stage, &format!("cat {tmp} {shm}"), LONG).unwrap();
         assert_eq!(said, "a\nb\n");
-        // Files that are there already stay visible: a program may be among them.
+        // Existing files stay visible, because a program may be among them.
         run(stage, &format!("test -e {}", seen.path().display()), LONG).unwrap();
         stays = stage.not_private().is_some();
         drop(running);
@@ -238,7 +238,7 @@ fn what_is_stopped_midway_is_asked_first() {
     });
 }
 
-/// How many processes of this host have these words in their command line.
+/// Returns the number of processes on this host with this command line.
 fn count(words: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -249,12 +249,12 @@ fn count(words: &str) -> usize {
 
 #[test]
 fn nothing_outlives_its_command() {
-    // A time that nobody else sleeps for.
+    // No other process sleeps for this time.
     let words = format!("sleep 3{}", std::process::id());
     staged(&format!("{LEAST}{MEASURE}"), |_, stage, stop| {
         let script = format!("{words} & setsid {words} & sleep 0.5");
         run(stage, &script, LONG).unwrap();
-        // As root they have ended with it; else they end with the stage.
+        // As root they have ended with the command; otherwise they end with the stage.
         if hugeleaf_sys::effective_uid() == 0 {
             hugeleaf_testkit::until("all of them have ended", || count(&words) == 0);
         }
@@ -322,7 +322,7 @@ fn a_server_is_asked_to_end_and_one_that_has_crashed_is_told() {
     );
 }
 
-/// One that prints without end costs no more memory than what is kept of it.
+/// Endless output costs no more memory than the retained part.
 #[test]
 fn a_command_may_print_without_end() {
     staged(&format!("{LEAST}{MEASURE}"), |_, stage, _| {

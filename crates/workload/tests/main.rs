@@ -1,4 +1,4 @@
-//! Workloads for real: the embedded database in a process of its own, and programs that files describe.
+//! Tests with real workloads: the embedded database in a separate process, and programs described by files.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails, in its helpers too
 

@@ -1,7 +1,7 @@
-//! The workload for real: in its own process, moved for real, ended in every way.
+//! Tests of the workload in a separate process: real promotion, and every way to end it.
 //!
-//! These tests start this very program again: as the workload, as somebody who holds one, and as
-//! another user. The tests marked `ignore` are those roles and do nothing when run alone.
+//! These tests start this test program again as the workload, as its parent, and as another user.
+//! Tests marked `ignore` are these roles and do nothing when run alone.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -37,7 +37,7 @@ fn role(name: &str) -> Vec<std::ffi::OsString> {
 #[test]
 #[ignore = "a role that other tests start"]
 fn role_workload() {
-    // Returns only where nobody holds the other end.
+    // Returns only if no process holds the other end.
     let Err(error) = serve();
     println!("not run: role_workload: only other tests start this ({error})");
 }
@@ -54,7 +54,7 @@ fn role_holder() {
     hugeleaf_testkit::pause(Duration::from_secs(600));
 }
 
-/// The size that memory can be promoted to; `None` where this kernel cannot.
+/// Returns the size that memory can be promoted to; `None` if this kernel cannot.
 fn huge_page() -> Option<PageSize> {
     let path = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
     let text = std::fs::read_to_string(path).ok()?;
@@ -86,7 +86,7 @@ fn start_watched(
     Oltp::spawn(settings, &program, progress)
 }
 
-/// Adds up a line of smaps over the mappings that are in `range`.
+/// Sums a field of smaps over the mappings in `range`.
 fn smaps(pid: u32, range: Range, line: &str) -> Bytes {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut inside = false;
@@ -111,7 +111,7 @@ fn status(pid: u32, line: &str) -> Bytes {
     Bytes::from_kib(text.split_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
-/// Whether the process is gone; a zombie that nobody has buried yet is.
+/// Returns true if the process is gone; an unreaped zombie counts as gone.
 fn is_gone(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
@@ -137,7 +137,7 @@ fn the_database_lies_wholly_in_the_segment_on_base_pages() {
     assert_eq!(ready.segment.len(), CACHE);
     assert_eq!(ready.segment.aligned_inside(align()), Some(ready.segment));
     assert_eq!(ready.outside, Bytes::ZERO);
-    // Keys, stamps and records alone; SQLite adds the headers of rows and pages.
+    // Only keys, stamps and records; SQLite adds the headers of rows and pages.
     let data = Bytes(ready.rows * (8 + 280));
     assert!(data.share_of(CACHE).unwrap() > 0.8, "{data} of {CACHE}");
     assert!(data < CACHE);
@@ -176,7 +176,7 @@ fn the_load_counts_and_does_not_grow() {
     assert!((0.08..0.12).contains(&share), "{share} are updates");
     let grown = status(pid, "RssAnon:").saturating_sub(resident);
     assert!(grown < Bytes::from_mib(2), "grew by {grown}");
-    // The one client is shared: it is the handle's as well.
+    // The handle shares the client.
     drop(client);
     workload.stop();
     assert!(is_gone(pid));
@@ -198,7 +198,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
     });
 }
 
-/// Promotes and demotes through the kernel that the engines use, and reads back what came of it.
+/// Promotes and demotes through the engines' kernel interface, and reads back the result.
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
     let _host = hugeleaf_testkit::host::shared();
@@ -239,7 +239,7 @@ fn it_promotes_and_demotes_itself_on_request() {
     let done = kernel.process_madvise(&process, &first_pages, Advice::Cold);
     assert_eq!(done.unwrap(), Bytes(base * first_pages.len() as u64));
     assert_eq!(smaps(pid.0, segment, "AnonHugePages"), Bytes::ZERO);
-    // Still at work, and no row was damaged: that would have ended it.
+    // The load still runs; a damaged row would have ended it.
     let operations = workload.stats().unwrap().operations;
     wait_until("it works on", || {
         workload.stats().unwrap().operations > operations
@@ -256,12 +256,13 @@ fn errors_come_back_as_the_kernel_gave_them() {
     let nowhere = Range::new(base, 2 * base).unwrap();
     let refused = kernel.process_madvise(&process, &[nowhere], Advice::Cold);
     assert_eq!(refused.unwrap_err().errno, Errno::NOMEM);
-    // The first is done, the second is not: what was done is the answer, as in process_madvise(2).
+    // The first succeeds, the second fails. The answer is the processed bytes, as in
+    // process_madvise(2).
     let start = workload.ready().segment.start();
     let good = Range::new(start, start + base).unwrap();
     let half = kernel.process_madvise(&process, &[good, nowhere, good], Advice::Cold);
     assert_eq!(half.unwrap(), Bytes(base));
-    // The protocol has no words for the others, and the call takes no more ranges.
+    // The protocol has no other advice, and the call takes no more ranges.
     let refused = kernel.process_madvise(&process, &[good], Advice::NoHugePage);
     assert_eq!(refused.unwrap_err().errno, Errno::INVAL);
     let refused = kernel.process_madvise(&process, &[good; 1025], Advice::Cold);
@@ -286,7 +287,7 @@ fn it_works_for_a_user_without_privilege() {
         );
         return;
     }
-    // The build folder may be closed to others.
+    // Other users may have no access to the build folder.
     let dir = tempfile::tempdir().unwrap();
     let open = |path: &Path| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -362,8 +363,8 @@ fn a_workload_that_was_killed_is_reported() {
     assert!(matches!(error, ChildError::Ended { pid: p, .. } if p.0 == pid));
 }
 
-/// Copies a program by another process: a descriptor open for writing here would be inherited by
-/// what other threads start meanwhile, and the copy could not be run ("text file busy").
+/// Copies a program in another process. A descriptor open for writing here could be inherited by
+/// processes that other threads start, and running the copy would then fail ("text file busy").
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success());

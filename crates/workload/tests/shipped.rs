@@ -1,5 +1,5 @@
-//! The workloads that come with hugeleaf, each small: it prepares and runs, its figures are found, and its check succeeds. The
-//! same load with its result broken afterwards: the check fails. On the real software, where it is installed.
+//! Runs each shipped workload at a small size: it must prepare, run and yield its figures, and its check must succeed. After the result is
+//! damaged, the check must fail. Uses the real software if it is installed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::described::{SHIPPED, Script, Stage, StageError, figures, shipped};
 
-/// Sizes at which it takes seconds, and what breaks the result that its check looks at.
+/// Sizes with run times of seconds, and the command that damages the checked result.
 struct Small {
     name: &'static str,
     set: &'static [(&'static str, &'static str)],
@@ -142,7 +142,7 @@ fn all_of_them_are_tried() {
     }
 }
 
-/// Those that take longest; the others use a stage in the same ways.
+/// Slowest workloads; the others use a stage in the same ways.
 const LONG: [&str; 4] = ["compile", "duckdb", "jvm", "node"];
 
 #[expect(clippy::too_many_lines, reason = "one run")]
@@ -182,7 +182,7 @@ fn try_out(name: &str) {
     };
     let stop = AtomicBool::new(false);
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-    // What runs here runs as nobody, and has to come in.
+    // Commands run as nobody and need access to the folder.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
     {
@@ -191,7 +191,7 @@ fn try_out(name: &str) {
         let with: (&[(String, String)], &[std::ffi::OsString]) = (&variables, &[]);
         if let Some(prepare) = &described.prepare {
             match stage.run(("prepare", prepare), with, None, &mut nobody) {
-                // Packages that come over the network, without one.
+                // These packages come over the network, which may be missing.
                 Err(error @ StageError::Failed { .. }) if matches!(name, "orders" | "duckdb") => {
                     println!("not run: {name}: {error}");
                     return;

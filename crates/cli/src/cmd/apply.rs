@@ -1,4 +1,4 @@
-//! See `hugeleaf apply --help`.
+//! Implements `hugeleaf apply`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         base_page: plan.host.base_page,
     };
     let program = format!("hugeleaf {}", env!("CARGO_PKG_VERSION"));
-    // The journal is read from other folders than the one this was typed in.
+    // `undo` may read the journal from another folder.
     let file = std::path::absolute(&args.plan).unwrap_or_else(|_| args.plan.clone());
     let serves: Vec<&str> = plan.services.iter().map(|s| s.name.as_str()).collect();
     let request = Request {
@@ -111,10 +111,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     ended(&outcome, &shown)
 }
 
-/// The text of a plan: of a file that only root and the caller can change, because whoever can
-/// change it would be root.
+/// Reads a plan from a file that only root and the caller can change. Anyone else who could change
+/// it would gain root.
 fn read_plan(path: &Path) -> Result<String, Failure> {
-    /// Plans are some kilobytes long; this is a hundred services.
+    /// Maximum length of a plan. Plans take a few kilobytes; this allows about a hundred services.
     const MOST: Bytes = Bytes(4 << 20);
     let shown = path.display();
     let make = format!("hugeleaf plan --output {shown}");
@@ -135,7 +135,7 @@ fn read_plan(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// What makes a plan one that is believed.
+/// Returns the command that makes a plan trusted.
 fn own_copy(error: &PathError, plan: &Path) -> String {
     let word = |path: &Path| shell_word(&path.to_string_lossy());
     match error.is_only_loose() {
@@ -147,7 +147,7 @@ fn own_copy(error: &PathError, plan: &Path) -> String {
     }
 }
 
-/// What the units of a plan would start as root must be what only root can change.
+/// Checks that only root can change the programs that the plan's units start as root.
 fn check_programs(plan: &Plan) -> Result<(), Failure> {
     for unit in &plan.units {
         let program = unit.exec_start.as_deref().and_then(|c| c.split(' ').next());
@@ -167,8 +167,8 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
-/// and the numbers of those.
+/// Compares the plan with the host and with the applied plans in force. Returns warnings, and the
+/// numbers of the applied plans that they concern.
 fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
     let in_force = in_force(&context.root);
     let host = context.host()?;
@@ -206,7 +206,7 @@ fn preview(
     Ok(Status::Good)
 }
 
-/// The status of an apply that came to an answer.
+/// Returns the exit status of a finished apply.
 fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
     let Some(StopReason::Failed {
         step,
@@ -233,7 +233,7 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
     ))
 }
 
-/// Why nothing was changed, and what to do about it.
+/// Returns the failure for an error after which nothing was changed.
 pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
     let text = format!("{command}: {error}; nothing was changed");
     let next = error.next(command, plan);

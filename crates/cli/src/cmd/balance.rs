@@ -1,4 +1,4 @@
-//! See `hugeleaf balance --help`.
+//! Implements `hugeleaf balance`.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -14,9 +14,10 @@ use serde_json::json;
 use super::guard::files_of;
 use crate::context::{Context, Failure, Status, tell};
 
-/// One pass waits for so long for what was begun, at most.
+/// Maximum duration of a single pass, which waits for moves in progress.
 const PASS: Duration = Duration::from_secs(120);
-/// Counters say something after so many looks, and a move has to look worth it for two seconds.
+/// Minimum number of scans in a pass. Counters need several, and a move must look worthwhile for
+/// two seconds.
 const LOOKS: u32 = 4;
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +60,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         ));
     }
     let host = context.host()?;
-    // Looking changes nothing, so it needs no lock.
+    // A dry run changes nothing, so it needs no lock.
     let _lock = match args.dry_run {
         true => None,
         false => Some(lock()?),
@@ -94,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// A pass is over once its looks are done and nothing is on its way.
+/// Returns true if the pass has made enough scans and no move is in progress.
 fn is_enough(core: &Core, now: Duration) -> bool {
     now >= PASS || (core.looks() >= LOOKS && !core.is_moving())
 }

@@ -1,4 +1,4 @@
-//! See `hugeleaf bench --help`. The lab's experiments are run and answered here as well ([`measured`]).
+//! Implements `hugeleaf bench`. Also runs the lab's experiments and prints their results ([`measured`]).
 
 mod chase;
 mod described;
@@ -49,7 +49,7 @@ enum Workload {
     File(described::Args),
 }
 
-/// Runs one, prints what it measured, then writes it: a full disk costs the file only.
+/// Runs an experiment, prints the result, then writes it. A full disk loses only the file.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.workload {
         None => described::list(context),
@@ -86,13 +86,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 pub struct Experiment<'a> {
     pub name: &'a str,
     pub output: &'a Output,
-    /// Whether arms were named: then it is a no where one of them is unavailable.
+    /// True if the user named arms. An unavailable arm then leads to status 1.
     pub names_arms: bool,
-    /// The result that it goes on with, which is written again.
+    /// Previous result that the experiment continues; it is written again.
     pub resumed: Option<PathBuf>,
 }
 
-/// Measures one, prints the answer, then writes it: a full disk costs the file only.
+/// Measures an experiment, prints the result, then writes it. A full disk loses only the file.
 pub fn measured(
     experiment: &Experiment<'_>,
     context: &Context,
@@ -124,11 +124,11 @@ pub fn measured(
         save("page", path, &view::whole_page(&results).html())?;
     }
     let is_short = experiment.names_arms && !results.unavailable.is_empty();
-    // Pages that were named and unavailable, and Ctrl-C, are a no.
+    // Named pages that are unavailable, and Ctrl-C, give status 1.
     Ok((!is_short && !results.experiment.is_interrupted()).into())
 }
 
-/// Writes what was printed before: a full disk costs the file only.
+/// Writes a result that is already printed, so a full disk loses only the file.
 pub(crate) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
     write_whole(path, text).map_err(|e| {
         Failure::missing(
@@ -142,16 +142,16 @@ pub(crate) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn default_path(name: &str, started: &str) -> PathBuf {
-    // 2026-01-31T12:00:00Z, without what a file name should not hold.
+    // Keeps the digits and the T of 2026-01-31T12:00:00Z.
     let is_kept = |c: &char| c.is_ascii_digit() || *c == 'T';
     let digits: String = started.chars().filter(is_kept).collect();
     format!("hugeleaf-bench-{name}-{}.json", digits.replace('T', "-")).into()
 }
 
-/// Experiments of the lab.
+/// Experiments that only the lab has.
 const IN_THE_LAB: [&str; 6] = ["amm", "keyed", "mover", "oltp", "pagetables", "pin"];
 
-/// The refusal of an experiment that is in the lab; `None` where another command was typed.
+/// Returns the refusal of an experiment that moved to the lab; `None` for any other command.
 pub(crate) fn moved_to_the_lab(words: &[OsString]) -> Option<Failure> {
     let [_, bench, name, ..] = words else {
         return None;
@@ -165,7 +165,7 @@ pub(crate) fn moved_to_the_lab(words: &[OsString]) -> Option<Failure> {
     })
 }
 
-/// The command line with `bench file NAME` where `bench NAME` was typed. What commands there are is asked only then.
+/// Replaces `bench NAME` with `bench file NAME` in the command line. Builds the list of subcommands only if needed.
 pub(crate) fn with_file(
     mut words: Vec<OsString>,
     command: impl FnOnce() -> clap::Command,

@@ -1,4 +1,4 @@
-//! See `hugeleaf check --help`.
+//! Implements `hugeleaf check`.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(rows.iter().all(|row| row.state != State::Change).into())
 }
 
-/// What the results in a folder say of this host; others are passed over.
+/// Returns the measured gains from a folder's results of this host; other results are ignored.
 fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
     let here = circumstances(&context.root, host, &[]).host;
     let mut worths = Worths::new();

@@ -1,4 +1,4 @@
-//! See `hugeleaf compare --help`.
+//! Implements `hugeleaf compare`.
 
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ fn parse_arms(text: &str) -> Result<[String; 2], String> {
     }
 }
 
-/// Runs it. That two results differ is no failure: it is what was asked for.
+/// Runs the command. A difference between two results is an answer, not a failure.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let Some(path) = &args.a else {
         return many(args, context);
@@ -101,7 +101,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let compared = match (&args.arms, &b) {
         (Some(names), b) => arms(&a, b.as_ref(), names, equal),
         (None, Some(b)) => files(&a, b, equal),
-        // Clap asks for one of the two.
+        // Clap requires one of the two.
         (None, None) => {
             return Err(Failure::usage(
                 "compare: one result, and no arms",
@@ -125,7 +125,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     args.status(|part| compared.stopping(part))
 }
 
-/// Two folders of results, by the experiment's name.
+/// Compares two folders of results by experiment name.
 fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, Failure> {
     let which = match args.counts {
         true => Which::Counts,
@@ -148,7 +148,7 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
     args.status(|part| compared.stopping(part))
 }
 
-/// Many folders, each held against the first.
+/// Compares many folders with the first.
 fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
     let read = |path: &PathBuf| {
         let name = path.file_name().unwrap_or(path.as_os_str());
@@ -183,7 +183,7 @@ impl Args {
         Ok(())
     }
 
-    /// A no where something is slower than is allowed, or was not compared: that is not "no difference".
+    /// Returns [`Status::No`] if a row is too slow, or if a comparison was not possible. Neither counts as "no difference".
     fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<Status, Failure> {
         let Some(part) = self.fail_if_slower else {
             return Ok(Status::Good);
@@ -206,7 +206,7 @@ impl Args {
         Ok((slower.is_empty() && not_compared.is_empty()).into())
     }
 
-    /// `A before.json, B after.json`.
+    /// Formats the inputs as `A before.json, B after.json`.
     fn names(&self) -> String {
         let [first, .., last] = self.history.as_slice() else {
             let sides = [("A", &self.a), ("B", &self.b)].into_iter();
@@ -218,7 +218,7 @@ impl Args {
     }
 }
 
-/// Bound on the comparisons that could not be made and are named.
+/// Maximum number of failed comparisons listed by name.
 const SHOWN: usize = 20;
 
 fn refused(error: &CompareError) -> Failure {

@@ -1,4 +1,4 @@
-//! Completion scripts and manual pages, made from the same definition as the flags.
+//! Generates completion scripts and manual pages from the definition of the flags.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<Status, Failu
     Ok(Status::Good)
 }
 
-/// A command's page, and those of the commands below it.
+/// Writes the manual page of a command and those of its subcommands.
 fn write_man_page(command: Command, folder: &Path) -> Result<(), String> {
     for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         write_man_page(below.clone(), folder)?;

@@ -1,4 +1,4 @@
-//! See `hugeleaf guard --help`.
+//! Implements `hugeleaf guard`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn files(args: &Args) -> Files {
     files_of(args.config.as_ref(), false)
 }
 
-/// The rules of `--config`, or those of the host; no rule acts where they are only `watching`.
+/// Returns the rules of `--config`, or the host's default rules. With `watching`, no rule acts.
 pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
     let files = config.map_or_else(Files::usual, Files::named);
     if watching { files.watching() } else { files }

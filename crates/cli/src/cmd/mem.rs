@@ -1,4 +1,4 @@
-//! See `hugeleaf mem --help`.
+//! Implements `hugeleaf mem`.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-/// One look at the host, and its answer; on a terminal that is watched in place of the one before.
+/// Scans the host once and prints the result. With `--watch` on a terminal it replaces the previous screen.
 fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     let host = context.host()?;
     let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
@@ -79,7 +79,7 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     context.answer(view, || mem.json(), || mem.page(args.all))
 }
 
-/// What is said of a process beyond its numbers: on its ranges, and on its roles, where `run` started it.
+/// Judges a process's ranges, and its roles if `run` started it.
 fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<Account>, Vec<RoleState>) {
     let settings = process.run.known();
     let accounts = match wants_verdicts || settings.is_some() {
@@ -100,7 +100,7 @@ fn read(
     }
     let pids = context.targets(&args.targets, Several::All)?;
     let under_run = |pid: &Pid| read_run_settings(&context.root, *pid).known().is_some();
-    // Verdicts and roles need the pages; the rest does not, and reading them takes longer.
+    // Verdicts and roles need the page map. Other views skip it because reading it takes longer.
     let looking = if context.json || pids.iter().any(under_run) {
         Looking::Pages
     } else {

@@ -1,4 +1,4 @@
-//! See `hugeleaf metrics --help`.
+//! Implements `hugeleaf metrics`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! One module a command: its flags, and the calls they lead to.
+//! Holds one module per command, with its flags and the calls it makes.
 
 pub mod apply;
 pub mod balance;

@@ -1,4 +1,4 @@
-//! See `hugeleaf plan --help`.
+//! Implements `hugeleaf plan`.
 
 mod demand;
 mod flags;
@@ -36,7 +36,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let made = made.map(|time| time.to_string()).ok();
     let grub = Path::new(GRUB);
     let in_force = in_force(&context.root);
-    // Who has the pages that earlier plans promised: looked for only where there are such.
+    // Only earlier plans require a search for the services that hold their pages.
     let found = match in_force.is_empty() {
         true => Vec::new(),
         false => read_services(&context.root, &context.kernel, &host).services,
@@ -51,7 +51,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             .parent()
             .is_some_and(|folder| is_folder(context, folder)),
         grub_text: &text_of(context, grub).unwrap_or_default(),
-        // A captured host has no /run to tell.
+        // A capture has no /run, so this assumes that tmpfiles exists.
         tmpfiles: is_folder(context, Path::new("/run/systemd/system")) || !context.root.is_live(),
         program: &program,
         made: made.as_deref().filter(|_| context.root.is_live()),
@@ -69,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(plan.missing().next().is_none().into())
 }
 
-/// The text of a file of the host that is planned for.
+/// Reads a file of the planned host as text.
 fn text_of(context: &Context, path: &Path) -> Option<String> {
     let below = path.strip_prefix("/").unwrap_or(path);
     context.root.read(below).known().cloned()
@@ -83,7 +83,7 @@ fn is_folder(context: &Context, path: &Path) -> bool {
 fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure> {
     sensible(args, host)?;
     let sizes = args.sizes.as_ref().map(reserved).transpose()?;
-    // A hugetlbfs has pages of one size: what is planned with it is of that size.
+    // A hugetlbfs has pages of one size, so the plan uses that size.
     let default = host.memory.default_hugetlb_page.get();
     let of_mount = default.filter(|_| args.mount.is_some());
     let sizes = sizes.or(of_mount.map(|size| vec![size]));
@@ -108,7 +108,7 @@ fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure
     })
 }
 
-/// Values that could not be meant.
+/// Rejects flag values that cannot be intended.
 fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
     for variable in &args.env {
         if !variable.contains('=') {
@@ -134,7 +134,7 @@ fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sizes of a ladder that can be reserved; none where it names transparent huge pages only.
+/// Returns the sizes of a ladder that can be reserved; empty if it names THP only.
 fn reserved(ladder: &Ladder) -> Result<Vec<PageSize>, Failure> {
     if ladder.is_mandatory() {
         return Err(Failure::usage(
@@ -150,7 +150,7 @@ fn reserved(ladder: &Ladder) -> Result<Vec<PageSize>, Failure> {
 }
 
 fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<Mount, Failure> {
-    /// Nobody but the owner and its group.
+    /// Only the owner and the group have access.
     const MODE: u32 = 0o770;
     mount_point(&context.root, path).map_err(|obstacle| {
         Failure::usage(
@@ -172,8 +172,7 @@ fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<
 
 fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Result<(), Failure> {
     let text = write(plan, |path| text_of(context, path));
-    // What a person cannot read back is of no use to apply either, and says what is wrong with a
-    // flag.
+    // `apply` cannot use a plan that does not parse. The line of the error names the wrong flag.
     parse(&text).map_err(|error| {
         let value = text.lines().nth(error.line.saturating_sub(1));
         Failure::usage(
@@ -203,7 +202,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
     context.answer(Context::view(false), || planned.json(), || planned.page())
 }
 
-/// Writes the plan. A file that is there may be a plan that somebody edited: it stays.
+/// Writes the plan. An existing file is kept because it may be an edited plan.
 fn save(file: &Path, text: &str) -> Result<(), Failure> {
     write_whole(file, text.as_bytes(), Existing::Kept).map_err(|e| match e.errno() {
         Some(Errno::EXIST) => Failure::usage(

@@ -1,4 +1,4 @@
-//! See `hugeleaf predict --help`.
+//! Implements `hugeleaf predict`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     let observed = observe(&context.kernel, (&context.root, &host), &pids, watch);
     let observed = observed.map_err(|why| args.not_watched(context, &pids, &why))?;
-    // What has nothing to gain is not worth the measuring.
+    // A process that has nothing to gain needs no latency measurement.
     let (reads, predicted) = match working_set(&observed.watched, &MODEL) {
         Ok(size) => {
             bar.set_message("measuring what a read costs here");
@@ -95,10 +95,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(predicted.is_ok().into())
 }
 
-/// Maximum number of processes that are watched, each by a thread.
+/// Maximum number of watched processes; each takes a thread.
 const MOST: usize = 32;
 
-/// Those of some processes that work, the busiest first; all where none does, or there is one.
+/// Returns the processes that use CPU time, busiest first. Returns all if none does or there is
+/// only one.
 fn busiest(context: &Context, pids: &[Pid]) -> Vec<Pid> {
     const WHILE: Duration = Duration::from_millis(500);
     if let [pid] = pids {

@@ -1,4 +1,4 @@
-//! See `hugeleaf promote --help` and `hugeleaf demote --help`.
+//! Implements `hugeleaf promote` and `hugeleaf demote`.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ fn run(
         false => Several::Asked(direction.verb()),
     };
     let pids = context.targets(&common.targets, several)?;
-    // As the next command has to name them.
+    // The next suggested command needs --all for an ambiguous name.
     let targets = match context.targets(&common.targets, Several::Refused) {
         Ok(_) => common.targets.join(" "),
         Err(_) => format!("{ALL}{}", common.targets.join(" ")),
@@ -169,12 +169,12 @@ fn run(
     Ok((outcome.is_complete() || outcome.dry_run).into())
 }
 
-/// Where this program is; its name where that is not known.
+/// Returns the path of this program, or its name if the path is unknown.
 pub fn own_path() -> String {
     std::env::current_exe().map_or_else(|_| "hugeleaf".into(), |path| path.display().to_string())
 }
 
-/// sd_booted(3) tells systemd by this folder.
+/// Returns the scheduler of the host. sd_booted(3) recognises systemd by this folder.
 pub fn scheduler(context: &Context) -> Scheduler {
     let exists = |path: &str| context.root.path(path).is_dir();
     if exists("run/systemd/system") {
@@ -224,7 +224,7 @@ impl From<ChangeError> for Failure {
     }
 }
 
-/// Names what is missing, and how to grant it to this binary alone.
+/// Names the missing capabilities and the command that grants them to this binary alone.
 fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
     if missing.is_empty() {
         return Failure::missing(

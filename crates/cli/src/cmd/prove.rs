@@ -1,4 +1,4 @@
-//! See `hugeleaf prove --help`.
+//! Implements `hugeleaf prove`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ Examples:
 
 Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a precondition is missing.";
 
-/// The table of metrics as help shows it.
+/// Returns the table of metrics for the help text.
 fn metrics() -> String {
     let rows = metric::forms_and_help().into_iter();
     let rows = rows.map(|(form, help)| (form.to_owned(), Cell::from(help.replace('`', ""))));
@@ -119,7 +119,7 @@ enum KeepArg {
     IfFaster,
 }
 
-/// A percentage, above 0 and below 100, as a part of 1.
+/// A percentage between 0 and 100, both excluded, stored as a fraction of 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part(pub(super) f64);
 
@@ -140,7 +140,7 @@ impl FromStr for Part {
 
 fn parse_confidence(text: &str) -> Result<Part, String> {
     let part: Part = text.parse()?;
-    // With 8 pairs there is no interval that is surer than this.
+    // Eight pairs support no interval of higher confidence.
     if (0.5..=0.99).contains(&part.0) {
         return Ok(part);
     }
@@ -248,7 +248,7 @@ fn default_hold(args: &Args) -> Duration {
     }
 }
 
-/// Says what would be done. The metric is read: it would be touched first.
+/// Prints the planned experiment. It reads the metric because the experiment would do so first.
 fn dry_run(
     args: &Args,
     subject: &mut dyn Subject,

@@ -1,4 +1,4 @@
-//! Reading results that were written before.
+//! Reads results from earlier runs.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use hugeleaf_units::Bytes;
 
 use crate::context::Failure;
 
-/// A result of a day of measuring has a few megabytes; what is longer is something else.
+/// Maximum length of a result. A day of measurements takes a few megabytes.
 const LONGEST: Bytes = Bytes::from_mib(256);
 
 pub(super) fn read(path: &Path) -> Result<Results, Failure> {
@@ -36,7 +36,7 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
     }
 }
 
-/// All results in a folder, by name, and what does not read as one. Files that do not end in `.json` are passed over.
+/// Returns all results in a folder by name, and the files that do not parse. Ignores names that do not end in `.json`.
 pub(super) fn all_in(folder: &Path) -> Result<Set, Failure> {
     const MOST: usize = 1000;
     let failed = |e: std::io::Error| {

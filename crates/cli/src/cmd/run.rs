@@ -1,8 +1,7 @@
-//! See `hugeleaf run --help`.
+//! Implements `hugeleaf run`.
 //!
-//! Judges the policy against the host, puts two variables into the environment, and becomes the
-//! program: its process id, status, signals and terminal are then right by themselves. Only for a
-//! report it stays behind as the parent.
+//! Judges the policy against the host, sets two environment variables, and becomes the program by exec. Process id, exit status, signals
+//! and terminal therefore need no forwarding. Only with `--report` it stays as the parent process.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -27,27 +26,27 @@ use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, Settled, Want, sett
 
 use crate::context::{Context, Failure, tell};
 
-/// The library that is loaded into programs; empty where none was built for this architecture.
+/// The library that is loaded into programs; empty if not built for this architecture.
 const LIBRARY: Library = Library::run(include_bytes!(concat!(
     env!("OUT_DIR"),
     "/libhugeleaf_run.so"
 )));
 
-/// The library that gives programs' SQLite its cache.
+/// The library that provides the page cache for the SQLite of programs.
 const SQLITE: Library = Library::sqlite(include_bytes!(concat!(
     env!("OUT_DIR"),
     "/libhugeleaf_sqlite.so"
 )));
 
-/// The statuses of env(1): its own failure, a program that cannot be run, one that is not there.
+/// Exit statuses of env(1): its own failure, program not executable, program not found.
 pub const OWN_FAILURE: u8 = 125;
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// A cache of SQLite that is smaller could hardly be divided.
+/// Minimum size of SQLite's cache. A smaller one is hard to divide.
 const LEAST: Bytes = Bytes::from_mib(16);
 
-/// The variables that AIX administrators set.
+/// Environment variables that AIX administrators set.
 const LDR_CNTRL: &str = "LDR_CNTRL";
 const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
 
@@ -108,8 +107,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the command. Comes back only where there is something to say: without `--report` the
-/// program takes this one's place.
+/// Runs the command. Without `--report` it returns only on failure or a dry run, because the program replaces this process.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, Failure> {
     prepare_and_start(args, context).map_err(|failure| match failure.status() {
         NOT_RUNNABLE | NOT_FOUND => failure,
@@ -134,7 +132,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     if args.dry_run {
         return dry_run(args, context, settled, obstacle);
     }
-    // The same in a log as on a terminal.
+    // The width is fixed so that logs and terminals show the same text.
     tell(&mapping(&mapped, &typed(args)).text(View::plain(100)));
     tell(&missing_line(&settled.missing).unwrap_or_default());
     if let Some(program) = own_sqlite {
@@ -149,13 +147,13 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     }
     let mut command = command(args, &settled, obstacle.as_ref())?;
     if let Some(obstacle) = &obstacle {
-        // To standard error: standard output is the program's, which this process becomes, with its id.
+        // Standard output belongs to the program, which keeps this process's id.
         tell(&obstacle_line(obstacle, own_pid()));
     }
     Err(not_started(args, &hugeleaf_sys::exec(&mut command)))
 }
 
-/// What fits together and what does not.
+/// Rejects flags that contradict each other.
 fn check(args: &Args, context: &Context) -> Result<(), Failure> {
     if !args.dry_run {
         context.need_live("run")?;
@@ -166,7 +164,7 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
             "hugeleaf run --dry-run --json, or --report FILE, which is JSON",
         ));
     }
-    // These two separate names and settings in the variable that the library reads.
+    // The library reads these characters as separators in its variable.
     let wrong = |name: &&String| name.is_empty() || name.contains([';', ':', '/', '=']);
     match args.only.iter().find(wrong) {
         Some(name) => Err(Failure::usage(
@@ -177,7 +175,7 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// A cache must fit into memory: what cannot be had is not populated, and nobody would be told.
+/// Checks that the cache fits into memory. Otherwise it would stay unpopulated without any message.
 fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<(), Failure> {
     let Some(size) = size else {
         return Ok(());
@@ -225,13 +223,13 @@ fn has_sqlite(program: &Program) -> bool {
     }
 }
 
-/// The policy: what LDR_CNTRL says, and over it what the flags say.
+/// Returns the policy of LDR_CNTRL, with the flags taking precedence.
 fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     let variable = |name: &str| {
         let value = std::env::var_os(name).map(|value| lossy(&value));
         value.filter(|value| !value.trim().is_empty())
     };
-    // The flag takes the place of both variables: they are one setting.
+    // The flag replaces both variables, which form one setting.
     let (text, large) = match &args.ldr_cntrl {
         Some(text) => (text.clone(), None),
         None => (
@@ -267,12 +265,12 @@ fn typed(args: &Args) -> Vec<(RunRole, Want)> {
     .collect()
 }
 
-/// The file that will run. `None` of a captured host, whose programs are not here.
+/// Returns the executable to run; `None` for a captured host, whose programs are not present.
 fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
     let Some(name) = args.command.first().filter(|_| context.root.is_live()) else {
         return Ok(None);
     };
-    // What execvp(3) takes where there is no PATH.
+    // The default of execvp(3) without PATH.
     let search = std::env::var("PATH").unwrap_or_else(|_| "/bin:/usr/bin".to_owned());
     match find_program(Path::new(name), &search) {
         Ok(program) => Ok(Some(program)),
@@ -300,7 +298,7 @@ fn must_be_had(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
     )
 }
 
-/// The one line on a program that runs without the library.
+/// Returns the message for a program that runs without the library.
 fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
     let next = match obstacle.can_promote {
         true => format!("once it has grown: hugeleaf promote {pid}"),
@@ -322,10 +320,10 @@ fn command(
     Ok(command)
 }
 
-/// SQLite's cache, where one is asked for: on pages of the sizes that data gets. None is of a pool: a forked child has a gap
-/// in its parent's private pool pages, and touches them when it closes a connection that it inherited.
+/// Returns SQLite's cache if requested, on the page sizes of data. Pools are excluded: a forked child has a gap in place of its parent's
+/// private pool pages, and touches it when it closes an inherited connection.
 fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
-    /// A page larger than this part of the cache could hardly be moved between databases.
+    /// Maximum page size as a divisor of the cache. Larger pages are hard to move between databases.
     const PART: u64 = 32;
     let Some(size) = args.sqlite else {
         return Ok(None);
@@ -366,7 +364,7 @@ fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteC
     }))
 }
 
-/// Why the kernel would not run it, with the status of env(1).
+/// Returns the failure of exec, with the exit status of env(1).
 fn not_started(args: &Args, error: &std::io::Error) -> Failure {
     let name = args.command[0].to_string_lossy();
     let status = match error.kind() {
@@ -377,7 +375,7 @@ fn not_started(args: &Args, error: &std::io::Error) -> Failure {
     Failure::usage(format!("run: {name}: {error}"), look).with_status(status)
 }
 
-/// Starts the program as a child, watches it, and ends as it did.
+/// Starts the program as a child, watches it, and exits with its status.
 fn start_and_watch(
     args: &Args,
     context: &Context,
@@ -385,7 +383,7 @@ fn start_and_watch(
     obstacle: Option<&Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
-    // Hours may pass between this and the end.
+    // The program may run for hours, so an unwritable file must fail first.
     if file != Path::new("-") {
         let draft = Draft::begin(file, Existing::Replaced);
         draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
@@ -400,7 +398,7 @@ fn start_and_watch(
     if let Some(obstacle) = obstacle {
         tell(&obstacle_line(obstacle, started.pid()));
     }
-    // Without /dev/null the streams stay open here as well, and nothing else is lost.
+    // Without /dev/null the streams stay open here too, which does no harm.
     let _ = started.leave_streams();
     let watch = watcher.begin(started.pid(), &settled.settings.to_string());
     let ended = started.wait().map_err(|error| {
@@ -425,7 +423,7 @@ fn start_and_watch(
         found,
     };
     let report = watch.finish().map(report).map_err(Failure::from);
-    // The program is what was asked for, and its exit status is reported whatever became of the report.
+    // The program's exit status is returned even if the report fails.
     if let Err(failure) = report.and_then(|report| write(file, &report)) {
         failure.report();
     }

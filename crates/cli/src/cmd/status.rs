@@ -1,4 +1,4 @@
-//! See `hugeleaf status --help`.
+//! Implements `hugeleaf status`.
 
 use hugeleaf_change::standing::servers_here;
 use hugeleaf_host::limits;
@@ -12,7 +12,7 @@ use crate::context::{Context, Failure, Status};
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {}
 
-/// Runs it. Findings are no failure: they are what was asked for.
+/// Runs the command. Findings are the answer, not a failure.
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
     let mut host = context.host_and_leftovers()?;
     host.owners = read_owners(&context.root).or_default();

@@ -1,4 +1,4 @@
-//! See `hugeleaf top --help`.
+//! Implements `hugeleaf top`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! See `hugeleaf trace --help`.
+//! Implements `hugeleaf trace`.
 
 mod diff;
 mod show;
@@ -127,7 +127,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// What a person should know in addition to the screen, on stderr.
+/// Prints warnings and the file's name to stderr, in addition to the screen.
 fn say(trace: &Trace, output: &Path, size: Bytes) {
     for source in &trace.sources {
         if let SourceState::Refused { reason, remedy } = &source.state {

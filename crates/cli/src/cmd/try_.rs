@@ -1,4 +1,4 @@
-//! `hugeleaf try`: status, mem, why and prove in minutes, on a database that it brings along.
+//! Implements `hugeleaf try`: status, mem, why and prove within minutes on an embedded database.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use indicatif::ProgressBar;
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress::{self, STEP};
 
-/// What the rows hold and which keys are drawn: the same in every `try`.
+/// Seed of the rows and the drawn keys; the same in every `try`.
 const SEED: u64 = 1;
 
-/// How long all of it is to take, and how long there is at least to measure.
+/// Target duration of the whole run, and minimum duration of the measurement.
 const WHOLE: Duration = Duration::from_secs(210);
 const LEAST: Duration = Duration::from_secs(60);
 
-/// A screen that is wider than this is not read more easily.
+/// Maximum width of the screen in columns; wider text is hard to read.
 const WIDEST: usize = 100;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("try")?;
     let began = context.kernel.now();
     let settings = settings(args, context, &context.host()?)?;
-    // Before minutes are spent on it.
+    // An unwritable file must fail before minutes are spent on the experiment.
     Draft::begin(&args.html, Existing::Replaced)
         .map_err(|e| cannot_write(&args.html, &e.reason()))?;
     context.stop_on_signals()?;
@@ -134,7 +134,7 @@ fn cannot_write(path: &Path, reason: &str) -> Failure {
     )
 }
 
-/// The database that fits this host, or why none does.
+/// Returns settings of a database that fits this host.
 fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Failure> {
     let Some(align) = host.pmd_page.get() else {
         return Err(Failure::missing(
@@ -158,13 +158,13 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
             ),
         });
     };
-    // A container may have less than the host.
+    // A container may have less memory than the host.
     let room = hugeleaf_host::limits::of(&context.root, "self")
         .memory_room()
         .get();
     let available = room.map_or(available, |room| room.min(available));
     let cache = args.cache.unwrap_or_else(|| default_cache(available));
-    // What the database needs in addition to its pages, and what a host should never be without.
+    // The database needs memory beside its pages, and the host needs a reserve.
     let beside = Bytes(cache.get() / 32) + Bytes::from_mib(64);
     if cache + beside > available {
         return Err(Failure::missing(
@@ -210,7 +210,7 @@ fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Olt
     started.map_err(failure)
 }
 
-/// Why the database did not come up, and what to try.
+/// Converts a failed start of the database into a failure with a remedy.
 fn failure(error: ChildError) -> Failure {
     let what = format!("try: {error}");
     match error {
@@ -227,8 +227,8 @@ fn failure(error: ChildError) -> Failure {
     }
 }
 
-/// The steps, one after the other: a bar on a terminal, a plain line a step in a pipe. On stderr, so that the
-/// answer on stdout stays clean.
+/// Progress in numbered steps: a bar on a terminal, one plain line per step in a pipe. It goes to stderr to keep the answer on stdout
+/// clean.
 struct Steps {
     bar: ProgressBar,
     number: usize,
@@ -236,7 +236,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Nothing is shown yet. `of` is how many steps there will be.
+    /// Creates a hidden progress display for `of` steps.
     fn new(of: usize) -> Steps {
         Steps {
             bar: ProgressBar::hidden(),
@@ -245,7 +245,7 @@ impl Steps {
         }
     }
 
-    /// Begins the next step, which is done when `total` is reached.
+    /// Begins the next step, which ends at `total`.
     fn begin(&mut self, what: &str, total: u64) {
         self.clear();
         self.number += 1;

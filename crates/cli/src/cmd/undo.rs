@@ -1,4 +1,4 @@
-//! See `hugeleaf undo --help`.
+//! Implements `hugeleaf undo`.
 
 use hugeleaf_change::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;

@@ -1,4 +1,4 @@
-//! See `hugeleaf verify --help`.
+//! Implements `hugeleaf verify`.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(report.is_good().into())
 }
 
-/// A time as `2h` ago or as a date, in seconds since 1970.
+/// Parses a duration before now (`2h`) or a date. Returns seconds since 1970.
 fn since_of(text: &str, now: u64) -> Result<u64, Failure> {
     if let Ok(ago) = parse_time(text) {
         return Ok(now.saturating_sub(ago.as_secs()));
@@ -76,7 +76,7 @@ fn since_of(text: &str, now: u64) -> Result<u64, Failure> {
     })
 }
 
-/// A date in seconds since 1970; without an hour its first, without a zone the host's own.
+/// Parses a date into seconds since 1970. The default hour is 0, the default zone is the host's.
 fn seconds_of(text: &str) -> Option<u64> {
     let zoned = || -> Option<jiff::Timestamp> {
         let civil: jiff::civil::DateTime = text.parse().ok()?;
@@ -91,8 +91,8 @@ fn seconds_of(text: &str) -> Option<u64> {
     u64::try_from(time.as_second()).ok()
 }
 
-/// Writes a file so that whoever reads it finds the old text or the new one, and no part of
-/// either. The collector passes over names that do not end in `.prom`, such as that of the draft.
+/// Writes a file atomically, so that readers see either the old text or the new one. The Prometheus
+/// collector ignores names that do not end in `.prom`, such as the draft's.
 fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
     if file.file_name().is_none() {
         return Err(Failure::usage(

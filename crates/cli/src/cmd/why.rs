@@ -1,4 +1,4 @@
-//! See `hugeleaf why --help`.
+//! Implements `hugeleaf why`.
 
 use hugeleaf_host::{Looking, Process};
 use hugeleaf_report::why::Why;
@@ -54,8 +54,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(why.summary().is_good().into())
 }
 
-/// How commands name a process: by what was typed where that means several, since memory they
-/// share is promoted once for all.
+/// Returns the process's name for suggested commands. Several processes keep the typed target,
+/// because shared memory is promoted once for all.
 fn name_in_commands(args: &Args, pids: &[Pid], process: &Process) -> String {
     match pids {
         [_] => process.pid.to_string(),

@@ -1,4 +1,5 @@
-//! `hugeleaf workload oltp`: what `try` starts and steers; nothing for a person to type.
+//! Implements `hugeleaf workload oltp`, which `try` starts and controls. It is not for interactive
+//! use.
 
 use crate::context::{Context, Failure, Status};
 
@@ -16,7 +17,7 @@ enum Name {
     Oltp,
 }
 
-/// Runs it until the parent is gone; how it is to be built comes over standard input.
+/// Runs the workload until the parent exits. Its settings arrive on standard input.
 pub fn run(args: &Args, _context: &Context) -> Result<Status, Failure> {
     match args.name {
         Name::Oltp => {

@@ -1,4 +1,4 @@
-//! Advice on captured hosts, each of which got a dangerous or a useless command once.
+//! Advice on captured hosts, each of which once got a dangerous or a useless command.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn answer(host: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout(&out)).unwrap()
 }
 
-/// The findings of a screen: id, text, command.
+/// Returns the findings of a screen: id, text, command.
 fn findings(host: &str, command: &str) -> Vec<[String; 3]> {
     let answer = answer(host, &[command]);
     let all = answer["findings"].as_array().unwrap().iter();
@@ -50,7 +50,7 @@ fn has(all: &[[String; 3]], id: &str, text: &str, command: &str) {
 
 const PLAN: &str = "hugeleaf plan --output plan.toml";
 
-/// A server that is allowed no pages of the pool that it sees: with `huge_pages = on` it is killed by SIGBUS.
+/// A server sees a pool but may use no pages of it. With `huge_pages = on` it is killed by SIGBUS.
 #[test]
 fn inside_a_container_that_may_have_no_pages() {
     let line = "# the pod's resources.limits: hugepages-2Mi: 514Mi; or huge_pages = off";
@@ -71,7 +71,7 @@ fn inside_a_container_that_may_have_no_pages() {
             "SIGBUS",
             "# the pod's resources.limits: hugepages-2Mi; or",
         );
-        // Nothing of the host is changed from here.
+        // Inside the container no command may change the host.
         has(
             &status,
             "pool-unused",
@@ -135,7 +135,7 @@ fn a_pool_of_another_size_than_the_default_one() {
         "the pool of 2M has 600 free",
         setting,
     );
-    // Pages that the server can be told to take do not count as unused.
+    // Pages that the server can be configured to use do not count as unused.
     has(
         &findings("advice/default-1g", "verify"),
         "pool-unused",
@@ -149,7 +149,7 @@ fn a_pool_of_another_size_than_the_default_one() {
     );
 }
 
-/// On no screen does one command take pages into a pool while another gives some of that size back.
+/// No screen has one command that takes pages into a pool and another that frees pages of that size.
 #[test]
 fn no_screen_contradicts_itself() {
     let hosts = [
@@ -178,7 +178,7 @@ fn no_screen_contradicts_itself() {
                 let against = pools.iter().any(|(s, w)| s == size && w != way);
                 assert!(!against, "{host} {command}: {answer:#}");
             }
-            // Unused pages are a reason to take none.
+            // With unused pages, no command may take more.
             let ids = answer["findings"].as_array().unwrap().iter();
             let unused = ids.filter(|f| f["id"] == "pool-unused").count();
             assert!(

@@ -1,5 +1,5 @@
-//! Commands as the program prints them, run on this host. Each test brings the host into the
-//! situation that they are for, in a mount namespace with an /etc of its own, and puts it back.
+//! Runs printed commands on this host. Each test creates the situation of a command in a mount
+//! namespace with a private /etc, and restores the host.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::sources::printed;
 use crate::apply::namespace::Namespace;
 use crate::common::{NOBODY, good, holder, not_run, public_copy, stderr, stdout};
 
-/// A value of the host that is put back.
+/// A value of the host that is restored when dropped.
 struct Kept(String, String);
 
 impl Kept {
@@ -34,7 +34,7 @@ impl Drop for Kept {
     }
 }
 
-/// The value between brackets, or the whole line where there are none.
+/// Returns the bracketed word, or the whole line without brackets.
 fn chosen(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let inside = text
@@ -86,7 +86,7 @@ fn command_of(found: &[(String, String)], id: &str) -> String {
         .clone()
 }
 
-/// What a refusal says to do next.
+/// Returns the next step that a refusal suggests.
 #[track_caller]
 fn next(out: &Output) -> String {
     assert!(!out.status.success());
@@ -147,12 +147,12 @@ fn a_pool_gets_the_pages_that_were_said() {
     let Some((host, pool)) = pool("a_pool_gets_the_pages_that_were_said") else {
         return;
     };
-    // Idle pages are returned.
+    // Frees idle pages.
     std::fs::write(&pool.file, "40").unwrap();
     let command = command_of(&findings(&host, "status"), "pool-unused");
     host.shell(&command);
     assert_eq!(chosen(&pool.file), "0", "{command}");
-    // A pool that a file asks for is filled.
+    // Fills a pool to the number that a file sets.
     host.shell("echo 'vm.nr_hugepages = 24' > /etc/sysctl.d/90-test.conf");
     for from in ["status", "verify"] {
         std::fs::write(&pool.file, "7").unwrap();
@@ -160,7 +160,7 @@ fn a_pool_gets_the_pages_that_were_said() {
         host.shell(&command);
         assert_eq!(chosen(&pool.file), "24", "{command}");
     }
-    // A program that must have large pages gets a warning of an empty pool.
+    // A program that requires huge pages gets a warning about an empty pool.
     std::fs::write(&pool.file, "0").unwrap();
     let flag = format!("hugetlb:{}!", pool.page);
     let run = ["run", "--shm", &flag, "--", "true"];
@@ -170,7 +170,7 @@ fn a_pool_gets_the_pages_that_were_said() {
     good(&host.hugeleaf(&run));
 }
 
-/// A SysV segment on two pages of a pool, without attachments; empty where this host has no perl.
+/// A SysV segment on two pages of a pool, without attachments; empty if this host has no perl.
 struct Segment(String);
 
 impl Segment {
@@ -215,13 +215,13 @@ fn pages_that_no_process_holds_are_named_and_freed() {
             "{text}\n{segments}"
         );
     }
-    // None of them is for a service, and none is asked for at boot.
+    // None of them serves a service, and none is set at boot.
     let plan = good(&host.hugeleaf(&["plan", "--bytes", &format!("{bytes:#}"), "--json"]));
     let plan: Value = serde_json::from_str(&plan).unwrap();
     let pools = plan["pools"].as_array().unwrap().iter();
     let sum = |key: &str| -> u64 { pools.clone().filter_map(|p| p[key].as_u64()).sum() };
     assert_eq!(sum("pages") - sum("idle"), 6, "{plan}");
-    // A process that has the file open, or maps it, holds the pages.
+    // A process that has the file open or mapped holds the pages.
     let mut open = host.command(
         "sh",
         &["-c", "exec 3<'/mnt/h/of a dead one'; echo; read -r line"],
@@ -271,7 +271,7 @@ fn a_pool_grows_by_as_many_pages_as_were_missing() {
     let planned: serde_json::Value = serde_json::from_slice(&planned.stdout).unwrap();
     let pools = planned["pools"].as_array().unwrap().iter();
     let pages: u64 = pools.filter_map(|planned| planned["pages"].as_u64()).sum();
-    // The first region is gone, so its pages are nobody's.
+    // The first region is gone, so its pages have no owner.
     assert_eq!(pages, 12, "{command}: {planned}");
     std::fs::write(&pool.file, pages.to_string()).unwrap();
     assert!(
@@ -283,7 +283,7 @@ fn a_pool_grows_by_as_many_pages_as_were_missing() {
     );
 }
 
-/// Runs a command of `echo VALUE > FILE` and others, and holds each file against its value.
+/// Runs a command of `echo VALUE > FILE` parts and compares each file with its value.
 #[track_caller]
 fn run_echoes(host: &Namespace, command: &str) -> usize {
     host.shell(command);
@@ -292,7 +292,7 @@ fn run_echoes(host: &Namespace, command: &str) -> usize {
     let mut seen = 0;
     for (value, file) in parts.filter_map(|p| p.strip_prefix("echo ")?.split_once(" > ")) {
         seen += 1;
-        // Who writes there asks for work: there is nothing to read.
+        // Writes to these files trigger work and cannot be read back.
         if !file.ends_with("_memory") && !file.ends_with("_caches") {
             assert_eq!(chosen(file), value, "{command}");
         }
@@ -326,12 +326,12 @@ fn a_knob_says_what_was_said() {
         let of = |v: &Value| v["command"].as_str().unwrap_or_default().to_owned();
         commands.extend(verdicts.iter().map(|v| (v["id"].to_string(), of(v))));
         for (_, command) in commands.iter().filter(|(_, c)| c.starts_with("echo ")) {
-            // Pools have a test of their own, and what comes after may need the process.
+            // Pools have their own test, and the rest of the line may need the process.
             if !command.contains("nr_hugepages") {
                 seen += run_echoes(&host, command.split(" && hugeleaf").next().unwrap());
             }
         }
-        // What `run` says of a knob that is off.
+        // Checks the commands that `run` prints for a disabled knob.
         for flag in ["--shm=thp:2M!", "--data=thp:2M!"] {
             let out = host.hugeleaf(&["run", flag, "--", "true"]);
             if !out.status.success() && next(&out).starts_with("echo ") {
@@ -340,7 +340,7 @@ fn a_knob_says_what_was_said() {
         }
     }
     assert!(seen > 1, "only {seen} knobs were printed");
-    // Settings of sysctl, with the values that they have.
+    // Applies sysctl settings with their current values.
     for one in printed(&is_program) {
         let words = one
             .command
@@ -411,12 +411,12 @@ fn mounts_and_limits_take_the_words() {
     }
     for command in begin("mount -t tracefs ") {
         host.shell("umount /sys/kernel/tracing 2>/dev/null || true");
-        // A kernel without it has no folder for it either.
+        // A kernel without tracefs has no folder for it either.
         host.shell(&format!(
             "[ -d /sys/kernel/tracing ] || exit 0; {command} && [ -e /sys/kernel/tracing/trace ]"
         ));
     }
-    // A tmpfs of a program gets its `huge=`.
+    // Remounts a program's tmpfs with `huge=`.
     host.shell("mkdir /mnt/t && mount -t tmpfs none /mnt/t");
     for command in begin("mount -o remount,* ") {
         let command = command.replacen('*', "huge=advise", 1);
@@ -428,7 +428,7 @@ fn mounts_and_limits_take_the_words() {
         );
     }
     host.shell("umount /mnt/t");
-    // A file system that may not be written to is said, and with what makes it writable.
+    // Reports a read-only file system with the command that makes it writable.
     host.shell("mount -t tmpfs -o ro none /etc/sysctl.d");
     let plan = host.plan();
     let said = next(&host.hugeleaf(&["apply", &plan]));
@@ -439,7 +439,7 @@ fn mounts_and_limits_take_the_words() {
     good(&host.hugeleaf(&["apply", &plan]));
     good(&host.hugeleaf(&["undo"]));
     host.shell("umount /etc/sysctl.d");
-    // Something else is mounted where a plan wants to.
+    // The mount point of a plan is occupied by another mount.
     host.shell("mkdir /mnt/huge && mount -t tmpfs none /mnt/huge");
     let said = next(&host.hugeleaf(&["apply", &plan]));
     let command = said.split("; or").next().unwrap();
@@ -484,7 +484,7 @@ fn steps_are_shown_by_their_commands() {
             .is_empty();
         if is_there {
             let out = host.command("sh", &["-c", command]).output().unwrap();
-            // A line of the host's own fstab may be wrong, and is not ours.
+            // A line of the host's own fstab may be wrong, which is not hugeleaf's fault.
             assert!(
                 out.status.success() || program == "findmnt",
                 "{command}: {}",

@@ -1,15 +1,15 @@
-//! The kinds of commands that are printed, and which test runs each on a host.
+//! The kinds of printed commands, and the test that runs each on a host.
 
 use Held::{Asks, NotHere, Run};
 
-/// How a kind of command is held to what it says.
+/// Check that a kind of command gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// This test has the program print it, runs it, and looks at what it did.
+    /// This test makes the program print it, runs it, and checks the effect.
     Run(&'static str),
-    /// It only shows something: it is run as it stands, or parsed where it has placeholders.
+    /// It only shows something. It runs unchanged, or is parsed if it has placeholders.
     Asks,
-    /// It cannot be run on a host of the tests: why. It is parsed.
+    /// It cannot run on a test host, for this reason. It is parsed.
     NotHere(&'static str),
 }
 
@@ -21,7 +21,7 @@ const ACCOUNTS: Held = NotHere("it changes an account of the host for good");
 const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
-/// Each command, `*` for any text; the first that fits counts.
+/// Each command, with `*` for any text; the first match counts.
 pub const KINDS: [(&str, Held); 58] = [
     // Pools.
     ("echo all on large pages", Asks),
@@ -98,7 +98,7 @@ pub const KINDS: [(&str, Held); 58] = [
     ),
     ("apt-get install *", NotHere("it installs a program")),
     ("$EDITOR *", NotHere("it opens an editor")),
-    // What only shows.
+    // Commands that only show something.
     (
         "su * -s /bin/sh -c 'ulimit -l'",
         Run("steps_are_shown_by_their_commands"),
@@ -127,18 +127,18 @@ pub const KINDS: [(&str, Held); 58] = [
     ("hugeleaf *", Run("flags_that_are_printed_are_taken")),
 ];
 
-/// The programs that commands begin with.
+/// Returns the programs that commands begin with.
 pub fn programs() -> Vec<&'static str> {
     let first = |kind: &'static str| kind.split_whitespace().next();
     KINDS.iter().filter_map(|(kind, _)| first(kind)).collect()
 }
 
-/// The kind of a command, and how it is held.
+/// Returns the kind of a command, with its check.
 pub fn kind(command: &str) -> Option<&'static (&'static str, Held)> {
     KINDS.iter().find(|(pattern, _)| fits(pattern, command))
 }
 
-/// Whether a text is what a pattern with `*` for any text says.
+/// Returns true if a text matches a pattern, with `*` for any text.
 fn fits(pattern: &str, text: &str) -> bool {
     let parts: Vec<&str> = pattern.split('*').collect();
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {

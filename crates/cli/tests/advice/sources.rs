@@ -1,25 +1,25 @@
-//! The commands that stand in the sources and in the documents.
+//! Collects the commands in the sources and in the documents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::common::{files_below, repository};
 
-/// A command as it stands in a source, values of placeholders as `*`.
+/// A command from a source, with `*` for values of placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Printed {
     pub file: String,
     pub command: String,
 }
 
-/// The files below a folder of the repository.
+/// Returns the files below a folder of the repository.
 fn below(folder: &str) -> Vec<PathBuf> {
     let folder = repository().join(folder);
     let files = files_below(&folder).into_iter();
     files.map(|file| folder.join(file)).collect()
 }
 
-/// Sources of what users run: no tests, and not the program for virtual machines.
+/// Returns the sources of shipped programs, without tests and without the virtual machine runner.
 fn sources() -> Vec<PathBuf> {
     let mut files = below("crates");
     files.retain(|file| {
@@ -33,7 +33,7 @@ fn sources() -> Vec<PathBuf> {
     files
 }
 
-/// The strings in a source, without those in comments and in its tests.
+/// Returns the strings in a source, without those in comments and in its tests.
 fn strings(source: &str) -> Vec<String> {
     let end = source
         .find("\n#[cfg(test)]\nmod tests {")
@@ -46,7 +46,7 @@ fn strings(source: &str) -> Vec<String> {
                 chars.by_ref().find(|c| *c == '\n');
             }
             '\'' => {
-                // A character, or a lifetime.
+                // A character or a lifetime.
                 let mut ahead = chars.clone();
                 let (first, second) = (ahead.next(), ahead.next());
                 match (first, second) {
@@ -66,7 +66,7 @@ fn strings(source: &str) -> Vec<String> {
     found
 }
 
-/// A string from behind its first quote to its last.
+/// Returns a string from after its first quote to its last.
 fn string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
     let mut text = String::new();
     while let Some(c) = chars.next() {
@@ -84,7 +84,7 @@ fn string(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
     text
 }
 
-/// What stands between braces is a value: `*`.
+/// Replaces each value between braces by `*`.
 fn without_values(text: &str) -> String {
     let mut out = String::new();
     let mut inside = false;
@@ -102,11 +102,11 @@ fn without_values(text: &str) -> String {
     out
 }
 
-/// What may stand before a command in a sentence.
+/// Text that may precede a command in a sentence.
 const BEFORE: [&str; 8] = [": ", "; ", "&& ", "`", " or ", " then ", " by ", "\n"];
 
-/// The commands in a text: those that begin with a program that is known, and those of which
-/// `is_program` says that their first word is one.
+/// Returns the commands in a text: those that begin with a known program, and those whose first
+/// word satisfies `is_program`.
 pub fn commands_in(text: &str, is_program: &dyn Fn(&str, &str) -> bool) -> Vec<String> {
     let mut starts = vec![0];
     for before in BEFORE {
@@ -126,14 +126,14 @@ pub fn commands_in(text: &str, is_program: &dyn Fn(&str, &str) -> bool) -> Vec<S
     found
 }
 
-/// A command up to where the sentence goes on.
+/// Returns a command up to the point where the sentence continues.
 fn command(text: &str, is_program: &dyn Fn(&str, &str) -> bool) -> String {
     const STOPS: [&str; 11] = [
         "\n", "`", "    #", ", or ", "; or ", ", then ", ", and ", ", as ", " or: ", " (",
         ", Limit",
     ];
     let ends = STOPS.iter().filter_map(|stop| text.find(stop));
-    // What comes after a semicolon is another command, or what the sentence has to say yet.
+    // After a semicolon comes another command or the rest of the sentence.
     let goes_on = text.match_indices("; ").find(|(at, part)| {
         let rest = &text[at + part.len()..];
         let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -144,7 +144,7 @@ fn command(text: &str, is_program: &dyn Fn(&str, &str) -> bool) -> String {
     text.trim_end_matches([':', '.', ',']).trim().to_owned()
 }
 
-/// All commands of the sources.
+/// Returns all commands of the sources.
 pub fn printed(is_program: &dyn Fn(&str, &str) -> bool) -> Vec<Printed> {
     let mut all = Vec::new();
     for path in sources() {
@@ -167,7 +167,7 @@ pub fn printed(is_program: &dyn Fn(&str, &str) -> bool) -> Vec<Printed> {
     all
 }
 
-/// The blocks of shell in the documents, by file.
+/// Returns the shell blocks in the documents, by file.
 pub fn documents() -> BTreeMap<PathBuf, Vec<String>> {
     let mut files = below("docs");
     files.push(repository().join("README.md"));

@@ -1,5 +1,4 @@
-//! `plan`, `apply` and `undo` as somebody uses them who wants them to break: hostile names, a full
-//! disk, several at once.
+//! `plan`, `apply` and `undo` under attack: hostile names, a full disk, concurrent calls.
 
 use std::process::Stdio;
 
@@ -29,7 +28,7 @@ fn plan(host: &Namespace, name: &str, file: &str) -> String {
     file
 }
 
-/// Names of the services of all plans in force, as `verify` has them.
+/// Returns the services of all plans in force, as `verify` lists them.
 fn services(host: &Namespace) -> Vec<String> {
     let out = host.hugeleaf(&["verify", "--json"]);
     let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -58,10 +57,10 @@ fn hostile_names_steer_nothing() {
     for (number, name) in names.iter().enumerate() {
         let file = plan(&host, name, &format!("{number}.toml"));
         good(&host.hugeleaf(&["apply", &file]));
-        // Each is a service of its own, and its pages are added.
+        // Each name is a separate service, and its pages are added.
         assert!(pool() > needed, "{name:?}");
         needed = pool();
-        // The same name once more is the same service.
+        // The same name again is the same service.
         let again = plan(&host, name, &format!("{number}-again.toml"));
         good(&host.hugeleaf(&["apply", &again]));
         assert_eq!(pool(), needed, "{name:?}");
@@ -82,7 +81,7 @@ fn a_full_disk_changes_nothing_that_is_not_in_the_journal() {
     };
     let file = host.plan();
     host.shell("mount -t tmpfs -o size=128k none /var/lib");
-    // From no room at all to room for all of it.
+    // Tries amounts of free space from none to enough for the whole apply.
     let mut refused = 0;
     for free in (0..32).step_by(3) {
         host.shell(&format!(
@@ -96,7 +95,7 @@ fn a_full_disk_changes_nothing_that_is_not_in_the_journal() {
             assert_eq!(out.status.code(), Some(3), "{}", stderr(&out));
             assert!(stderr(&out).contains("next: "), "{}", stderr(&out));
         }
-        // Whatever was begun is known: with room it is taken back.
+        // Every started apply is recorded and can be undone once there is space.
         host.shell("rm -f /var/lib/fill");
         good(&host.hugeleaf(&["undo", "--all"]));
         host.assert_etc_as_before("undone");
@@ -136,7 +135,7 @@ fn of_several_at_once_none_promises_what_another_has() {
             .map(|c| c.wait_with_output().unwrap())
             .collect();
         let done = ended.iter().filter(|out| out.status.success()).count();
-        // All were made before any was applied: they are for the same pages.
+        // All plans were made before the first apply, so they compete for the same pages.
         assert_eq!(done, 1, "{ended:#?}");
         for out in ended.iter().filter(|out| !out.status.success()) {
             let said = stderr(out);

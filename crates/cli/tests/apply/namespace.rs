@@ -1,5 +1,5 @@
-//! A mount namespace of the test's own: `/etc` is a copy, hugeleaf's state is empty, and what is
-//! mounted there is seen by nobody else. Knobs and pools are the host's, so its lock is held.
+//! A private mount namespace: `/etc` is a copy, hugeleaf's state is empty, and its mounts are
+//! invisible outside. Knobs and pools are the host's, so its lock is held.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::common::{NOBODY, has_surplus_pages, not_run};
 
-/// The namespace, and the host's lock. Everything in it is gone when it is dropped.
+/// The namespace, and the host's lock. All changes in it are gone when it is dropped.
 pub struct Namespace {
     holder: Child,
     pub folder: TempDir,
     pub alone: Alone,
 }
 
-/// The folder comes first, then the command that the test adds to the setting up.
+/// The first argument is the folder, the second an additional setup command of the test.
 const SETUP: &str = r#"
 set -e
 mount --bind "$1/etc" /etc
@@ -28,7 +28,7 @@ read -r line
 "#;
 
 impl Namespace {
-    /// One that is set up; `more` is a shell command run in it at the end of that.
+    /// Sets up a namespace; `more` is a shell command that runs in it at the end.
     pub fn new(test: &str, more: &str) -> Option<Namespace> {
         if hugeleaf_sys::effective_uid() != 0 {
             not_run(test, "needs root");
@@ -72,7 +72,7 @@ impl Namespace {
         })
     }
 
-    /// A command in the namespace, as it would be outside.
+    /// Returns a command in the namespace, otherwise unchanged.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -85,14 +85,14 @@ impl Namespace {
         command
     }
 
-    /// hugeleaf in the namespace.
+    /// Runs hugeleaf in the namespace.
     pub fn hugeleaf(&self, args: &[&str]) -> Output {
         self.command(env!("CARGO_BIN_EXE_hugeleaf"), args)
             .output()
             .unwrap()
     }
 
-    /// A shell in the namespace; must end well. Gives its output.
+    /// Runs a shell script in the namespace, which must succeed. Returns its output.
     #[track_caller]
     pub fn shell(&self, script: &str) -> String {
         let out = self.command("sh", &["-c", script]).output().unwrap();
@@ -101,8 +101,8 @@ impl Namespace {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// A plan for this host in the namespace's folder: some pages, limits and a group for an
-    /// ordinary user, a mount.
+    /// Writes a plan for this host into the namespace's folder: some pages, limits and a group for
+    /// an ordinary user, and a mount.
     #[track_caller]
     pub fn plan(&self) -> String {
         let file = self.folder.path().join("plan.toml").display().to_string();
@@ -125,7 +125,7 @@ impl Namespace {
         file
     }
 
-    /// `/etc` in the namespace is what it was.
+    /// Fails if `/etc` in the namespace differs from its initial state.
     #[track_caller]
     pub fn assert_etc_as_before(&self, when: &str) {
         let etc = self.folder.path().join("etc");
@@ -138,7 +138,7 @@ impl Namespace {
         assert!(out.status.success(), "{when}:\n{differ}");
     }
 
-    /// The host's knobs are what they were.
+    /// Fails if the host's knobs differ from their initial values.
     #[track_caller]
     pub fn assert_knobs_as_before(&self, when: &str) {
         self.alone.assert_as_before(when);
@@ -147,7 +147,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Also after a failed assertion: the host's knobs must be as they were.
+        // Runs after a failed assertion too, because the host's knobs must be restored.
         let _ = self.hugeleaf(&["undo", "--all", "--even-if-changed"]);
         if let Some(stdin) = self.holder.stdin.as_mut() {
             let _ = stdin.write_all(b"end\n");

@@ -1,4 +1,4 @@
-//! Plans for services that do not run, one after the other: each service gets pages of its own.
+//! Successive plans for services that are not running: each service gets its own pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -12,8 +12,8 @@ use crate::common::{good, not_run, refused};
 use hugeleaf_testkit::postgresql;
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
 
-/// A PostgreSQL cluster that insists on large pages. Its settings are in a file that the usual one
-/// includes, as Debian has it.
+/// A PostgreSQL cluster that requires huge pages. Its settings are in a file that the main one
+/// includes, as in Debian.
 struct Cluster {
     bin: PathBuf,
     account: Account,
@@ -73,7 +73,7 @@ fn findings(out: &Output) -> Vec<String> {
     let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
     let found = answer["findings"].as_array().unwrap().clone();
     let ids = found.iter().map(|f| f["id"].as_str().unwrap().to_owned());
-    // Other programs of this host are no business of this test.
+    // Ignores findings about other programs of this host.
     let ours = [
         "pool-too-small",
         "restart-would-fail",
@@ -100,7 +100,7 @@ fn two_stopped_clusters_each_get_pages_of_their_own() {
     let (first, of_first) = plan(&host, &one, "first.toml");
     let (blind, _) = plan(&host, &two, "blind.toml");
     good(&host.hugeleaf(&["apply", &first]));
-    // A plan from before that knows nothing of the first one.
+    // An older plan that does not know the first one.
     let said = host.hugeleaf(&["apply", &blind]);
     refused(&said, 3, &["apply 1 promises", "hugeleaf plan --output"]);
 
@@ -111,13 +111,13 @@ fn two_stopped_clusters_each_get_pages_of_their_own() {
     assert_eq!(findings(&host.hugeleaf(&["verify", "--json"])), [""; 0]);
     let servers = (one.start(), two.start());
     assert_eq!(findings(&host.hugeleaf(&["verify", "--json"])), [""; 0]);
-    // Once more with both running: there is nothing to do.
+    // With both running there is nothing to do.
     let (third, of_third) = plan(&host, &one, "third.toml");
     assert_eq!(pages(&of_third), both, "{of_third:#}");
     good(&host.hugeleaf(&["apply", &third]));
     drop(servers);
 
-    // With the pool of one cluster, both stopped, it is said that the other would go without.
+    // With a pool for one stopped cluster only, verify reports that the other lacks pages.
     host.shell(&format!("echo {needed} > /proc/sys/vm/nr_hugepages"));
     let found = findings(&host.hugeleaf(&["verify", "--json"]));
     assert_eq!(found, ["pool-too-small"]);

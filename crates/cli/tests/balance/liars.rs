@@ -1,4 +1,4 @@
-//! Databases that say what no database says: whoever asks them is neither ended nor filled by it.
+//! Fake databases with impossible answers, which must neither end a client nor fill its memory.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::common::{good, run};
 
-/// No client takes so much; a liar stops there all the same.
+/// No client reads this much; the fake server stops here anyway.
 const ENOUGH: usize = 2 << 30;
 
-/// Serves each connection in a thread of its own.
+/// Serves each connection in a separate thread.
 fn serve(path: &Path, lie: fn(UnixStream) -> std::io::Result<()>) {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
@@ -27,16 +27,16 @@ fn hear(stream: &mut UnixStream) -> std::io::Result<()> {
     }
 }
 
-/// A packet of MySQL's protocol: three bytes of length, its number, what it holds.
+/// Builds a packet of MySQL's protocol: three bytes of length, its number, its payload.
 fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
     [&length[..3], &[number], payload].concat()
 }
 
-/// To its first question it says that eight thousand million columns follow.
+/// Answers the first query by announcing eight thousand million columns.
 fn columns(mut stream: UnixStream) -> std::io::Result<()> {
     let mut hello = b"\x0a10.11.6\0\x01\0\0\0abcdefgh\0".to_vec();
-    // What it can (no encryption, no compression), its character set, its state, the length of what is to be hashed.
+    // Capabilities (no encryption, no compression), character set, state, and length of the scramble.
     hello.extend([0xdf, 0xf7, 33, 2, 0, 0x08, 0, 21]);
     hello.extend([0; 10]);
     hello.extend(b"ijklmnopqrst\0mysql_native_password\0");
@@ -50,13 +50,13 @@ fn columns(mut stream: UnixStream) -> std::io::Result<()> {
     hear(&mut stream)
 }
 
-/// A message of PostgreSQL's protocol: its kind, its length, what it holds.
+/// Builds a message of PostgreSQL's protocol: its kind, length and payload.
 fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len() + 4).unwrap().to_be_bytes();
     [&[kind], &length[..], payload].concat()
 }
 
-/// To its first question it answers with rows, and more of them.
+/// Answers the first query with rows without end.
 fn rows(mut stream: UnixStream) -> std::io::Result<()> {
     hear(&mut stream)?;
     stream.write_all(&message(b'R', &[0, 0, 0, 0]))?;

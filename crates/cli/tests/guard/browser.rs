@@ -1,5 +1,4 @@
-//! The guard's page in a real browser, driven over WebDriver (W3C): it loads, renews itself, is clicked and walked by
-//! keyboard, in light and in dark.
+//! Tests the guard's page in a real browser over WebDriver (W3C): loading, refresh, clicks and keyboard, in light and dark mode.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,7 +12,7 @@ use crate::common::{Running, good, not_run, wait_until};
 /// The key of an element in WebDriver's answers (W3C WebDriver, 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser without a window, and the driver that it is steered by.
+/// A headless browser with its driver.
 struct Browser {
     session: String,
     _driver: Running,
@@ -28,7 +27,7 @@ fn installed(names: &[&str]) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// `None` where neither is installed.
+    /// Starts both; `None` if either is not installed.
     fn start(dark: bool) -> Option<Browser> {
         let driver = installed(&["chromedriver"])?;
         let chromium = installed(&["chromium", "chromium-browser"])?;
@@ -87,7 +86,7 @@ impl Browser {
         self.post("url", &json!({ "url": url }));
     }
 
-    /// What a script gives.
+    /// Returns the value of a script.
     fn eval(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({ "script": script, "args": [] }))
     }
@@ -119,7 +118,7 @@ impl Browser {
         );
     }
 
-    /// A picture of it, where the environment asks for one: to be looked at.
+    /// Saves a screenshot for inspection if the environment requests it.
     fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("HUGELEAF_PICTURES") else {
             return;
@@ -181,7 +180,7 @@ fn get(url: &str) -> Value {
     value(ureq::get(url).call())
 }
 
-/// Base 64 (RFC 4648), as screenshots come.
+/// Decodes base64 (RFC 4648), the format of screenshots.
 fn decoded(text: &str) -> Vec<u8> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
@@ -226,7 +225,7 @@ fn the_page_in_a_browser() {
     let home = format!("http://127.0.0.1:{port}/");
     light.go(&home);
     light.wait_for("the program is there", |text| text.contains("browsed"));
-    // It renews itself: nobody loads it again.
+    // The page refreshes without a reload.
     light.eval("window.kept = true");
     light.wait_for("it is kept", |text| text.contains("faster ×"));
     assert_eq!(
@@ -237,7 +236,7 @@ fn the_page_in_a_browser() {
     good(&guard.ask(&["pause"]).output().unwrap());
     light.wait_for("the pause shows", |text| text.contains("Paused since"));
     light.picture("guard-overview-light");
-    // Clicked.
+    // Navigation by clicks.
     light.click("nav a[href='/decisions']");
     light.wait_for("decisions", |text| {
         text.contains("promoted") && text.contains("100M of 100M")
@@ -248,7 +247,7 @@ fn the_page_in_a_browser() {
         text.contains("faster") && text.contains("kept")
     });
     light.picture("guard-proofs-light");
-    // By keyboard: the first Tab leads to the first link, Enter follows it.
+    // By keyboard: the first Tab reaches the first link, Enter follows it.
     light.key("\u{e004}");
     let focused = light.eval("return document.activeElement.getAttribute('href')");
     assert_eq!(focused, "/");
@@ -260,10 +259,10 @@ fn the_page_in_a_browser() {
     });
     light.picture("guard-program-light");
     assert_eq!(light.background(), "rgb(255, 255, 255)");
-    // Nothing is loaded from elsewhere, and nothing went wrong.
+    // Nothing is loaded from other origins, and no error occurred.
     let loaded = light.eval("return performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))");
     assert_eq!(loaded, json!([]));
-    // Wider than the window it is nowhere.
+    // The page is never wider than the window.
     assert_eq!(
         light.eval("return document.documentElement.scrollWidth <= window.innerWidth"),
         true
@@ -279,7 +278,7 @@ fn the_page_in_a_browser() {
     dark.picture("guard-overview-dark");
     dark.go(&format!("{home}program/{}", worker.pid()));
     dark.picture("guard-program-dark");
-    // The guard ends: the page stays, and says that it is old.
+    // After the guard ends, the page stays and marks itself as stale.
     guard.end();
     dark.wait_for("it is stale", |_| {
         dark.eval("return document.body.classList.contains('stale')") == true

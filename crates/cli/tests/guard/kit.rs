@@ -1,4 +1,4 @@
-//! A guard in a place of its own, and programs for it to watch.
+//! Runs a guard in separate folders, and programs for it to watch.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::common::{Running, is_root, not_run, wait_until, works};
 use hugeleaf_testkit::host::{self, Alone, Host};
 
-/// The host, with its knobs as they are, where memory of others can be moved.
+/// Returns the host with unchanged knobs, if other processes' memory can be promoted here.
 pub fn can_run(test: &str) -> Option<Host> {
     can_move(test).then(host::advised)
 }
 
-/// The same for who changes knobs, or measures.
+/// Returns the host for tests that change knobs or measure.
 pub fn can_change(test: &str) -> Option<Alone> {
     can_move(test).then(|| {
         let host = host::alone();
@@ -36,7 +36,7 @@ fn can_move(test: &str) -> bool {
     false
 }
 
-/// Rules that move a program of this name as soon as it is seen, and leave the other programs of the host alone.
+/// Returns rules that promote a program of this name at the first scan and ignore other programs.
 pub fn rule(name: &str, more: &str) -> String {
     format!(
         "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '50%'\npause_cpu = '1000%'\npause_memory = '100%'\n[default]\naction = 'never'\n[[rule]]\nname = '{name}'\naction = 'promote'\n\
@@ -44,12 +44,12 @@ pub fn rule(name: &str, more: &str) -> String {
     )
 }
 
-/// Rules of [`rule`], and the pages of the guard at `address`.
+/// Returns the rules of [`rule`] with the guard's pages at `address`.
 pub fn listening(rules: &str, address: &str) -> String {
     rules.replace("listen = 'off'", &format!("listen = '{address}'"))
 }
 
-/// A port that nobody listens on.
+/// Returns an unused port.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -58,7 +58,7 @@ pub fn free_port() -> u16 {
         .port()
 }
 
-/// promtool, where it is installed.
+/// Returns the path of promtool, if installed.
 pub fn promtool() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -66,7 +66,7 @@ pub fn promtool() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Folders of a guard's own.
+/// Private folders of a guard.
 pub struct Place {
     dir: tempfile::TempDir,
 }
@@ -89,18 +89,18 @@ impl Place {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// Writes a file; gives its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         std::fs::write(self.dir.path().join(name), text).unwrap();
         self.path(name)
     }
 
-    /// The program with this place for its files.
+    /// Returns the program with its files in this place.
     pub fn hugeleaf(&self, args: &[&str]) -> Command {
         self.command(Path::new(crate::common::HUGELEAF), args)
     }
 
-    /// The same under another name.
+    /// Returns the same command under another name.
     pub fn command(&self, path: &Path, args: &[&str]) -> Command {
         let mut command = crate::common::program(path, args);
         command
@@ -118,7 +118,7 @@ impl Place {
         ]
     }
 
-    /// A file system of 64K on one of the folders, until it is dropped.
+    /// Mounts a file system of 64K on one of the folders until dropped.
     pub fn small_disk(&self, folder: &str) -> Option<Mounted> {
         let path = self.path(folder);
         works("mount", &["-t", "tmpfs", "-o", "size=64k", "none", &path]).then_some(Mounted(path))
@@ -142,7 +142,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts it under a name of its own.
+    /// Starts a worker under a separate name.
     pub fn start(place: &Place, name: &str, counter: &str, ratio: f64) -> Worker {
         let program = PathBuf::from(place.path(name));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guard/worker.c");
@@ -168,7 +168,7 @@ impl Worker {
         worker
     }
 
-    /// Starts one that counts nothing and holds this many MiB.
+    /// Starts a worker without a counter that holds this many MiB.
     pub fn grown(place: &Place, name: &str, mebibytes: u32) -> Worker {
         let mut worker = Worker::start(place, name, "-", 1.0);
         worker.tell(&format!("grow {mebibytes}"));
@@ -181,7 +181,7 @@ impl Worker {
         assert_eq!(line, "ok\n");
     }
 
-    /// Tells it something and waits until it is done; it also looks whether all that it wrote is there still.
+    /// Sends a command and waits until it is done; the worker also verifies its memory contents.
     pub fn tell(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
         self.input.flush().unwrap();
@@ -203,7 +203,7 @@ impl Worker {
             << 10
     }
 
-    /// Its memory on huge pages.
+    /// Returns its memory on huge pages, in bytes.
     pub fn huge(&self) -> u64 {
         self.rollup("AnonHugePages:")
     }
@@ -225,19 +225,19 @@ impl Worker {
     }
 }
 
-/// A guard that runs.
+/// A running guard.
 pub struct Guarding<'a> {
     place: &'a Place,
     child: Running,
 }
 
 impl<'a> Guarding<'a> {
-    /// Starts one and waits until it answers.
+    /// Starts a guard and waits until it answers.
     pub fn start(place: &'a Place, rules: &str) -> Guarding<'a> {
         Guarding::start_as(Path::new(crate::common::HUGELEAF), place, rules)
     }
 
-    /// The same with hugeleaf under another name.
+    /// Starts hugeleaf under another name in the same way.
     pub fn start_as(program: &Path, place: &'a Place, rules: &str) -> Guarding<'a> {
         let guard = Guarding::spawn(program, place, rules);
         let socket = place.path("run/guard.sock");
@@ -248,7 +248,7 @@ impl<'a> Guarding<'a> {
         guard
     }
 
-    /// One that was started in another way: waits for its first look.
+    /// Wraps a guard started in another way and waits for its first scan.
     pub fn of(place: &'a Place, child: Child) -> Guarding<'a> {
         let guard = Guarding {
             place,
@@ -260,7 +260,7 @@ impl<'a> Guarding<'a> {
         guard
     }
 
-    /// The same where no socket is expected.
+    /// Starts a guard without waiting for a socket.
     pub fn start_without_socket(place: &'a Place, rules: &str) -> Guarding<'a> {
         Guarding::spawn(Path::new(crate::common::HUGELEAF), place, rules)
     }
@@ -283,7 +283,7 @@ impl<'a> Guarding<'a> {
         self.child.0.id()
     }
 
-    /// Asks it by a command.
+    /// Returns a command that queries the guard.
     pub fn ask(&self, what: &[&str]) -> Command {
         self.place.hugeleaf(&[&["guard"], what].concat())
     }
@@ -297,7 +297,7 @@ impl<'a> Guarding<'a> {
         self.try_status().expect("the guard answers")
     }
 
-    /// A program's part of a status.
+    /// Returns a program's entry in a status.
     pub fn program<'s>(&self, status: &'s Value, pid: u32) -> Option<&'s Value> {
         status["programs"]
             .as_array()?
@@ -305,13 +305,13 @@ impl<'a> Guarding<'a> {
             .find(|p| p["pid"] == pid)
     }
 
-    /// Waits until something holds of its status.
+    /// Waits until its status meets a condition.
     #[track_caller]
     pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         self.wait(what, hugeleaf_testkit::PATIENCE, holds);
     }
 
-    /// The same for what takes a test of its own.
+    /// Waits longer, for a proof.
     #[track_caller]
     pub fn wait_long_for(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         self.wait(what, Duration::from_secs(400), holds);
@@ -331,7 +331,7 @@ impl<'a> Guarding<'a> {
         }
     }
 
-    /// What its log file holds.
+    /// Returns the entries of its log file.
     pub fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.place.path("log/guard.jsonl")).unwrap();
         text.lines()
@@ -339,7 +339,7 @@ impl<'a> Guarding<'a> {
             .collect()
     }
 
-    /// What it serves.
+    /// Returns a page that it serves.
     pub fn page(&self, address: &str, path: &str) -> String {
         let mut stream = None;
         wait_until("it listens", || {
@@ -358,14 +358,14 @@ impl<'a> Guarding<'a> {
         assert!(works("kill", &["-s", name, &pid]));
     }
 
-    /// Ends it as the system would, and waits.
+    /// Ends the guard with SIGTERM, as a service manager does, and waits.
     pub fn end(mut self) {
         self.signal("TERM");
         let status = self.child.0.wait().unwrap();
         assert!(status.success(), "{status}");
     }
 
-    /// kill -9.
+    /// Kills the guard with SIGKILL.
     pub fn kill(mut self) {
         self.child.0.kill().unwrap();
         self.child.0.wait().unwrap();

@@ -1,5 +1,5 @@
-//! A plan that lets the guard give pages back, applied to this host, and what the guard does with its pool. Memory is
-//! short in a namespace alone: a file of the test's own lies over the kernel's figures.
+//! Applies a plan that lets the guard free pool pages on this host, and tests the guard's actions. Memory is short only in the namespace: a
+//! file of the test is mounted over the kernel's figures.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::common::{good, not_run};
 
 const RULES: &str =
     "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '100%'\npause_memory = '20%'\n";
-/// For so long memory has not been short when pages are taken again.
+/// Calm period that must pass before the guard takes pages again.
 const CALM: Duration = Duration::from_secs(600);
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -23,7 +23,7 @@ fn pages() -> u64 {
     text.trim().parse().unwrap()
 }
 
-/// What the kernel would say of time that tasks stalled for memory.
+/// Simulated PSI memory pressure.
 struct Pressure {
     file: PathBuf,
     total: std::cell::Cell<u64>,
@@ -43,7 +43,7 @@ impl Pressure {
         pressure
     }
 
-    /// So many microseconds more. The text keeps its length, so that a reader always finds a whole one.
+    /// Adds microseconds of stall. The text keeps its length, so that a reader always finds a complete one.
     fn stall(&self, more: u64) {
         self.total.set(self.total.get() + more);
         let text = format!(
@@ -69,7 +69,7 @@ fn finds(status: &Value, id: &str) -> bool {
     findings.iter().any(|finding| finding["id"] == id)
 }
 
-/// The plan of a small pool that may give pages back, applied; the pages that it has.
+/// Applies the plan of a small pool that may free pages. Returns its number of pages.
 fn applied(host: &Namespace, test: &str) -> Option<u64> {
     let plan = host.plan();
     let text = std::fs::read_to_string(&plan).unwrap();
@@ -87,7 +87,7 @@ fn applied(host: &Namespace, test: &str) -> Option<u64> {
     Some(pages())
 }
 
-/// A guard in the test's mount namespace.
+/// Starts a guard in the test's mount namespace.
 fn start_within<'a>(host: &Namespace, place: &'a Place, rules: &str) -> Guarding<'a> {
     let config = place.write("guard.toml", rules);
     let args = ["guard", "--config", config.as_str()];
@@ -103,8 +103,7 @@ fn start_within<'a>(host: &Namespace, place: &'a Place, rules: &str) -> Guarding
     Guarding::of(place, child)
 }
 
-/// Waits until it was looked at and is as planned, and then, while memory is short, until pages are given back; those
-/// that are left.
+/// Waits for the first check, then raises the pressure until the guard frees pages. Returns the remaining number.
 fn gives_back(guard: &Guarding<'_>, pressure: &Pressure, planned: u64) -> u64 {
     guard.wait_for("it is checked", |s| s["pools"]["checked"].is_string());
     let status = guard.status();
@@ -121,7 +120,7 @@ fn gives_back(guard: &Guarding<'_>, pressure: &Pressure, planned: u64) -> u64 {
     pages()
 }
 
-/// The namespace, the plan applied in it, and its pressure; nothing, and why, where this host cannot.
+/// Returns the namespace, the applied plan and its pressure; prints a reason and returns `None` if unsupported.
 fn planned(test: &str) -> Option<(Namespace, u64, Pressure)> {
     if !std::path::Path::new("/proc/pressure/memory").exists() {
         not_run(test, "this kernel has no PSI");
@@ -142,13 +141,13 @@ fn undo_takes_a_pool_back_that_gave_pages_back() {
     let place = Place::new();
     let guard = start_within(&host, &place, RULES);
     let left = gives_back(&guard, &pressure, planned);
-    // To undo it is another program that changed the pool, and it touches nothing.
+    // For undo the pool was changed by another program, so undo leaves it alone.
     let out = host.hugeleaf(&["undo"]);
     assert_eq!((out.status.code(), pages()), (Some(1), left));
     good(&host.hugeleaf(&["undo", "1", "--even-if-changed"]));
     host.assert_knobs_as_before("undone");
     guard.wait_for("it is no pool of the guard's any more", |s| given(s) == 0);
-    // Nothing is taken again of what no plan asks for.
+    // Pages that no plan requests are not taken again.
     pressure.stall(500_000);
     guard.wait_for("it looked again", |s| {
         s["pools"]["findings"] == serde_json::json!([])
@@ -158,7 +157,7 @@ fn undo_takes_a_pool_back_that_gave_pages_back() {
     host.assert_knobs_as_before("ended");
 }
 
-/// Ten minutes without pressure have to pass, so only `make soak` has the time.
+/// Needs ten minutes without pressure, so it runs only in `make soak`.
 #[test]
 fn pages_are_taken_again_once_memory_is_not_short() {
     let test = "pages_are_taken_again_once_memory_is_not_short";
@@ -206,7 +205,7 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
         "{text}"
     );
 
-    // Whoever is killed knows what it gave, and a pool that it made smaller is not called short.
+    // A killed guard still knows the pages it freed, and a pool that it shrank is not reported as short.
     guard.kill();
     let guard = start_within(&host, &place, RULES);
     guard.wait_for("it is checked", |s| s["pools"]["checked"].is_string());

@@ -1,5 +1,5 @@
-//! What a hostile user prepares: processes of odd names, servers whose files are traps, folders of
-//! links; and a watcher that says how long hugeleaf took among them and how much memory it had.
+//! Prepares the host as a hostile user would: processes with odd names, servers with trap files, folders of links. A watcher measures the
+//! run time and memory of hugeleaf.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,24 +12,24 @@ use hugeleaf_testkit::host::{self, Shared};
 
 use crate::common::{NOBODY, children_of, is_root, not_run};
 
-/// A command that waits for somebody is killed after this.
+/// Seconds after which a waiting command is killed.
 const SECONDS: &str = "30";
 
-/// Milliseconds that a command may wait: for others, and for a processor. Those of others that never answer are waited
-/// for four seconds in all; whoever waits for them without an end is killed.
+/// Maximum waiting time of a command in milliseconds, for other processes and for a CPU. The deadline for silent processes is four seconds
+/// in all; a command without a deadline is killed.
 const MOST_WAITING: u64 = 15_000;
 
-/// What hugeleaf may hold, in KiB, whatever the processes of others are like.
+/// Maximum memory of hugeleaf in KiB, independent of other users' processes.
 const MOST_KIB: u64 = 200 << 10;
 
-/// The user's own folder, a folder that only root sees, and all that was started.
+/// The user's folder, a folder that only root can read, and all started processes.
 pub struct Kit {
     folder: tempfile::TempDir,
     actors: Vec<Child>,
     _host: Shared,
 }
 
-/// What a watched command came to.
+/// Result of a watched command.
 #[derive(Debug)]
 pub struct Seen {
     pub status: i32,
@@ -38,13 +38,13 @@ pub struct Seen {
 }
 
 impl Kit {
-    /// A kit without processes; `None` where it cannot be, which is said.
+    /// Creates a kit without processes; prints the reason and returns `None` if unsupported.
     pub fn new(test: &str) -> Option<Kit> {
         if !is_root() {
             not_run(test, "needs root, which is what a hostile user is after");
             return None;
         }
-        // A command that looks at all processes would wait for those of another kit.
+        // A command that scans all processes would wait for those of another kit.
         if !hugeleaf_testkit::apart_from_processes(&format!("hostile::{test}")) {
             return None;
         }
@@ -81,22 +81,22 @@ impl Kit {
         self.folder.path().join("actor")
     }
 
-    /// A path below the user's folder.
+    /// Returns a path below the user's folder.
     pub fn theirs(&self, name: &str) -> PathBuf {
         self.folder.path().join("theirs").join(name)
     }
 
-    /// A path below the folder that only root may look into.
+    /// Returns a path below the folder that only root can read.
     pub fn roots(&self, name: &str) -> PathBuf {
         self.folder.path().join("roots").join(name)
     }
 
-    /// A file that only root may read or write.
+    /// Returns a file that only root may read or write.
     pub fn secret(&self) -> PathBuf {
         self.roots("secret")
     }
 
-    /// Makes a folder of the user's.
+    /// Creates a folder owned by the user.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.theirs(name);
         std::fs::create_dir_all(&path).unwrap();
@@ -104,7 +104,7 @@ impl Kit {
         path
     }
 
-    /// Makes a file of the user's.
+    /// Creates a file owned by the user.
     pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.theirs(name);
         std::fs::write(&path, text).unwrap();
@@ -112,7 +112,7 @@ impl Kit {
         path
     }
 
-    /// Makes a link of the user's.
+    /// Creates a link owned by the user.
     pub fn link(&self, to: &Path, name: &str) -> PathBuf {
         let path = self.theirs(name);
         symlink(to, &path).unwrap();
@@ -120,7 +120,7 @@ impl Kit {
         path
     }
 
-    /// Makes a pipe of the user's that nobody writes to.
+    /// Creates a FIFO owned by the user, without a writer.
     pub fn fifo(&self, name: &str) -> PathBuf {
         let path = self.theirs(name);
         let made = Command::new("mkfifo").arg(&path).status().unwrap();
@@ -129,7 +129,7 @@ impl Kit {
         path
     }
 
-    /// Starts a process of the user's in a folder of his: under this name, doing `what`.
+    /// Starts a process of the user in one of the user's folders, with this name and role.
     pub fn start(&mut self, name: &str, what: &str, more: &str, arguments: &[&str], cwd: &Path) {
         let program = self.theirs(name);
         if !program.exists() {
@@ -147,7 +147,7 @@ impl Kit {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // To the end of the word only: its children have the pipe as well.
+        // Reads only the word, because children hold the pipe too.
         let mut word = [0; 6];
         let mut out = child.stdout.take().unwrap();
         self.actors.push(child);
@@ -155,13 +155,13 @@ impl Kit {
         assert_eq!(&word, b"ready\n", "{name} {what}");
     }
 
-    /// The process that was started last.
+    /// Returns the last started process.
     pub fn last(&self) -> u32 {
         self.actors.last().unwrap().id()
     }
 
-    /// Runs a command as root in the user's folder, to its end or that of its time. A command that
-    /// had to be killed, or had too much memory, fails the test.
+    /// Runs a command as root in the user's folder, to its end or its time limit. A killed command or one with too much memory fails the
+    /// test.
     #[track_caller]
     pub fn run(&self, program: &str, arguments: &[&str]) -> Seen {
         let report = self.roots("watched");
@@ -197,8 +197,8 @@ impl Kit {
         }
     }
 
-    /// hugeleaf as root, which must end by itself, and print nothing that a terminal obeys and
-    /// nothing of the file that only root may read.
+    /// Runs hugeleaf as root. It must end in time and print neither terminal control characters nor contents of the file that only root may
+    /// read.
     #[track_caller]
     pub fn hugeleaf(&self, arguments: &[&str]) -> Seen {
         let seen = self.run(env!("CARGO_BIN_EXE_hugeleaf"), arguments);
@@ -206,7 +206,7 @@ impl Kit {
             assert_plain(bytes, arguments);
         }
         let status = seen.status;
-        // `run` says by a status of its own that nothing was started (env(1)).
+        // Status 125 of `run` means that nothing was started (env(1)).
         let refused = arguments.first() == Some(&"run") && status == 125;
         assert!(
             refused || (0..=3).contains(&status),
@@ -215,7 +215,7 @@ impl Kit {
         seen
     }
 
-    /// Whom servers of the user's were started as, when they were asked about their settings.
+    /// Returns the users as which the user's servers were started for queries.
     pub fn asked(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.theirs("")).unwrap();
         let notes = names.map(|entry| entry.unwrap().path());
@@ -226,7 +226,7 @@ impl Kit {
             .collect()
     }
 
-    /// What there is in both folders, without what the user's own programs write.
+    /// Returns the contents of both folders, except files that the user's own programs write.
     pub fn inventory(&self) -> Inventory {
         let mut all = Inventory::new();
         let mut open = vec![self.theirs(""), self.roots("")];
@@ -244,16 +244,16 @@ impl Kit {
                 all.insert(path, facts);
             }
         }
-        // The times of folders are those of the notes in them.
+        // Ignores folders, whose times change with the notes in them.
         all.retain(|_, facts| facts.0 & 0o170_000 != 0o040_000);
         all
     }
 }
 
-/// Path; mode, owner, length, when it was written.
+/// Path; mode, owner, length and modification time.
 pub type Inventory = BTreeMap<PathBuf, (u32, u32, u64, i64)>;
 
-/// Fails with what differs.
+/// Fails and lists the differences.
 #[track_caller]
 pub fn assert_untouched(before: &Inventory, after: &Inventory) {
     let paths = before.keys().chain(after.keys());
@@ -261,7 +261,7 @@ pub fn assert_untouched(before: &Inventory, after: &Inventory) {
     assert!(differ.is_empty(), "written: {differ:?}");
 }
 
-/// Nothing in it that a terminal obeys: of all control characters only tabs and ends of lines.
+/// Fails on terminal control characters; tabs and line breaks are allowed.
 #[track_caller]
 fn assert_plain(bytes: &[u8], arguments: &[&str]) {
     let text = std::str::from_utf8(bytes)
@@ -280,7 +280,7 @@ impl Drop for Kit {
             let id = child.id();
             let mut maps = vec![id];
             maps.extend(children_of(id));
-            // Each is the leader of a group of its own, which has its children.
+            // Each is the leader of a process group with its children.
             let _ = Command::new("kill")
                 .args(["-KILL", "--", &format!("-{id}")])
                 .stderr(Stdio::null())

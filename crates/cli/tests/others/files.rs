@@ -1,5 +1,5 @@
-//! Files that root is led to by a process or a server: FIFOs, devices, files without end, links, folders of very
-//! many names; and lists of the kernel that a program makes long.
+//! Files of a process or a server that trap a reader with root rights: FIFOs, devices, endless files, links, and folders with very many
+//! names. Also kernel lists that a program makes long.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use hugeleaf_testkit::size;
 
 use crate::common::{NOBODY, Running};
 
-/// The folder of a server, whose configuration is made by `make`.
+/// Creates a server's folder, with a configuration made by `make`.
 fn server(top: &Path, name: &str, make: impl Fn(&Path)) -> PathBuf {
     let folder = top.join(name);
     std::fs::create_dir(&folder).unwrap();
@@ -25,7 +25,7 @@ fn conf(folder: &Path, text: &str) {
 
 const SECRET: &str = "nobody-may-know";
 
-/// A folder for each thing that can be in the way of a reader.
+/// Creates a folder for each kind of trap.
 fn servers(top: &Path) -> Vec<PathBuf> {
     let secret = top.join("secret");
     std::fs::write(&secret, format!("huge_pages = {SECRET}\n{SECRET}\n")).unwrap();
@@ -88,7 +88,7 @@ fn servers(top: &Path) -> Vec<PathBuf> {
     ]
 }
 
-/// A process in each folder that calls itself the server of it.
+/// Starts in each folder a process that poses as its server.
 fn running(program: &Path, folders: &[PathBuf]) -> Vec<Running> {
     let start = |folder: &PathBuf| {
         let mut what = vec!["postgres"];
@@ -124,7 +124,7 @@ fn no_configuration_hangs_or_fills_whoever_reads_it() {
     }
 }
 
-/// What a program is asked for is asked of the program that it runs, and that is the user's.
+/// A query runs the server's program, which belongs to the user.
 #[test]
 fn what_runs_for_an_answer_is_the_users_and_ends() {
     let Some((dir, program)) = ground("files::what_runs_for_an_answer_is_the_users_and_ends")
@@ -132,7 +132,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
         return;
     };
     let log = dir.path().join("log");
-    // As the server runs it waits; asked for its options it says who it is, and waits as well.
+    // As a server it waits; queried for its options it reports its user, and waits as well.
     let source = dir.path().join("asked.c");
     let text = format!(
         "#include <stdio.h>\n#include <sys/prctl.h>\n#include <unistd.h>\nint main(int argc, char **argv)\n{{\n\
@@ -153,7 +153,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
     let servers: Vec<Running> = (0..5).map(|_| hostile(&asked, dir.path(), &[])).collect();
     let plan = watched(dir.path(), &words(&["plan", &servers[0].pid()]));
     let verify = watched(dir.path(), &words(&["verify"]));
-    // Five of them wait for ever: a command asks one, and no more of that user.
+    // All five would hang, so a command queries only one program per user.
     let runs_of = |seen: &Seen| -> Vec<String> {
         let text = std::fs::read_to_string(&log).unwrap();
         let of = |line: &str| Some(line.strip_prefix(&format!("{} ", seen.pid))?.to_owned());
@@ -163,7 +163,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
     for seen in [&plan, &verify] {
         assert_eq!(runs_of(seen), [user.as_str()], "{}", seen.shown);
     }
-    // Where everybody can change it, it is not run at all.
+    // A program that everyone can change is not run at all.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&asked, open).unwrap();
     let seen = watched(dir.path(), &words(&["plan", &servers[0].pid()]));
@@ -171,7 +171,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
     assert_eq!(runs_of(&seen), [""; 0]);
 }
 
-/// Mappings, objects and arguments, as many as a user may have.
+/// Uses the maximum number of mappings, objects and arguments of a user.
 #[test]
 fn what_a_process_makes_long_is_read_all_the_same() {
     let Some((dir, program)) = ground("files::what_a_process_makes_long_is_read_all_the_same")
@@ -204,7 +204,7 @@ fn what_a_process_makes_long_is_read_all_the_same() {
     }
 }
 
-/// Maps of code that a program made: only of a file, of the program's user.
+/// Maps of JIT code must be regular files owned by the program's user.
 #[test]
 fn no_map_of_code_hangs_a_trace() {
     let Some((dir, program)) = ground("files::no_map_of_code_hangs_a_trace") else {
@@ -241,7 +241,7 @@ fn no_map_of_code_hangs_a_trace() {
     }
 }
 
-/// A file that goes when the test is over.
+/// A file that is removed when the test ends.
 struct Remove(PathBuf);
 
 impl Drop for Remove {

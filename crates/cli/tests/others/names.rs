@@ -1,10 +1,10 @@
-//! Names of processes, arguments, folders and files that a terminal would act on.
+//! Names of processes, arguments, folders and files with terminal control characters.
 
 use std::ffi::OsStr;
 
 use super::{Seen, all_commands, bytes, give, ground, hostile, watched};
 
-/// Characters that no terminal may get: controls, and those that turn or hide others.
+/// Returns true for characters that no terminal may get: controls, and text reordering or hiding.
 fn acts(c: char) -> bool {
     let is_line = matches!(c, '\n' | '\t');
     let turns =
@@ -17,7 +17,7 @@ fn is_harmless(seen: &Seen) {
     let text = seen.all();
     let bad: Vec<&str> = text.lines().filter(|line| line.chars().any(acts)).collect();
     assert!(bad.is_empty(), "{}: {bad:?}", seen.shown);
-    // On a page an end of a line is a blank.
+    // A page shows a line break as a blank.
     if seen.shown == "the page" {
         return;
     }
@@ -40,7 +40,7 @@ fn no_name_steers_a_terminal() {
     ));
     std::fs::write(&file, "x").unwrap();
     give(&file);
-    // As a program, too: its path is in every frame of a trace.
+    // Also used as a program, because its path is in every frame of a trace.
     let own = folder.join(bytes(b"\x1b[5mprogram\nFORGED"));
     std::fs::copy(&program, &own).unwrap();
     give(&own);
@@ -66,7 +66,7 @@ fn no_name_steers_a_terminal() {
             json.unwrap_or_else(|e| panic!("{}: {e}\n{}", seen.shown, seen.all()));
         }
     }
-    // Errors repeat what was typed.
+    // Errors repeat the typed text.
     let typed = bytes(b"x\x1b[31m\xe2\x80\xae");
     for command in [
         "mem", "why", "promote", "demote", "plan", "trace", "prove", "apply", "compare",

@@ -51,8 +51,7 @@ fn a_core_dump_holds_all_memory() {
     }
 }
 
-/// A debugger reads and writes memory, and stops the program in the function that the library
-/// has changed.
+/// A debugger reads and writes memory, and stops the program in a function that the library has patched.
 #[test]
 fn a_debugger_attaches_and_goes_on() {
     let _host = hugeleaf_testkit::host::shared();
@@ -95,8 +94,7 @@ fn a_debugger_attaches_and_goes_on() {
     }
 }
 
-/// Whether gdb can call a function in a program that knows nothing of us. Debian 12's cannot where a processor
-/// has more registers than it knows.
+/// Checks that gdb can call a function in an unrelated program. That of Debian 12 cannot if the CPU has more registers than it knows.
 fn gdb_calls_functions() -> Result<(), String> {
     let child = Running(Command::new("sleep").arg("60").spawn().unwrap());
     let output = Command::new("gdb")
@@ -111,7 +109,7 @@ fn gdb_calls_functions() -> Result<(), String> {
     }
 }
 
-/// The real one, where it is installed: it knows the program's functions, also the changed ones.
+/// The real gdb, if installed, finds the program's functions, including the patched ones.
 #[test]
 fn gdb_attaches() {
     let _host = hugeleaf_testkit::host::shared();

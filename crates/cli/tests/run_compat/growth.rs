@@ -1,5 +1,5 @@
-//! Memory that grows: a program that uses a part of what it asks for stays as small as it is, and
-//! one that uses all of it has it on huge pages.
+//! Growing memory: a program that uses only part of its allocations must not grow, and one that
+//! uses them fully must be on huge pages.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use hugeleaf_testkit::facts;
 
 const MIB: u64 = 1 << 20;
 
-/// The patterns' numbers are for huge pages of 2M, on a host that leaves it to programs to ask.
+/// The patterns assume huge pages of 2M, on a host with THP on request.
 fn can_tell(test: &str) -> bool {
     if !can_run(test) {
         return false;
@@ -31,12 +31,12 @@ fn run(way: Mode, name: &str, words: &str) -> Output {
     output
 }
 
-/// Those of a list that are tried: the first ones, which differ most, or all of them.
+/// Returns the items to try: the first ones, which differ most, or all.
 fn tried<T>(all: &[T], first: usize) -> &[T] {
     &all[..hugeleaf_testkit::size(first, all.len())]
 }
 
-/// Runs each bare and with the defaults: at most a tenth and 32M more.
+/// Runs each bare and with the defaults; it may grow by at most 10 % and 32M.
 #[track_caller]
 fn stay_small(all: &[&str], first: usize) {
     let mut too_much = Vec::new();
@@ -51,7 +51,7 @@ fn stay_small(all: &[&str], first: usize) {
     assert_eq!(too_much, Vec::<&str>::new(), "see the numbers above");
 }
 
-/// Runs the first ones of a list, or all: each with the percentage that is on huge pages at least.
+/// Runs the first ones of a list, or all, each with its minimum coverage in percent.
 #[track_caller]
 fn are_covered(name: &str, all: &[(&str, u64)], first: usize) {
     for (words, least) in tried(all, first) {
@@ -59,7 +59,7 @@ fn are_covered(name: &str, all: &[(&str, u64)], first: usize) {
     }
 }
 
-/// At least so much of a hundred is on huge pages.
+/// Fails unless the coverage is at least `least` percent.
 #[track_caller]
 fn is_covered(name: &str, words: &str, least: u64) {
     let under = run(Mode::Defaults, name, words);
@@ -130,7 +130,7 @@ fn a_program_that_changes_its_ways_stays_small() {
     }
 }
 
-/// One mapping that is large by itself is taken as used until something else is asked for.
+/// A single large mapping counts as used until another allocation is made.
 #[test]
 fn a_large_mapping_gives_back_what_it_does_not_use() {
     let _host = hugeleaf_testkit::host::shared();
@@ -160,7 +160,7 @@ fn what_is_used_as_a_whole_is_on_huge_pages() {
             ("each 64 64 300 malloc", 92),
             ("each 65536 65536 640 malloc", 98),
             ("threads 64 64 400 malloc", 80),
-            // Zeros look like nothing in a huge page: these come by the sweep.
+            // Zeros in a huge page look unused, so these are promoted by the sweep.
             ("each 1024 1024 400 zeros", 90),
             ("each 1024 1024 500 malloc", 98),
             ("each 256 256 400 map", 98),
@@ -181,7 +181,7 @@ fn memory_that_is_committed_in_parts_is_on_huge_pages() {
             ("address-1M 256", 85),
             ("break-64K 256", 85),
             ("grown 256", 85),
-            // At once, so where contiguous memory is short at that moment, less of it.
+            // All at once, so a momentary lack of contiguous memory reduces coverage.
             ("populated 256", 45),
             ("rights-once 256", 98),
             ("rights-1M 256", 85),

@@ -6,7 +6,7 @@ use super::numbers::{huge, nth_number};
 use super::under::{Line, Mode, UNDER, can_run, clean, program, same};
 use crate::common::{NOBODY, is_root, not_run, public_copy, stderr, stdout, works};
 
-/// A program under a limit (`prlimit` of util-linux), until memory is at its end.
+/// Runs a program under a limit (`prlimit` of util-linux) until its memory is exhausted.
 fn until_the_end(way: Mode, limit: &str, words: &[&str]) -> Output {
     let mut command = Command::new("prlimit");
     command
@@ -26,7 +26,7 @@ fn until_the_end(way: Mode, limit: &str, words: &[&str]) -> Output {
     output
 }
 
-/// Memory ends where it ends bare: at most a few windows earlier, and no later.
+/// Memory must be exhausted as in the bare program: at most a few windows earlier, and no later.
 fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
     if !can_run(test) {
         return;
@@ -78,8 +78,8 @@ fn a_limit_on_data() {
     );
 }
 
-/// The stack may grow without end, and there are few addresses: nothing of it is taken ahead that
-/// is not there, and nothing at all unless stacks were asked for.
+/// The stack has no limit, and addresses are scarce. Only the existing stack is prepared, and only
+/// on request.
 #[test]
 fn a_stack_without_a_limit_in_little_address_space() {
     let _host = hugeleaf_testkit::host::shared();
@@ -105,7 +105,7 @@ fn a_stack_without_a_limit_in_little_address_space() {
     assert!(kib < 1024, "{kib}K of stack are mapped, and nobody asked");
 }
 
-/// As somebody whom the limit holds for.
+/// Runs as a user to whom the limit applies.
 #[test]
 fn thirty_two_kilobytes_of_locked_memory() {
     let _host = hugeleaf_testkit::host::shared();

@@ -1,5 +1,5 @@
-//! Ladders that end in `!`: each kind of memory is on larger pages, or refused, or named, as the
-//! tables in `docs/guide/run.md` say; under limits and after a fork too.
+//! Ladders that end in `!`: each kind of memory is on huge pages, or refused, or named, as the
+//! tables in `docs/guide/run.md` say. Also tested under limits and after a fork.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use hugeleaf_testkit::facts;
 
 const RUN: &str = env!("CARGO_BIN_EXE_hugeleaf");
 
-/// `hugeleaf run FLAG LADDER -- PROGRAM WORDS`.
+/// Runs `hugeleaf run FLAG LADDER -- PROGRAM WORDS`.
 fn run(words: &[&str], program: &Path, own: &[&str]) -> Output {
     let mut command = Command::new(RUN);
     command.arg("run").args(words).arg("--").arg(program);
@@ -21,7 +21,7 @@ fn run(words: &[&str], program: &Path, own: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// The rows of the table whose head begins with these cells: kind, and a cell for each column.
+/// Returns the rows of the table with this head: kind, and a cell for each column.
 fn table(head: &str) -> BTreeMap<String, Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/run.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -41,7 +41,7 @@ fn table(head: &str) -> BTreeMap<String, Vec<String>> {
     rows
 }
 
-/// Holds what the program says of each kind against a column of a table.
+/// Compares the program's statement about each kind with a column of a table.
 #[track_caller]
 fn holds(table: &BTreeMap<String, Vec<String>>, column: usize, output: &Output, lines: usize) {
     let said = format!("{}{}", stdout(output), stderr(output));
@@ -61,7 +61,7 @@ fn holds(table: &BTreeMap<String, Vec<String>>, column: usize, output: &Output, 
         assert_eq!(got, expected, "{kind}\n{said}");
         seen += 1;
     }
-    // Not every processor has every kind.
+    // Some CPUs lack a kind.
     assert!(seen + 1 >= table.len(), "{seen} of {} kinds", table.len());
     let own = stderr(output);
     assert_eq!(own.lines().count(), lines, "{own}");
@@ -80,7 +80,7 @@ fn private_memory_is_as_the_table_says() {
     let (kinds, size) = (program("kinds"), format!("{}K", huge() / 1024));
     let rows = table("| private memory |");
     let own = ["private", "16"];
-    // MAP_GROWSDOWN is named.
+    // The message names MAP_GROWSDOWN.
     holds(
         &rows,
         0,
@@ -88,7 +88,7 @@ fn private_memory_is_as_the_table_says() {
         1,
     );
     let output = run(&["--data", &format!("hugetlb:{size}!")], &kinds, &own);
-    // That, what is refused, small mappings, and the move before the fork.
+    // The message names MAP_GROWSDOWN, refusals, small mappings, and the move before the fork.
     holds(&rows, 1, &output, 4);
     pool.is_whole(test);
 }
@@ -114,7 +114,7 @@ fn shared_memory_is_as_the_table_says() {
     pool.is_whole(test);
 }
 
-/// A program that takes more than the pool has, and forks.
+/// Runs a program that takes more than the pool has, and forks.
 #[test]
 fn a_short_pool_is_an_end_that_is_said_and_not_one_of_forks() {
     let test = "a_short_pool_is_an_end_that_is_said_and_not_one_of_forks";
@@ -158,7 +158,7 @@ fn a_short_pool_is_an_end_that_is_said_and_not_one_of_forks() {
     pool.is_whole(test);
 }
 
-/// Too little of addresses to set aside a heap for reserved pages: nothing is silently on others.
+/// With too few addresses for a heap of reserved pages, no memory silently uses other pages.
 #[test]
 fn without_room_for_its_heap_a_mandatory_program_gets_none() {
     let test = "without_room_for_its_heap_a_mandatory_program_gets_none";
@@ -173,7 +173,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
     };
     let ladder = format!("hugetlb:{}K!", huge() / 1024);
     let mut command = Command::new(RUN);
-    // The limit comes between `run` and the program: the program alone is to be short of addresses.
+    // Only the program may lack addresses, so the limit is set between `run` and the program.
     command
         .args(["run", "--data", &ladder, "--only", "hold", "--", "prlimit"])
         .arg(format!("--as={}", 3 * huge()))
@@ -215,7 +215,7 @@ fn a_part_that_is_replaced_leaves_one_mapping() {
     }
 }
 
-/// With the place unmapped first, about one run in three ended in another thread's memory.
+/// When the place was unmapped first, about one run in three ended in another thread's memory.
 #[test]
 fn a_pool_that_says_no_leaves_no_gap() {
     let test = "a_pool_that_says_no_leaves_no_gap";
@@ -234,7 +234,7 @@ fn a_pool_that_says_no_leaves_no_gap() {
     pool.is_whole(test);
 }
 
-/// A mount's own option counts, whatever `shmem_enabled` says; without `!` too.
+/// A mount's own option takes precedence over `shmem_enabled`, also without `!`.
 #[test]
 fn a_mount_that_gives_huge_pages_to_who_advises_gives_them() {
     let _host = hugeleaf_testkit::host::shared();

@@ -1,4 +1,4 @@
-//! Calls on memory, compared with a model and with what the kernel promises.
+//! Compares memory calls with a model and with the kernel's guarantees.
 
 use std::process::Output;
 
@@ -7,7 +7,7 @@ use super::pools::Pool;
 use super::under::{Line, Mode, UNDER, can_run, compare, program, same};
 use crate::common::{not_run, stderr, stdout};
 
-/// Runs it; it must end well.
+/// Runs a program, which must succeed.
 fn good(way: Mode, name: &str, words: &[&str]) -> Output {
     let output = way.command(program(name)).args(words).output().unwrap();
     let said = format!(
@@ -20,19 +20,19 @@ fn good(way: Mode, name: &str, words: &[&str]) -> Output {
     output
 }
 
-/// Steps of random calls; a longer run says how many.
+/// Returns the number of random calls; HUGELEAF_STEPS overrides it.
 fn steps() -> String {
     std::env::var("HUGELEAF_STEPS")
         .unwrap_or_else(|_| hugeleaf_testkit::size("20000", "100000").to_owned())
 }
 
-/// The seed of the first model; drawn, and said by what fails.
+/// Returns the seed of the first model: random, and printed on failure.
 fn seed() -> u32 {
     std::env::var("HUGELEAF_SEED")
         .map_or_else(|_| fastrand::u32(1..1_000_000), |s| s.parse().unwrap())
 }
 
-/// Parts of reserved pages cannot be unmapped or protected, by anybody: the pool is empty here.
+/// Parts of reserved pages cannot be unmapped or protected by anyone, so the pool is empty here.
 fn against_the_model(test: &str, threads: &str) {
     let Some(_pool) = Pool::of(test, 0) else {
         return;
@@ -46,7 +46,7 @@ fn against_the_model(test: &str, threads: &str) {
         let mut command = way.command(&model);
         command.args([&seed, &steps(), threads]).arg(&file);
         if way == Mode::Defaults {
-            // The model holds too little at times for the defaults to do anything.
+            // The model sometimes holds too little memory for the defaults to take effect.
             command.env_remove("COMPAT_LARGE");
         }
         command.output().unwrap()
@@ -87,7 +87,7 @@ fn the_break_grows_and_shrinks() {
     }
 }
 
-/// Threads in the one heap that the library moves the end of, together with threads that map memory and fork.
+/// Threads share the heap whose end the library moves, together with threads that map memory and fork.
 #[test]
 fn threads_share_the_heap() {
     let _host = hugeleaf_testkit::host::shared();
@@ -161,7 +161,7 @@ fn a_program_that_reads_its_own_maps() {
     }
 }
 
-/// The kernel moves no two mappings at once; the library must not be why one became two.
+/// The kernel cannot move two mappings in one call, so the library must not split one.
 #[test]
 fn a_mapping_that_advice_cut_is_moved_as_one() {
     let _host = hugeleaf_testkit::host::shared();
@@ -190,7 +190,7 @@ fn as_many_mappings_as_bare() {
                 nth_number(&under, "mappings", round),
             );
             println!("{way:?}: {has} mappings, bare {had}");
-            // Its own few.
+            // Allows for the library's own mappings.
             assert!(has + 40 >= had, "{way:?}: {has} mappings, bare {had}");
         }
     }

@@ -1,10 +1,10 @@
-//! Numbers in what programs say of themselves.
+//! Extracts numbers from the output of programs.
 
 use std::process::Output;
 
 use crate::common::stdout;
 
-/// The number behind the `n`th time that a word stands in the output.
+/// Returns the number after the `n`th occurrence of a word.
 #[track_caller]
 pub fn nth_number(output: &Output, word: &str, n: usize) -> u64 {
     let text = stdout(output);
@@ -17,18 +17,18 @@ pub fn nth_number(output: &Output, word: &str, n: usize) -> u64 {
         .unwrap_or_else(|| panic!("no number {n} behind {word} in:\n{text}"))
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 #[track_caller]
 pub fn number(output: &Output, word: &str) -> u64 {
     nth_number(output, word, 0)
 }
 
-/// Bytes of the huge page.
+/// Returns the size of a huge page in bytes.
 pub fn huge() -> u64 {
     hugeleaf_testkit::facts::huge_page_kb().unwrap() * 1024
 }
 
-/// At most `percent` above bare's, and `pages` huge pages for what is begun and not yet full.
+/// Allows `percent` above bare, and `pages` huge pages that are not yet full.
 #[track_caller]
 pub fn no_more(what: &str, bare: u64, under: u64, percent: u64, pages: u64) {
     println!("{what}: bare {bare}, under run {under}");

@@ -1,5 +1,5 @@
-//! Reserved pages that do not suffice, and cgroups that limit them: on faults, as Kubernetes does
-//! (mmap succeeds, and a touch past the limit is a SIGBUS), and on reservations.
+//! Insufficient pools, and cgroups that limit them: on faults, as in Kubernetes (mmap succeeds, and a touch past the limit is a SIGBUS),
+//! and on reservations.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::under::{Line, Mode, can_run, clean, program, same};
 use crate::common::{has_pool_in_use, is_root, not_run, stderr};
 use hugeleaf_testkit::until as wait_until;
 
-/// The pool of the size that huge pages have; put back when dropped.
+/// The pool of the PMD size; restored when dropped.
 pub struct Pool {
     folder: PathBuf,
     huge: u64,
@@ -18,7 +18,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// So many pages, or why not.
+    /// Sets the pool to this many pages, or prints why it cannot.
     pub fn of(test: &str, pages: u64) -> Option<Pool> {
         let huge = super::numbers::huge();
         let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", huge / 1024);
@@ -32,7 +32,7 @@ impl Pool {
         }
         let host = host::alone();
         if has_pool_in_use() {
-            // Setting it, and setting it back, would make surplus pages lasting ones.
+            // Setting and restoring the pool would make surplus pages permanent.
             not_run(test, "somebody else uses pages of a pool");
             return None;
         }
@@ -57,8 +57,7 @@ impl Pool {
         text.trim().parse().unwrap()
     }
 
-    /// Nothing of it was lost to a program that has ended. Whoever reads that program's files in /proc
-    /// keeps its memory until he is done, so what is not there yet may come.
+    /// Fails if an ended program has leaked pages. Readers of that program's files in /proc delay the release of its memory, so this waits.
     #[track_caller]
     pub fn is_whole(&self, what: &str) {
         wait_until(&format!("{what}: all pages are free"), || {
@@ -68,7 +67,7 @@ impl Pool {
     }
 }
 
-/// A cgroup of version 1 with a limit on reserved pages; gone when dropped.
+/// A cgroup v1 with a limit on reserved pages; removed when dropped.
 struct Limit {
     folder: PathBuf,
     mounted: Option<tempfile::TempDir>,
@@ -110,7 +109,7 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         let mut tries = 0;
-        // The last of its processes may be on its way out still.
+        // The last process may still be exiting.
         while std::fs::remove_dir(&self.folder).is_err() && tries < 1000 {
             tries += 1;
             hugeleaf_testkit::pause(std::time::Duration::from_millis(5));
@@ -121,7 +120,7 @@ impl Drop for Limit {
     }
 }
 
-/// What is run with reserved pages: each role, and private memory on them by name.
+/// Flags for reserved pages: each role, and private memory explicitly.
 const FLAGS: [&[&str]; 3] = [&["--shm"], &["--data", "--shm"], &["--data"]];
 const PROGRAMS: [(&str, &str, i32); 3] = [
     ("sharing", "24", 0),
@@ -129,7 +128,7 @@ const PROGRAMS: [(&str, &str, i32); 3] = [
     ("spawning", "4", 0),
 ];
 
-/// Runs all of them, in a cgroup where one is given, and holds them against bare.
+/// Runs all of them, in a cgroup if given, and compares them with bare.
 fn all_run(pool: &Pool, limit: Option<&Limit>, what: &str) {
     let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
     let ladder = format!("hugetlb:{}K", pool.huge / 1024);
@@ -198,7 +197,7 @@ fn a_pool_that_is_short() {
     }
 }
 
-/// Python maps its memory 1M or 256K at a time, and SQLite takes its by malloc.
+/// Python maps memory in units of 1M or 256K, and SQLite allocates by malloc.
 #[test]
 fn small_mappings_come_from_the_pool() {
     let test = "small_mappings_come_from_the_pool";
@@ -211,13 +210,13 @@ fn small_mappings_come_from_the_pool() {
     let Some(python) = hugeleaf_testkit::find_program(&["/usr/bin/python3", "python3"]) else {
         return not_run(test, "needs python3");
     };
-    // The last line is what is on reserved pages, and what is not, in kilobytes.
+    // The last line gives the memory on reserved pages and on others, in kilobytes.
     let held = "f = dict(l.split()[:2] for l in open('/proc/self/smaps_rollup') if l.count(':') == 1)\n\
         print(int(f['Private_Hugetlb:']), int(f['Anonymous:']))\n";
     let lists = "d = [{'id': i, 'name': 'n%d' % i} for i in range(800000)]\n";
     let sqlite = "import sqlite3\nd = sqlite3.connect(':memory:')\nd.execute('create table t(v text)')\n\
         d.executemany('insert into t values(?)', (('text %d ' % i * 9,) for i in range(700000)))\n";
-    // All of it fits; and not nearly all.
+    // Pool sizes for all of the memory, and for only part of it.
     for (pages, script) in [(240, lists), (60, lists), (240, sqlite)] {
         let Some(pool) = Pool::of(test, pages) else {
             return;
@@ -241,8 +240,8 @@ fn small_mappings_come_from_the_pool() {
     }
 }
 
-/// The kernel cannot move as much as this in one call: of reserved pages `mremap` fails from 4G on, and
-/// with shared ones it never ends where they fill a page table.
+/// The kernel cannot move this much in one call. For reserved pages `mremap` fails from 4G on. For shared ones it never ends if they fill a
+/// page table.
 #[test]
 fn more_than_the_kernel_moves_at_once() {
     let test = "more_than_the_kernel_moves_at_once";
@@ -264,10 +263,10 @@ fn more_than_the_kernel_moves_at_once() {
     if super::numbers::huge() != 2 << 20 || free < 6 << 20 {
         return not_run(test, "needs huge pages of 2M and 6G of memory that is free");
     }
-    // The pool is a little short of what is asked for, and is used all the same: at least this much of it.
+    // The pool is slightly too small, and must still be used to at least this amount.
     let (pages, least) = (2150, 4 << 20);
     let shared = "import mmap\nm = mmap.mmap(-1, 5 << 30)\nm[0] = m[(5 << 30) - 1] = 1\n";
-    // What the program moves itself, to an address where it fills page tables.
+    // The program moves its memory to an address where it fills page tables.
     let moved = "import ctypes, mmap\nc = ctypes.CDLL(None, use_errno=True)\n\
         call = c.mremap\ncall.restype = ctypes.c_void_p\n\
         call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]\n\
@@ -311,7 +310,7 @@ fn more_than_the_kernel_moves_at_once() {
     }
 }
 
-/// Parts of reserved pages are unmapped, given other rights, grown, and forked.
+/// Parts of reserved pages are unmapped, protected, grown, and forked.
 #[test]
 fn parts_of_reserved_pages_are_used_as_others_are() {
     let test = "parts_of_reserved_pages_are_used_as_others_are";

@@ -1,4 +1,4 @@
-//! PostgreSQL: initdb, a server, pgbench, and a backend that is killed; all under `hugeleaf run`.
+//! PostgreSQL under `hugeleaf run`: initdb, a server, pgbench, and a killed backend.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A cluster made by initdb and a server on it, both started this way.
+    /// Creates a cluster with initdb and starts a server on it, both in this mode.
     fn start(public: &'a Public, way: Mode, bin: &'a Path) -> Bench<'a> {
         let account = Account::first_of(&["postgres", "nobody"]);
         let folder = folder_for(account);
@@ -71,7 +71,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A client program; gives what it said.
+    /// Runs a client program and returns its output.
     fn client(&self, program: &str, words: &[&str]) -> String {
         let folder = self.server.folder();
         let path = self.bin.join(program);
@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
             .to_owned()
     }
 
-    /// TPC-B keeps four sums equal, whatever happens.
+    /// TPC-B always keeps four sums equal.
     fn is_consistent(&self) {
         let sums = self.query(
             "SELECT (SELECT sum(abalance) FROM pgbench_accounts), \
@@ -115,7 +115,7 @@ impl<'a> Bench<'a> {
         assert_ne!(self.query("SELECT count(*) FROM pgbench_history"), "0");
     }
 
-    /// A backend is killed: the server ends all others, makes its shared memory anew, and recovers.
+    /// After a killed backend, the server ends the others, recreates shared memory, and recovers.
     fn survives_a_killed_backend(&self) {
         let folder = self.server.folder();
         let mut command =
@@ -161,7 +161,7 @@ fn a_full_bench(public: &Public, way: Mode, bin: &Path) {
         "{way:?}: {output}"
     );
     bench.is_consistent();
-    // A sort in a backend's own memory, and workers that share.
+    // A sort in a backend's private memory, and parallel workers with shared memory.
     let sorted = bench.query(
         "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; \
          SELECT count(*), sum(length(s)) FROM (SELECT md5(i::text) AS s \

@@ -1,4 +1,4 @@
-//! Programs that fork, start others, load libraries, have threads, are interrupted.
+//! Programs that fork, start others, load libraries, use threads, or are interrupted.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn ten_thousand_threads() {
         assert_eq!(stderr(&output), "", "{way:?}");
         output
     };
-    // Stacks as they are, and small ones where every stack that may be is looked at.
+    // Default stacks, and small ones with every eligible stack examined.
     for (way, stack) in [(Mode::Defaults, "0"), (Mode::All, "65536")] {
         let (bare, under) = (run(Mode::Bare, stack), run(way, stack));
         println!("{} threads at once", number(&under, "threads"));
@@ -117,7 +117,7 @@ fn a_process_of_one_thread_stays_one() {
     if !bare.status.success() {
         return not_run(test, "needs unprivileged user namespaces");
     }
-    // In the new namespace a file system of its own cannot be mounted: shared memory says so.
+    // The new namespace cannot mount a file system, so shared memory prints a message.
     compare(&userns, &["100"], 0, Line::Allowed, |_| ());
 }
 
@@ -145,7 +145,7 @@ fn descriptors_closed_by_the_program_stay_its_own() {
     }
 }
 
-/// The library that `run` puts into a program.
+/// Returns the path of the library that `run` loads into a program.
 fn library() -> String {
     let mut command = Mode::Defaults.command("/bin/sh");
     let output = command
@@ -157,7 +157,7 @@ fn library() -> String {
     path
 }
 
-/// A copy of the library that every user may load, as `library.so` in a folder.
+/// Copies the library, readable by every user, to `library.so` in a folder.
 pub fn public_library(folder: &Path) {
     let to = folder.join("library.so");
     assert!(
@@ -199,7 +199,7 @@ fn the_library_twice_and_again() {
             same(&bare, &output, Line::Allowed, &format!("{list}, {way:?}"));
         }
     }
-    // And by name, in a program that has it already.
+    // Also by name, in a program that already has it.
     let loading = program("loading");
     let plugin = program_with("plugin", &["-fPIC", "-shared"], "again_plugin.so").unwrap();
     let preload = format!("{library}:{}", plugin.display());
@@ -258,7 +258,7 @@ fn opened_by_the_program_it_changes_nothing() {
     }
 }
 
-/// Set-user-ID copies of `cat` and `env`, in a folder that everyone may enter.
+/// Returns set-user-ID copies of `cat` and `env`, in a folder that everyone may enter.
 fn setuid_copies() -> tempfile::TempDir {
     let folder = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o755))
@@ -316,7 +316,7 @@ fn a_setuid_child_goes_without() {
     let (before, after) = text.split_once("setuid\n").unwrap();
     let mut lines = before.lines();
     assert_eq!(lines.next(), Some(NOBODY.to_string().as_str()), "{text}");
-    // The child that is not set-user-ID has it: else the rest says nothing.
+    // The child that is not set-user-ID has the library; otherwise the rest proves nothing.
     assert!(lines.next().unwrap().parse::<u32>().unwrap() > 0, "{text}");
     assert!(
         after.contains(&format!("Uid:\t{NOBODY}\t0\t0")),

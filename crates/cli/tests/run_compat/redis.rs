@@ -1,5 +1,5 @@
-//! Redis saves in a forked child while it goes on writing: what is copied is what is written to, page
-//! by page, as without hugeleaf. A collapse or a copy of huge pages would double it.
+//! Redis saves in a forked child while it keeps writing. Only written pages are copied, one by one, as without hugeleaf. A collapse or a
+//! copy of huge pages would double its memory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use hugeleaf_testkit::facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
 use hugeleaf_testkit::server::{Account, Server, folder_for};
 
-/// Nothing that is asked takes longer.
+/// Time limit of a command.
 const TIME: Duration = Duration::from_secs(60);
 use hugeleaf_testkit::until as wait_until;
 
@@ -60,7 +60,7 @@ impl Redis {
             ])
             .arg(folder.path());
         let server = Server::start(&mut command, folder, Signal::TERM, || {
-            // Until the file is loaded it answers that it is not ready.
+            // Until the file is loaded the server answers that it is not ready.
             connect(&socket).is_ok_and(|mut c| c.ask(&["PING"], Question::new(TIME)).is_ok())
         });
         Redis { server, socket }
@@ -93,7 +93,7 @@ impl Redis {
             .contains("rdb_bgsave_in_progress:1")
     }
 
-    /// The server with its child: what they hold together, in bytes.
+    /// Returns the memory of the server and its child together, in bytes.
     fn held(&self) -> u64 {
         tree(self.server.pid()).into_iter().map(pss_kb).sum::<u64>() * 1024
     }
@@ -120,17 +120,17 @@ fn connect(socket: &Path) -> Result<Connection, Unanswered> {
     Connection::open(&address.map_err(Unanswered::new)?, Question::new(TIME))
 }
 
-/// Of different lengths: Redis holds them in chunks of different sizes.
+/// Values of different lengths, which Redis stores in chunks of different sizes.
 fn value(key: u64) -> String {
     let length = 1000 + usize::try_from(key * 7919 % 6000).unwrap();
     format!("{key:.<length$}")
 }
 
-/// What the server and its child held at most, saving while it was written to, and the file.
+/// Returns the peak memory of server and child during a save with writes, and the file.
 fn save_while_writing(public: &Public, way: Mode, program: &Path) -> (u64, Server, PathBuf) {
     let redis = Redis::start(public, way, program, None);
     redis.write(KEYS);
-    // The child takes its time, so that it sees the same writes in every way.
+    // The child is slowed down, so that it sees the same writes in every mode.
     redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "15"]);
     let mut most = 0;
     for round in 0..saves() {
@@ -170,7 +170,7 @@ fn a_forked_save_copies_no_more_than_bare() {
         .copied()
     {
         let (under, mut server, dump) = save_while_writing(&public, way, &program);
-        // Begun pages of data; and asked for by name, one for the stack of each of its threads.
+        // Partly filled pages of data. With all roles also one for the stack of each thread.
         let begun = if way == Mode::All { 4 + 5 } else { 4 };
         no_more(&format!("{way:?}: server and child"), bare, under, 5, begun);
         server.assert_no_complaint(&redis_server::COMPLAINTS);

@@ -1,12 +1,11 @@
-//! Sanitizers, which bring an allocator and a view of memory of their own; and programs that shut
-//! themselves in a filter of system calls.
+//! Sanitizers, which have their own allocator and memory layout, and programs that install a filter of system calls.
 
 use std::process::Output;
 
 use super::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
 use crate::common::{is_root, not_run, refused, stderr, stdout};
 
-/// Bare, it ends well and finds its bug; under `run` the same, and says so with the same words.
+/// Bare, the program finds its bug; under `run` it must do so with the same message.
 fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
     if !can_run(test) {
         return;
@@ -89,7 +88,7 @@ fn the_thread_sanitizer_finds_a_race() {
     finds_its_bug(test, "-fsanitize=thread", "race", "data race");
 }
 
-/// What bare malloc needs is allowed, the rest fails, kills, or all but four calls do.
+/// The filter allows the calls of bare malloc. All others fail, kill, or only four are allowed.
 fn shut_in(test: &str, words: [&str; 2]) {
     if can_run(test) {
         let sandbox = program("sandbox");
@@ -132,7 +131,7 @@ fn the_strict_mode() {
     shut_in(test, ["strict", "prctl"]);
 }
 
-/// Root there has every capability, and is refused all the same: the filter is the reason that is reported.
+/// Root has every capability there but is still refused, so the report names the filter.
 #[test]
 fn tracing_behind_a_containers_filter() {
     let _host = hugeleaf_testkit::host::shared();
@@ -150,8 +149,8 @@ fn tracing_behind_a_containers_filter() {
     refused(&output, 3, &["seccomp", "--intervals-only"]);
 }
 
-/// What a container refuses from the start: huge pages are handed out all the same, and shared memory,
-/// which would need a file system of its own, says that it stays as it is.
+/// A container's initial restrictions. Huge pages still work, and shared memory, which would need its own file system, reports that it
+/// stays on base pages.
 #[test]
 fn behind_a_containers_filter() {
     let _host = hugeleaf_testkit::host::shared();

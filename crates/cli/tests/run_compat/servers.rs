@@ -10,7 +10,7 @@ use crate::common::{is_root, not_run, public_copy};
 use hugeleaf_testkit::find_program;
 use hugeleaf_testkit::server::{Account, as_account};
 
-/// The program and the library where every account may read them.
+/// The program and the library in a folder that every account may read.
 pub struct Public {
     folder: TempDir,
     hugeleaf: PathBuf,
@@ -24,7 +24,7 @@ impl Public {
         Public { folder, hugeleaf }
     }
 
-    /// A program of an account, started in a way; it dies with the test.
+    /// Returns a program of an account in this mode; it ends with the test.
     pub fn command(&self, way: Mode, account: Account, program: &Path, folder: &Path) -> Command {
         let words = way.words();
         let mut command = match words.split_first() {
@@ -44,7 +44,7 @@ impl Public {
     }
 }
 
-/// Whether a server can be started here; says why not.
+/// Returns true if a server can be started here; otherwise prints the reason.
 pub fn can_start(test: &str, server: &str, installed: bool) -> bool {
     if !is_root() || find_program(&["setpriv"]).is_none() {
         not_run(test, "needs root and setpriv (util-linux)");

@@ -1,13 +1,11 @@
-//! How the library gets into libc: together with threads that were started before `main`, and where a host
-//! lets no code be changed in one way or another.
+//! Loading the library into libc when threads exist before `main`, and on hosts that forbid one or another way of changing code.
 
 use std::process::Output;
 
 use super::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
 use crate::common::{not_run, stderr, stdout};
 
-/// The program that is linked with a library whose constructor starts threads; `flags` make the
-/// library.
+/// Compiles the program with a library whose constructor starts threads; `flags` compile the library.
 fn with_early_threads(called: &str, flags: &[&str]) -> Option<std::path::PathBuf> {
     let mut all = vec!["-fPIC", "-shared"];
     all.extend(flags);
@@ -20,7 +18,7 @@ fn with_early_threads(called: &str, flags: &[&str]) -> Option<std::path::PathBuf
     )
 }
 
-/// Often: a thread must be met in the middle of a function of libc.
+/// Runs often, so that a thread is caught in the middle of a libc function.
 #[test]
 fn threads_that_a_linked_library_started() {
     let _host = hugeleaf_testkit::host::shared();
@@ -33,8 +31,7 @@ fn threads_that_a_linked_library_started() {
     }
 }
 
-/// A library that asks to be the first as well, and is: threads run before ours can count them, and
-/// it leaves libc as it is.
+/// Another library also asks to be first, and is. Its threads run before hugeleaf's library can count them, so libc stays unchanged.
 #[test]
 fn threads_that_were_there_first() {
     let _host = hugeleaf_testkit::host::shared();
@@ -64,7 +61,7 @@ fn threads_that_were_there_first() {
     }
 }
 
-/// Who links a library with a `shmget` of its own, as libhugetlbfs has, gets that one's segments.
+/// A program linked with a library that defines `shmget`, like libhugetlbfs, uses that definition.
 #[test]
 fn another_library_keeps_its_own_function() {
     let _host = hugeleaf_testkit::host::shared();
@@ -78,7 +75,7 @@ fn another_library_keeps_its_own_function() {
     compare(&segment, &[], 3, Line::None, |_| ());
 }
 
-/// A program behind a filter, in one way.
+/// Runs a program behind a filter, in one mode.
 fn behind(filter: &str, way: Mode, large: bool) -> Output {
     let mut command = Mode::Bare.command(program("filtered"));
     command.arg(filter).args(way.words()).arg(program("held"));
@@ -88,7 +85,7 @@ fn behind(filter: &str, way: Mode, large: bool) -> Output {
     command.arg("200").output().unwrap()
 }
 
-/// In place, by a file in memory, through `/proc/self/mem`: the first of them that is allowed.
+/// In place, by a memfd, through `/proc/self/mem`: the first permitted way is used.
 #[test]
 fn each_way_of_changing_code() {
     let _host = hugeleaf_testkit::host::shared();
@@ -105,7 +102,7 @@ fn each_way_of_changing_code() {
     }
 }
 
-/// The kernel fails between two parts of the change: the program runs as bare.
+/// The kernel fails between two parts of the change, and the program runs as bare.
 #[test]
 fn a_change_that_stops_halfway() {
     let _host = hugeleaf_testkit::host::shared();
@@ -118,14 +115,13 @@ fn a_change_that_stops_halfway() {
         let under = behind("half-new-code", way, false);
         same(&bare, &under, Line::Allowed, &format!("{way:?}"));
         let said = stderr(&under);
-        // Where all of it is in one page there is no half.
+        // If the whole change is in one page, it cannot stop halfway.
         let whole = said.is_empty();
         assert!(whole || said.contains("stands aside"), "{way:?}: {said}");
     }
 }
 
-/// Libc's code keeps libc's name, so that profilers and debuggers find its functions, and no page
-/// of it is writable and executable.
+/// Libc's code keeps its name, so that profilers and debuggers find its functions. No page of it is both writable and executable.
 #[test]
 fn libcs_code_stays_libcs() {
     let _host = hugeleaf_testkit::host::shared();

@@ -1,4 +1,4 @@
-//! Starting a program bare and under `hugeleaf run`, and holding the two against each other.
+//! Runs a program bare and under `hugeleaf run`, and compares the results.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -9,22 +9,22 @@ use std::sync::OnceLock;
 use crate::common::{not_run, stderr, stdout};
 use hugeleaf_testkit::facts;
 
-/// How a program is started.
+/// Start mode of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Without hugeleaf.
     Bare,
-    /// Every role asked for, on the huge page of the host: nothing is too small to be looked at.
+    /// All roles on the host's huge pages, without a minimum size.
     All,
     /// `hugeleaf run` without a flag.
     Defaults,
 }
 
-/// Both ways that hugeleaf takes part in.
+/// Both modes that use hugeleaf.
 pub const UNDER: [Mode; 2] = [Mode::All, Mode::Defaults];
 
 impl Mode {
-    /// The words before the program's own.
+    /// Returns the words before the program's own.
     pub fn words(self) -> Vec<OsString> {
         let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
         let huge = format!("{}K", facts::huge_page_kb().unwrap_or(0));
@@ -38,7 +38,7 @@ impl Mode {
         words.into_iter().map(OsString::from).collect()
     }
 
-    /// The program, started this way.
+    /// Returns the program's command in this mode.
     pub fn command(self, program: impl AsRef<Path>) -> Command {
         let mut words = self.words();
         words.push(program.as_ref().into());
@@ -52,7 +52,7 @@ impl Mode {
     }
 }
 
-/// Takes away what a surrounding `hugeleaf run`, or a developer's settings, would change.
+/// Removes variables of a surrounding `hugeleaf run` or of a developer's settings.
 pub fn clean(command: &mut Command) {
     for name in [
         "LD_PRELOAD",
@@ -66,16 +66,16 @@ pub fn clean(command: &mut Command) {
     command.env("LC_ALL", "C");
 }
 
-/// What a program may say on stderr beyond its own words.
+/// Permitted additional output on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     /// Nothing.
     None,
-    /// One line of hugeleaf's, because something known is unavailable there.
+    /// One line from hugeleaf, because something known is unavailable there.
     Allowed,
 }
 
-/// What stderr holds without the line of hugeleaf's; fails if there is one that must not be, or two.
+/// Returns stderr without hugeleaf's line; fails on a forbidden or a second line.
 #[track_caller]
 fn own_words(output: &Output, line: Line) -> String {
     let text = stderr(output);
@@ -87,7 +87,7 @@ fn own_words(output: &Output, line: Line) -> String {
     own.join("\n")
 }
 
-/// Fails unless the two ended alike and said the same.
+/// Fails unless both runs have the same status and output.
 #[track_caller]
 pub fn same(bare: &Output, under: &Output, line: Line, what: &str) {
     let said = format!(
@@ -108,8 +108,8 @@ pub fn same(bare: &Output, under: &Output, line: Line, what: &str) {
     );
 }
 
-/// Runs a program in all three ways and fails unless all end alike; `change` sets up each command.
-/// Bare, it must end with `status`: a program that fails in the same way twice shows nothing.
+/// Runs a program in all three modes and fails unless all results agree; `change` sets up each command. Bare, it must end with `status`,
+/// because two identical failures prove nothing.
 #[track_caller]
 pub fn compare(
     program: &Path,
@@ -144,7 +144,7 @@ pub fn compare(
     }
 }
 
-/// Whether this host has what `run` hands out, and a compiler; says so where not.
+/// Returns true if this host has THP and a compiler; otherwise prints the reason.
 pub fn can_run(test: &str) -> bool {
     if facts::huge_page_kb().is_none() {
         not_run(test, "needs transparent huge pages");
@@ -162,7 +162,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_compat/c")
 }
 
-/// The folder of compiled programs; every user may run what is there.
+/// Returns the folder of compiled programs, which every user may run.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -172,9 +172,9 @@ fn folder() -> &'static Path {
     })
 }
 
-/// Compiles `c/NAME.c` to `to`; whether the compiler can do that with these flags.
+/// Compiles `c/NAME.c` to `to`; returns true if the compiler supports these flags.
 fn compile(name: &str, flags: &[&str], to: &Path) -> bool {
-    // First next to its place: tests that run at the same time each see a whole program.
+    // Compiles to a temporary name first, so that concurrent tests each see a complete program.
     let fresh = to.with_extension(format!("{:?}", std::thread::current().id()));
     let mut command = Command::new("cc");
     command
@@ -200,7 +200,7 @@ fn compile(name: &str, flags: &[&str], to: &Path) -> bool {
     output.status.success()
 }
 
-/// A program of `c/`, compiled.
+/// Compiles a program of `c/`.
 #[track_caller]
 pub fn program(name: &str) -> PathBuf {
     let to = folder().join(name);
@@ -208,7 +208,7 @@ pub fn program(name: &str) -> PathBuf {
     to
 }
 
-/// The same with flags, which a compiler may lack.
+/// Compiles with flags that a compiler may lack.
 pub fn program_with(name: &str, flags: &[&str], called: &str) -> Option<PathBuf> {
     let to = folder().join(called);
     compile(name, flags, &to).then_some(to)

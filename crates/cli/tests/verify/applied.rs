@@ -1,4 +1,4 @@
-//! A plan that was applied, and what somebody changes of it afterwards.
+//! An applied plan, and later changes to its settings.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,13 +10,13 @@ use super::{answer, ids};
 use crate::apply::namespace::Namespace;
 use crate::common::{NOBODY, Running, good, has_pool_in_use, not_run, wait_until};
 
-/// What is found in the namespace. Lines of the kernel's log are not these tests' business.
+/// Returns the findings in the namespace. Lines of the kernel's log are excluded.
 #[track_caller]
 fn verify(host: &Namespace) -> (Value, i32) {
     answer(&host.hugeleaf(&["verify", "--json", "--since", "1s"]))
 }
 
-/// The findings, but for other servers of this host, which cannot be asked from the namespace.
+/// Returns the findings except those for other servers, which cannot be queried from the namespace.
 fn own_ids(found: &Value) -> Vec<&str> {
     let mut own = ids(found);
     own.retain(|id| *id != "not-verified");
@@ -93,15 +93,15 @@ fn a_journal_that_was_cut_off_is_told() {
     };
     let plan = host.plan();
     good(&host.hugeleaf(&["apply", &plan]));
-    // Its last line says that it came to its end.
+    // The last line marks the apply as complete.
     host.shell("cd /var/lib/hugeleaf/journal; cp -a 0001.log ../kept; sed -i '$d' 0001.log");
     finds(&host, &["apply-incomplete"], 1);
     host.shell("cd /var/lib/hugeleaf/journal; cp -a ../kept 0001.log; rm 0001.toml");
-    // And so nobody knows who its pages are for.
+    // The owner of its pages is then unknown.
     finds(&host, &["journal-damaged", "pool-unused"], 1);
 }
 
-/// A program with SysV segments on base pages, of an ordinary user who may lock next to nothing.
+/// Starts a program with SysV segments on base pages, as a user with a very low lock limit.
 fn segments(folder: &Path) -> Running {
     let program = folder.join("segments");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan_sizes/segments.c");
@@ -153,7 +153,7 @@ fn a_user_who_may_not_have_segments_on_large_pages() {
         return not_run(test, &format!("this host cannot reserve 64M: {said}"));
     }
     good(&host.hugeleaf(&["apply", &plan]));
-    // The plan gave its group the right and its user the limit; it was started before either.
+    // The plan granted the right and the limit, but the program was started before.
     finds(&host, &["started-before-pool", "limit-not-taken"], 1);
     host.alone.set("/proc/sys/vm/hugetlb_shm_group", "0");
     finds(

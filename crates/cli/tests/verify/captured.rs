@@ -1,11 +1,11 @@
-//! Captured hosts: one where all is as it should be, and one thing at a time that is not.
+//! Captured hosts: a healthy one, and variants with one fault each.
 
 use std::path::{Path, PathBuf};
 
 use super::{answer, ids};
 use crate::common::{good, refused, repository, run};
 
-/// A copy of a captured host, to be changed.
+/// A modifiable copy of a captured host.
 struct Captured {
     folder: tempfile::TempDir,
 }
@@ -14,8 +14,8 @@ const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB";
 const UNIT: &str = "postgresql@15-main.service";
 
 impl Captured {
-    /// PostgreSQL with 257 pages of 2M and a pool of as many; its mapping is that of the fixture,
-    /// on large pages.
+    /// Returns a host with PostgreSQL on 257 pages of 2M and a pool of that size. Its mapping is
+    /// that of the fixture, changed to huge pages.
     fn healthy() -> Captured {
         let folder = tempfile::tempdir().unwrap();
         let from = repository().join("fixtures/why/postgres-pool-short");
@@ -28,7 +28,7 @@ impl Captured {
         host
     }
 
-    /// The same as the fixture has it: on base pages.
+    /// Returns the host with the fixture's mapping on base pages.
     fn on_base_pages() -> Captured {
         let host = Captured::healthy();
         let from = repository().join("fixtures/why/postgres-pool-short/proc/1000/smaps");
@@ -66,7 +66,7 @@ impl Captured {
         run(&[&["verify", "--root", &root], flags].concat())
     }
 
-    /// Fails unless exactly these things are found, and the status says whether they are bad.
+    /// Fails unless exactly these findings are reported, with this exit status.
     #[track_caller]
     fn finds(&self, expected: &[&str], status: i32) -> serde_json::Value {
         let (answer, ended) = answer(&self.run(&["--json"]));
@@ -91,7 +91,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The shared mapping as it would be on pages of the pool.
+/// Changes the shared mapping to pages of the pool.
 fn on_large_pages(smaps: &str) -> String {
     let mut is_it = false;
     let line = |line: &str| {

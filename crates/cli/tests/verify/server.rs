@@ -1,5 +1,5 @@
-//! Servers that run: started before their pool was filled, restarted, and robbed of their pages
-//! while they hold them.
+//! Running servers: started before their pool was filled, restarted, and deprived of their pages
+//! during use.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -17,14 +17,14 @@ use crate::common::{self, NOBODY, Running, is_root, not_run, public_copy, run};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
 use hugeleaf_testkit::{find_program, postgresql};
 
-/// The pool of the default size; put back when dropped.
+/// The pool of the default size; restored when dropped.
 pub struct Pool {
     host: Alone,
     pub page: PageSize,
 }
 
 impl Pool {
-    /// The host's lock and its pool, or why not.
+    /// Takes the host's lock and its pool, or prints why it cannot.
     pub fn take(test: &str) -> Option<Pool> {
         if !is_root() {
             not_run(test, "needs root");
@@ -93,7 +93,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     )
     .unwrap();
     let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();
-    // Other lines of the kernel's log are not this test's business.
+    // Excludes other lines of the kernel's log.
     let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));
 
     let server = start();
@@ -122,7 +122,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     assert_eq!((of_own(&found), status), (vec![], 0), "{found:#}");
     assert_eq!(found["services"][0]["got"][0]["pages"], pages);
 
-    // Its pages stay, as surplus, and are gone once it lets go.
+    // Its pages stay as surplus, and are freed when it releases them.
     pool.set(0);
     let (found, status) = verify();
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     drop(server);
 }
 
-/// A JVM starts without its pages, whatever its flags say.
+/// A JVM starts without its pages, regardless of its flags.
 #[test]
 fn a_jvm_without_its_pages() {
     let test = "a_jvm_without_its_pages";

@@ -1,4 +1,4 @@
-//! MariaDB with a table and a load on it.
+//! MariaDB with a filled table and a load.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::MariadbServer;
 use crate::load::{Load, Transaction};
 use crate::server::{Server, ServerSettings};
 
-/// Rows of 700 bytes and a little: more than the buffer pool holds, so that all of it is used.
+/// Number of rows of about 700 bytes, more than the buffer pool holds, so that all of it is used.
 const ROWS: u64 = 400_000;
-/// The buffer pool in kB, as the kernel counts.
+/// Size of the buffer pool in kB.
 pub const BUFFER_POOL_KB: u64 = 256 * 1024;
-/// No statement takes longer.
+/// Time limit of a statement.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 pub struct MariaDb {
@@ -42,7 +42,7 @@ impl MariaDb {
         mariadb
     }
 
-    /// The metric's address for `hugeleaf prove`.
+    /// Returns the metric's address for `hugeleaf prove`.
     pub fn address(&self) -> String {
         format!("mysql://root@localhost/?socket={}", self.socket.display())
     }
@@ -64,7 +64,7 @@ impl MariaDb {
         }
     }
 
-    /// Another size of the buffer pool, while it works; waits until that is done.
+    /// Resizes the buffer pool of the running server and waits for the end.
     pub fn resize(&self, size: &str) {
         let bytes: u64 = size.trim_end_matches('M').parse::<u64>().unwrap() << 20;
         let mut connection = connect(&self.socket).unwrap();
@@ -87,7 +87,7 @@ impl MariaDb {
         crate::until("it is resized", done);
     }
 
-    /// Reads all rows, so that the buffer pool is full of them.
+    /// Reads all rows to fill the buffer pool.
     pub fn read_all(&self) {
         let mut connection = connect(&self.socket).unwrap();
         connection
@@ -98,7 +98,7 @@ impl MariaDb {
             .unwrap();
     }
 
-    /// Clients that read a random row, check it and change it, in one transaction.
+    /// Starts clients that read a random row, check it and change it, in one transaction.
     pub fn load(&self) -> Load {
         let socket = self.socket.clone();
         Load::start(2, move |number| {

@@ -1,4 +1,4 @@
-//! PostgreSQL with a table and a load on it.
+//! PostgreSQL with a filled table and a load.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -13,23 +13,23 @@ use super::{PostgresServer, dsn};
 use crate::load::{Load, Transaction};
 use crate::server::{Server, ServerSettings};
 
-/// Rows of 500 bytes and a little: more than the buffers hold, so that all of them are used.
+/// Number of rows of about 500 bytes, more than the buffers hold, so that all of them are used.
 const ROWS: i32 = 600_000;
-/// The shared buffers in kB, as the kernel counts.
+/// Size of the shared buffers in kB.
 pub const SHARED_BUFFERS_KB: u64 = 256 * 1024;
 const CLIENTS: usize = 3;
-/// No statement takes longer.
+/// Time limit of a statement.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 pub struct PostgreSql {
     pub server: Server,
-    /// The client that filled the table. Its backend has touched all buffers, as backends that
-    /// live long come to do.
+    /// The client that filled the table. Its backend has touched all buffers, as long-lived
+    /// backends eventually do.
     filler: Mutex<Connection>,
 }
 
 impl PostgreSql {
-    /// Starts it with base pages (`huge_pages=off`) and fills the table.
+    /// Starts the server with base pages (`huge_pages=off`) and fills the table.
     #[track_caller]
     pub fn start() -> PostgreSql {
         let settings = ServerSettings {
@@ -45,7 +45,7 @@ impl PostgreSql {
         }
     }
 
-    /// The process id of the backend that filled the table.
+    /// Returns the process id of the backend that filled the table.
     pub fn backend_that_touched_all(&self) -> u32 {
         let mut filler = self.filler.lock().unwrap();
         let pid = filler
@@ -54,12 +54,12 @@ impl PostgreSql {
         pid.unwrap().parse().unwrap()
     }
 
-    /// The metric's address for `hugeleaf prove`.
+    /// Returns the metric's address for `hugeleaf prove`.
     pub fn address(&self) -> String {
         dsn(self.server.folder())
     }
 
-    /// What a backend that starts now has of the buffers on large pages once it has read the whole
+    /// Returns the huge-page memory of a new backend in the buffers after it has read the whole
     /// table, in kB.
     pub fn huge_kb_of_a_new_backend(&self) -> u64 {
         let mut client = connect(self.server.folder()).unwrap();
@@ -71,7 +71,7 @@ impl PostgreSql {
         crate::facts::largest_shared(pid).kb("ShmemPmdMapped")
     }
 
-    /// Clients that read a random row, check it and change it, in one transaction.
+    /// Starts clients that read a random row, check it and change it, in one transaction.
     pub fn load(&self) -> Load {
         let socket = self.server.folder().to_owned();
         Load::start(CLIENTS, move |number| {

@@ -1,4 +1,4 @@
-//! Redis with a data set and a load on it.
+//! Redis with a data set and a load.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::RedisServer;
 use crate::load::{Load, Transaction};
 use crate::server::{Server, ServerSettings};
 
-/// Keys in the data set, each with a value of [`VALUE_BYTES`]: about 260 MB together.
+/// Number of keys, each with a value of [`VALUE_BYTES`]: about 260 MB together.
 const KEYS: u64 = 500_000;
 const VALUE_BYTES: usize = 400;
-/// Nothing that is asked takes longer.
+/// Time limit of a command.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 pub struct Redis {
@@ -30,7 +30,7 @@ impl Redis {
         redis
     }
 
-    /// The same without data.
+    /// Starts a server without data.
     #[track_caller]
     pub fn start_empty() -> Redis {
         let started = RedisServer::start(&ServerSettings::default()).unwrap();
@@ -41,7 +41,7 @@ impl Redis {
         }
     }
 
-    /// The metric's address for `hugeleaf prove`.
+    /// Returns the metric's address for `hugeleaf prove`.
     pub fn address(&self) -> String {
         self.socket.display().to_string()
     }
@@ -55,7 +55,7 @@ impl Redis {
         }
     }
 
-    /// Sends one command, and gives its answer as text.
+    /// Sends one command and returns its answer as text.
     pub fn send(&self, words: &[&str]) -> String {
         let answer = connect(&self.socket)
             .and_then(|mut connection| connection.ask(words, Question::new(DEADLINE)));
@@ -63,8 +63,8 @@ impl Redis {
         answer.join(" ")
     }
 
-    /// Clients that read random keys and check their values; with `writes` each also rewrites one
-    /// key in place.
+    /// Starts clients that read random keys and check their values; with `writes` each also
+    /// rewrites one key in place.
     pub fn load(&self, writes: bool) -> Load {
         let socket = self.socket.clone();
         Load::start(2, move |number| {

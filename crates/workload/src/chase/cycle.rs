@@ -1,12 +1,11 @@
-//! One cycle through all numbers below a count, in an order that looks random. Pure.
+//! Generates one cycle through all numbers below a count, in pseudo-random order. Pure.
 
-/// A permutation of the numbers below `count` that is one single cycle: from any of them on,
-/// following [`Cycle::after`] visits all the others before it comes back.
+/// A permutation of the numbers below `count` that forms a single cycle. From any number, [`Cycle::after`] visits all others before it
+/// returns to the first.
 ///
-/// It is counted up and each count is scattered by a bijection drawn from a seed, so a cycle of any
-/// length takes no memory in addition to the working set and is laid out from front to back. (A shuffled
-/// list of a working set's lines takes an eighth of the working set, and writing it out in random
-/// order takes minutes for a few gigabytes.)
+/// A counter is scattered by a bijection drawn from a seed. A cycle of any length therefore needs no memory beside the working set, and it
+/// is laid out from front to back. (A shuffled list of lines takes an eighth of the working set, and writing it in random order takes
+/// minutes for a few gigabytes.)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle {
     count: u64,
@@ -15,7 +14,7 @@ pub struct Cycle {
     rounds: [Round; 3],
 }
 
-/// One round of the bijection: times an odd number, plus a number, high bits into the low ones.
+/// One round of the bijection: multiply by an odd number, add a number, XOR high bits into low ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Round {
     times: u64,
@@ -24,7 +23,7 @@ struct Round {
 }
 
 impl Cycle {
-    /// The cycle of the numbers below `count` that a seed makes; at least of one.
+    /// Returns the cycle of the numbers below `count` for a seed. A count of 0 is taken as 1.
     pub fn new(count: u64, seed: u64) -> Cycle {
         let count = count.max(1);
         let bits = u64::BITS - (count - 1).leading_zeros();
@@ -40,16 +39,16 @@ impl Cycle {
         Cycle {
             count,
             mask: u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0),
-            // At least half the bits: then the shift is its own inverse.
+            // With a shift of at least half the bits, the XOR shift is its own inverse.
             shift: bits.div_ceil(2).max(1),
             rounds,
         }
     }
 
-    /// What follows `at` in the cycle.
+    /// Returns the number that follows `at` in the cycle.
     pub fn after(&self, at: u64) -> u64 {
         let mut step = self.gather(at);
-        // The bijection is one of a power of two; what is not below the count is passed over.
+        // The bijection covers a power of two; results not below the count are skipped.
         loop {
             step = step.wrapping_add(1) & self.mask;
             let next = self.scatter(step);
@@ -74,8 +73,8 @@ impl Cycle {
     }
 }
 
-/// The inverse of an odd number modulo 2^64, by Newton's method: each step doubles the bits that
-/// are right, and `x` itself is right in three.
+/// Returns the inverse of an odd number modulo 2^64 by Newton's method. Each step doubles the number of correct bits, and `x` itself is
+/// correct in three.
 fn inverse(x: u64) -> u64 {
     (0..5).fold(x, |inverse, _| {
         inverse.wrapping_mul(2u64.wrapping_sub(x.wrapping_mul(inverse)))
@@ -107,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Hops are neither short nor alike: nearly all leave their page, and no distance returns often.
+    /// Distances are neither short nor regular: nearly all leave their page, and none repeats often.
     #[test]
     fn no_prefetcher_follows_it() {
         const COUNT: u64 = 1 << 16;

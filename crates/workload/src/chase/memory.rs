@@ -1,4 +1,4 @@
-//! Memory on pages of one size and kind, or the reason why there is none.
+//! Allocates memory on pages of one size and kind, or returns the reason for the failure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use hugeleaf_host::{Held, Host, ThpUse};
 use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
-/// A page size and kind to measure on, as a flag names it: `base`, `64K`, `thp:2M`, `hugetlb:1G`.
+/// A page size and kind to measure, in a flag's notation: `base`, `64K`, `thp:2M`, `hugetlb:1G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageArm {
     pub size: PageSize,
     pub kind: PageKind,
 }
 
-/// A page size of a flag, before it is checked against a host.
+/// A page size from a flag, not yet checked against a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedPages {
-    /// `base`.
+    /// Base pages (`base`).
     Base,
-    /// A size, with its kind where one was named.
+    /// A size, with its kind if the flag names one.
     Rung(Rung),
 }
 
@@ -52,8 +52,8 @@ impl PageArm {
         }
     }
 
-    /// What was asked for, on this host: a size without a kind is a transparent huge page where
-    /// the host knows one of that size, else one of a pool.
+    /// Resolves a flag's pages on this host. A size without a kind means THP if the host has THP of
+    /// that size, otherwise a pool.
     pub fn of(asked: AskedPages, host: &Host) -> PageArm {
         let AskedPages::Rung(rung) = asked else {
             return PageArm::base(host);
@@ -75,23 +75,23 @@ impl PageArm {
         }
     }
 
-    /// Whether these are base pages.
+    /// Returns true for base pages.
     pub fn is_base(self) -> bool {
         self.kind == PageKind::Base
     }
 
-    /// Whether the kernel chooses these pages by itself, below a full huge page, and tells only
-    /// root which it chose.
+    /// Returns true if the kernel chooses these pages below the size of a full huge page, and shows
+    /// only root which it chose.
     pub fn is_untold(self, host: &Host) -> bool {
         self.kind == PageKind::Thp && host.pmd_page.get() != Some(self.size)
     }
 
-    /// The smallest length that is whole pages and holds `length`; `None` past 2^64.
+    /// Rounds `length` up to whole pages; `None` past 2^64.
     pub fn whole(self, length: Bytes) -> Option<Bytes> {
         self.size.round_up(length.get()).map(Bytes)
     }
 
-    /// The ladder that asks for these pages and, where `mandatory`, for no others.
+    /// Returns the ladder that requests these pages and, if `mandatory`, no others.
     pub fn ladder(self, mandatory: bool) -> Ladder {
         let rung = Rung {
             size: self.size,
@@ -110,7 +110,7 @@ impl fmt::Display for PageArm {
     }
 }
 
-/// Memory of this process on pages of one size and kind, populated; freed when dropped.
+/// Populated memory of this process on pages of one size and kind; freed when dropped.
 #[derive(Debug)]
 pub struct ChaseMemory {
     kept: Kept,
@@ -119,12 +119,12 @@ pub struct ChaseMemory {
 #[derive(Debug)]
 enum Kept {
     Region(Region),
-    /// Mappings that hold no whole block of a larger page than the one asked for.
+    /// Mappings that contain no whole block of a page larger than the requested one.
     Mappings(Space),
 }
 
 impl From<Space> for ChaseMemory {
-    /// Memory that is mapped and filled in already.
+    /// Wraps memory that is already mapped and populated.
     fn from(space: Space) -> ChaseMemory {
         ChaseMemory {
             kept: Kept::Mappings(space),
@@ -133,8 +133,8 @@ impl From<Space> for ChaseMemory {
 }
 
 impl ChaseMemory {
-    /// Takes at least `length` bytes, in whole pages of `arm`, and fills them in. Memory on
-    /// transparent huge pages may come on fewer of them than asked for: read it back.
+    /// Allocates and populates at least `length` bytes in whole pages of `arm`. THP may cover less
+    /// than requested, so the caller must read it back.
     pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
         let length = arm.whole(length).ok_or(MemoryError::Empty)?;
         if arm.is_untold(host) {
@@ -142,7 +142,7 @@ impl ChaseMemory {
             space.advise(space.range(), Advice::PopulateWrite)?;
             return Ok(space.into());
         }
-        // A pool gives all or nothing; the kernel gives what huge pages it finds.
+        // A pool gives all pages or none; THP depends on the free huge pages that the kernel finds.
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
         let region = Region::new(&RegionOptions::new(length, ladder))?;
         Ok(ChaseMemory {
@@ -157,8 +157,8 @@ impl ChaseMemory {
         }
     }
 
-    /// The first `length` bytes by the pages that they are on, read back now. `None` where this
-    /// process cannot tell (transparent huge pages below the full size).
+    /// Returns the first `length` bytes by page size, read back now. `None` if this process cannot
+    /// tell (THP below the full size).
     pub fn pages(&self, length: Bytes) -> Result<Option<Vec<Held>>, MemoryError> {
         let Kept::Region(region) = &self.kept else {
             return Ok(None);
@@ -170,7 +170,7 @@ impl ChaseMemory {
         };
         for extent in region.extents()? {
             if let Some(part) = extent.range.intersect(first) {
-                // What is not in memory is on no page.
+                // Memory that is not resident is on no page.
                 let bytes = part.len().min(extent.resident);
                 Held::add(&mut table, extent.page, extent.kind, bytes);
             }
@@ -187,10 +187,10 @@ impl ChaseMemory {
     }
 }
 
-/// Memory on transparent huge pages below the full size, not filled in yet. The kernel takes the
-/// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
-/// whole block of the next larger size that is on. Neighbours would be joined again unless they
-/// differ: every second one is kept from children.
+/// Maps memory for THP below the full size, not yet populated. The kernel takes the largest enabled
+/// size that fits into a mapping. Each mapping therefore contains no whole block of the next larger
+/// enabled size. The kernel merges equal neighbours, so every second mapping is excluded from child
+/// processes.
 pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
@@ -207,7 +207,7 @@ pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space,
     Ok(space)
 }
 
-/// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
+/// Fails if the host lacks the size or its knob is off, with the library's reason.
 pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
@@ -224,7 +224,7 @@ pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     }
 }
 
-/// The smallest size above `size` that the kernel may take for private memory here.
+/// Returns the smallest size above `size` that the kernel may use for private memory here.
 fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
     let thp = host.thp.known()?;
     let larger = thp.orders.iter().filter(|order| order.size > size);
@@ -238,7 +238,7 @@ fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
         .min()
 }
 
-/// Cuts a range in the middle of every block of `larger`, so that no part holds a whole one.
+/// Cuts a range in the middle of every block of `larger`, so that no part contains a whole one.
 fn cut(range: Range, larger: PageSize) -> Vec<Range> {
     let step = larger.bytes().get();
     let mut parts = Vec::new();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        /// Together the parts are the range, and none holds a whole block.
+        /// The parts cover the range, and none contains a whole block.
         #[test]
         fn cuts_leave_no_whole_block(start in 0u64..64, len in 1u64..256, order in 1u32..6) {
             let larger = PageSize::new(Bytes(1 << order)).unwrap();

@@ -1,9 +1,9 @@
-//! The path laid into memory, and the reads along it.
+//! Writes the path into memory, and reads along it.
 #![allow(unsafe_code)]
 //! # Safety
 //! The first word of each cache line of the working set holds the address of another such line. All
-//! of them are written before the first is read, and are in memory that the [`Walk`] owns, that is
-//! private to this process, mapped and populated until the walk is dropped. Nobody else has its
+//! words are written before the first is read. They are in memory that the [`Walk`] owns, which is
+//! private to this process, mapped and populated until the walk is dropped. No other code has its
 //! addresses.
 
 use hugeleaf_units::Bytes;
@@ -19,11 +19,11 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Lays a path through the first `length` bytes of `memory`, one read in every `line` bytes;
-    /// the order comes from `seed`. All of it is written, so all of it is warm then.
+    /// Writes a path through the first `length` bytes of `memory`, one read per `line` bytes, in an
+    /// order drawn from `seed`. This writes the whole range, so all of it is warm afterwards.
     ///
-    /// A `length` past the memory is taken as all of it; a `line` too short for an address, or no
-    /// multiple of one, as the next that is.
+    /// A `length` beyond the memory means all of it. `line` is rounded up to a multiple of the size
+    /// of an address.
     pub fn lay(memory: ChaseMemory, length: Bytes, line: Bytes, seed: u64) -> Walk {
         let word = size_of::<u64>() as u64;
         let line = line.get().max(1).next_multiple_of(word);
@@ -35,8 +35,8 @@ impl Walk {
             let next = start + cycle.after(number) * line;
             let at = (start + number * line) as *mut u64;
             // SAFETY: `number * line` plus a word is within the memory, which is mapped, writable
-            // and ours alone; `line` is a multiple of a word and the start that of a page, so the
-            // address is aligned.
+            // and owned by this walk. `line` is a multiple of a word and the start that of a page,
+            // so the address is aligned.
             unsafe { at.write(next) };
         }
         Walk {
@@ -46,18 +46,18 @@ impl Walk {
         }
     }
 
-    /// Reads `hops` lines, each where the one before says; goes on where it last stopped.
+    /// Follows the path for `hops` lines, from the position of the last call.
     pub fn go(&mut self, hops: u64) {
         let mut at = self.at;
         for _ in 0..hops {
-            // SAFETY: `at` is the start of a line that `lay` wrote, and what stands there is the
-            // address of another one. Volatile, so that no read is left out or done early.
+            // SAFETY: `at` is the start of a line that `lay` wrote, and its first word is the
+            // address of another one. Volatile, so that no read is omitted or reordered.
             at = unsafe { (at as *const u64).read_volatile() };
         }
         self.at = at;
     }
 
-    /// The number of lines: so many hops are once around.
+    /// Returns the number of lines, which is also the number of hops in one cycle.
     pub const fn lines(&self) -> u64 {
         self.lines
     }

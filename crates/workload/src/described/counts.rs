@@ -1,4 +1,4 @@
-//! What processes used, and what the kernel counted, between two moments.
+//! Counts the CPU time and faults of processes, and kernel events, between two moments.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use hugeleaf_sys::{Pid, children_usage, ticks_per_second};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
-    /// Processor time in seconds, and page faults that needed no disk.
+    /// CPU time in seconds, and page faults without disk access (minor faults).
     used: [f64; 2],
     vmstat: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    /// Of a server with all that it started, where there is one, and of what this process has started and seen end.
+    /// Reads the counters of a server's process tree, if there is one, and of this process's ended children.
     pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
         let ended = children_usage();
         let own = [ended.processor().as_secs_f64(), ended.minor_faults as f64];
@@ -34,7 +34,7 @@ impl Counts {
         }
     }
 
-    /// What came since `before`, under the names that a file knows.
+    /// Returns the differences since `before`, by the names that a workload file uses.
     pub(super) fn since(&self, before: &Counts) -> BTreeMap<String, f64> {
         let used = ["cpu", "faults"]
             .into_iter()
@@ -51,12 +51,12 @@ impl Counts {
     }
 }
 
-/// Processor time in seconds and minor faults of a process, with the children that it has waited for (`/proc/PID/stat`,
-/// proc(5): fields 10, 11, 14 to 17).
+/// Returns CPU time in seconds and minor faults of a process and the children that it has waited for (`/proc/PID/stat`, proc(5): fields 10,
+/// 11, 14 to 17).
 fn used(root: &Root, pid: u32) -> Option<[f64; 2]> {
     let text = root.read(format!("proc/{pid}/stat"));
     let text = text.known()?;
-    // The name may hold anything: it ends at the last parenthesis. The first field after it is the third.
+    // The process name may contain any character, so fields start after the last parenthesis, with the third.
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
     let ticks = field(14)? + field(15)? + field(16)? + field(17)?;

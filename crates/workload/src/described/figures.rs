@@ -1,4 +1,4 @@
-//! The figures of a run, out of what it printed and what was counted. Pure.
+//! Extracts the figures of a run from its output and its counters. Pure.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,10 @@ pub struct NoFigure {
     pub reason: String,
 }
 
-/// All figures of a run, in the order of the measures.
+/// Returns all figures of a run, in the order of the measures.
 ///
 /// # Errors
-/// The first that is not there, or is no number: a run without it is no sample.
+/// The first figure that is missing or not a number; such a run is no sample.
 pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure> {
     let mut all: Vec<Figure> = Vec::new();
     for measure in measures {
@@ -50,7 +50,7 @@ pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure>
         if !value.is_finite() || value < 0.0 {
             return Err(none(format!("{value} is not a figure")));
         }
-        // 0 has no ratio.
+        // A value of 0 has no ratio.
         if value == 0.0 && all.is_empty() {
             let why = "0 is no figure to compare arms by, which has to be above 0";
             return Err(none(why.to_owned()));
@@ -76,7 +76,7 @@ fn of(source: &Source, ran: &Ran) -> Result<f64, String> {
     }
 }
 
-/// A number as programs print it: `1,234.5`.
+/// Parses a number with thousands separators: `1,234.5`.
 fn number(text: &str) -> Option<f64> {
     text.trim().replace(',', "").parse().ok()
 }
@@ -89,7 +89,7 @@ fn text(regex: &Regex, printed: &str) -> Result<f64, String> {
     number(group.as_str()).ok_or_else(|| format!("'{}' is not a number", group.as_str()))
 }
 
-/// The end of what was printed, to say what there was instead.
+/// Returns the last line of the output for an error message.
 fn end_of(printed: &str) -> String {
     const SHOWN: usize = 160;
     let last = printed.lines().rfind(|line| !line.trim().is_empty());
@@ -99,7 +99,7 @@ fn end_of(printed: &str) -> String {
     })
 }
 
-/// JSON may follow lines that are none.
+/// Reads a value from JSON, which may follow other lines.
 fn json(pointer: &str, printed: &str) -> Result<f64, String> {
     let starts = printed.match_indices(['{', '[']).map(|(at, _)| at);
     let first = starts.take(LOOKED_AT).find_map(|at| {
@@ -117,10 +117,10 @@ fn json(pointer: &str, printed: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{pointer} is {found}, and not a number"))
 }
 
-/// So many braces are tried as the beginning of JSON.
+/// Maximum number of braces and brackets tried as the start of JSON.
 const LOOKED_AT: usize = 16;
 
-/// The least value that so many of a hundred are not above, by their counts.
+/// Returns the smallest value whose cumulative count reaches the percentile.
 fn histogram(regex: &Regex, percentile: f64, printed: &str) -> Result<f64, String> {
     let mut values: Vec<(f64, f64)> = Vec::new();
     for captures in regex.captures_iter(printed) {
@@ -234,7 +234,7 @@ mod tests {
                 .to_string()
                 .contains("not counted")
         );
-        // A share of nothing.
+        // A share of nothing has no value.
         let none = r"{name='a', better='higher', regex='(\d)'}, {name='b', counter='cpu', per='a'}";
         assert!(measured(none, "0").is_err());
     }

@@ -1,4 +1,4 @@
-//! The file: TOML, schema 1. docs/reference/workload-file.md describes it.
+//! Parses workload files: TOML, schema 1. docs/reference/workload-file.md describes the format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::size::{Size, Wrong, wrong};
 
 pub const SCHEMA: u64 = 1;
 
-/// How long a command may take that says nothing of it.
+/// Default time limit of a command.
 const fn usual_limit() -> Duration {
     Duration::from_secs(600)
 }
@@ -24,37 +24,37 @@ const fn server_limit() -> Duration {
     Duration::from_secs(60)
 }
 
-/// Names that a file may not give to variables of its own: they are set by who runs it, or mean something to the shell.
+/// Reserved variable names: they are set by the caller or have a meaning to the shell.
 pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
 
 #[derive(Debug, Clone)]
 pub struct Described {
-    /// What it is called: the file's name without `.toml`.
+    /// Name of the workload: the file's name without `.toml`.
     pub name: String,
     pub title: String,
-    /// Which effect of page sizes it shows, in a sentence.
+    /// Effect of page sizes that the workload shows, in a sentence.
     pub effect: String,
-    /// What it stands for, as in `Java` or `decision support`; may be empty.
+    /// Kind of real workload, as in `Java` or `decision support`; may be empty.
     pub kind: String,
     pub needs: Needs,
-    /// Variables of its commands. An arm may set them anew.
+    /// Variables of its commands. An arm may override them.
     pub set: BTreeMap<String, String>,
-    /// Variables that are sizes: a part of the memory, or bytes.
+    /// Variables that are sizes: a fraction of the memory, or bytes.
     pub sizes: BTreeMap<String, Size>,
     /// Small files that are written next to the commands, by name.
     pub files: BTreeMap<String, String>,
     pub prepare: Option<Script>,
-    /// What is started on the pages of an arm; without one the load itself is.
+    /// The server, started on the pages of an arm. Without one, the load itself is.
     pub server: Option<Server>,
     pub load: Load,
-    /// The figures; the first is the one that arms are compared by.
+    /// The figures; arms are compared by the first.
     pub measures: Vec<Measure>,
     pub check: Option<Script>,
-    /// Variables that take several values: each combination is measured on each arm.
+    /// Variables with several values. Each combination is measured on each arm.
     pub matrix: BTreeMap<String, Vec<String>>,
-    /// Arms that it is made for, each with the variables that it sets: they are compared where nobody asks for pages.
+    /// Arms that the file defines, each with the variables that it sets. They are the default if no pages are requested.
     pub arms: Vec<OwnArm>,
-    /// Pages that it cannot be on, by kind (`hugetlb`, `thp`, `promoted`, `run`), with the reason.
+    /// Unsupported kinds of pages (`hugetlb`, `thp`, `promoted`, `run`), with the reason.
     pub unfit: BTreeMap<String, String>,
 }
 
@@ -67,7 +67,7 @@ pub struct OwnArm {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// As `sh -eu` takes it.
+    /// The script, for `sh -eu`.
     #[serde(deserialize_with = "command")]
     pub run: String,
     #[serde(default = "usual_limit", deserialize_with = "time")]
@@ -77,14 +77,14 @@ pub struct Script {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// What becomes the server: it ends with `exec PROGRAM`.
+    /// The script that becomes the server; it ends with `exec PROGRAM`.
     #[serde(deserialize_with = "command")]
     pub run: String,
     #[serde(deserialize_with = "command")]
     pub ready: String,
-    /// What fills it, after each start; may be nothing.
+    /// Script that fills the server after each start; optional.
     pub fill: Option<Script>,
-    /// How long it may take to answer, and to end.
+    /// Time limit for the first answer, and for the end.
     #[serde(default = "server_limit", deserialize_with = "time")]
     pub limit: Duration,
 }
@@ -92,7 +92,7 @@ pub struct Server {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     pub script: Script,
-    /// What runs before it, unmeasured.
+    /// Script that runs before the load, unmeasured.
     pub warm: Option<Script>,
     pub looped: Loop,
 }
@@ -100,10 +100,10 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loop {
-    /// The next when the last is answered: throughput is what is measured.
+    /// Sends a request after the previous answer. The result is throughput.
     #[default]
     Closed,
-    /// At a rate, whether answered or not: latency, or processor time a request, is what is measured.
+    /// Sends requests at a fixed rate. The result is latency, or CPU time per request.
     Open,
 }
 
@@ -111,11 +111,11 @@ pub enum Loop {
 pub struct Measure {
     pub name: String,
     pub unit: String,
-    /// Which way is better; nothing of what is no good or bad.
+    /// Better direction; `None` for neutral quantities.
     pub better: Option<Better>,
     pub source: Source,
     pub factor: f64,
-    /// The measure that it is divided by: processor time a request.
+    /// The measure to divide by, as for CPU time per request.
     pub per: Option<String>,
 }
 
@@ -128,15 +128,15 @@ pub enum Better {
 
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// The last match of an expression in what the load prints: its first group, commas left out.
+    /// The last match of an expression in the load's output: its first group without commas.
     Text(Regex),
-    /// A pointer (RFC 6901) into the JSON that it prints.
+    /// A pointer (RFC 6901) into JSON in the load's output.
     Json(String),
-    /// How long the load took, in seconds.
+    /// Duration of the load in seconds.
     Seconds,
-    /// What was counted meanwhile: `cpu` (seconds of all processes), `faults`, or `vmstat:NAME`.
+    /// A counter during the load: `cpu` (seconds of all processes), `faults`, or `vmstat:NAME`.
     Counter(String),
-    /// A percentile of lines of which an expression takes a value and a count.
+    /// A percentile of a histogram; the expression takes a value and a count from each line.
     Histogram(Regex, f64),
 }
 
@@ -144,9 +144,9 @@ pub enum Source {
 #[error("{}:{line}:{column}: {what}", path.display())]
 pub struct FileError {
     pub path: PathBuf,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     pub what: String,
 }
@@ -268,7 +268,7 @@ impl Described {
         file.described(name.into_owned()).map_err(error)
     }
 
-    /// All commands, in the order in which they run, each with what it is: for who has to decide whether to run them.
+    /// Returns all commands in order of execution, each with its role, for the person who decides whether to run them.
     pub fn commands(&self) -> Vec<(&'static str, &str)> {
         let mut all = Vec::new();
         all.extend(self.prepare.as_ref().map(|s| ("prepare", s.run.as_str())));
@@ -283,7 +283,7 @@ impl Described {
         all
     }
 
-    /// Every combination of what varies, each as variables in the order of their names; one without any where nothing does.
+    /// Returns every combination of the matrix, with variables in order of name; one empty combination without a matrix.
     pub fn points(&self) -> Vec<Vec<(String, String)>> {
         let mut points = vec![Vec::new()];
         for (name, values) in &self.matrix {
@@ -362,7 +362,7 @@ impl WrittenLoad {
     }
 }
 
-/// All variables of a file, each name once.
+/// All variables of a file; no name occurs twice.
 struct Variables {
     set: BTreeMap<String, String>,
     sizes: BTreeMap<String, Size>,
@@ -412,7 +412,7 @@ impl Variables {
     }
 }
 
-/// Values of a variable that takes several, no two alike.
+/// Parses the values of a variable of the matrix, which must be distinct.
 fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
     let span = values.span();
     let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
@@ -425,7 +425,7 @@ fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
     }
 }
 
-/// Small files, by names that stay in their folder.
+/// Parses the small files; their names must stay in their folder.
 fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, Wrong> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let mut all = BTreeMap::new();
@@ -440,7 +440,7 @@ fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, 
     Ok(all)
 }
 
-/// Names of variables are those of the shell, in small letters: what the system calls its own is in capitals.
+/// Checks a variable's name: a shell name in lower case, because the system's own names are in upper case.
 fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
     let text = name.get_ref();
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -588,7 +588,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
     }
 }
 
-/// An expression with at least so many groups. What it takes to match is linear in the text, whoever wrote it.
+/// Compiles an expression with a minimum number of groups. Matching takes linear time, which bounds untrusted expressions.
 fn compiled(text: &Spanned<String>, groups: usize) -> Result<Regex, Wrong> {
     const LARGEST: usize = 1 << 20;
     let built = regex::RegexBuilder::new(text.get_ref())

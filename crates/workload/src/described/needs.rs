@@ -1,5 +1,4 @@
-//! What a workload needs of a host, and what of it is missing. Pure but for [`Needs::unmet_here`],
-//! which looks.
+//! A workload's requirements, and a check of the unmet ones. Pure except [`Needs::unmet_here`], which reads the host.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +14,17 @@ use super::size::{Size, some};
 #[serde(default, deny_unknown_fields)]
 pub struct Needs {
     pub memory: Option<Size>,
-    /// Of that what has to be on the pages of an arm from a pool; all of it where nothing is said.
+    /// Part of the memory that an arm needs from a pool; all of it if unset.
     pub large: Option<Size>,
     #[serde(deserialize_with = "some")]
     pub disk: Option<Bytes>,
-    /// Programs, of which each has to be found by its name; of `a|b` one of them.
+    /// Required programs by name; `a|b` needs one of them.
     pub programs: Vec<String>,
-    /// Debian's packages that have them, for who lacks one.
+    /// Debian packages that contain the programs.
     pub packages: Vec<String>,
-    /// Files of the kernel that have to be there.
+    /// Files that must exist, such as those of the kernel.
     pub files: Vec<Spanned<PathBuf>>,
-    /// Whether its commands run as root. Without it they run as nobody where hugeleaf runs as root.
+    /// The commands run as root. Otherwise they run as nobody if hugeleaf runs as root.
     pub root: bool,
 }
 
@@ -36,14 +35,14 @@ struct Place {
     pub is_root: bool,
 }
 
-/// Where commands are looked for: what this program was given, and where administrators have theirs.
+/// Returns the search path for commands: PATH, and the usual folders of administrators.
 pub(super) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 impl Needs {
-    /// The first that is missing on this host, where so much memory may be taken and the folder is made below `below`.
+    /// Returns the first unmet requirement on this host. `memory` is the usable memory; the stage's folder is below `below`.
     pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Failure> {
         let disk = rustix::fs::statvfs(below).ok();
         let place = Place {
@@ -64,7 +63,7 @@ impl Needs {
         }
     }
 
-    /// The first that is missing; `has` says whether a program is found, `is_there` whether a file is.
+    /// Returns the first unmet requirement; `has` looks up programs, and `is_there` looks up files.
     fn unmet(
         &self,
         place: &Place,
@@ -83,7 +82,7 @@ impl Needs {
         let mut files = self.files.iter().map(Spanned::get_ref);
         if let Some(file) = files.find(|file| !is_there(file)) {
             let name = file.display();
-            // Of the kernel's own files no package brings one.
+            // No package contains the kernel's own files.
             let folder = file.iter().nth(1).unwrap_or_default();
             let is_kernels = ["proc", "sys", "dev"].iter().any(|own| folder == *own);
             let next = match is_kernels {

@@ -1,4 +1,4 @@
-//! Those that come with hugeleaf: the files of `workloads/`.
+//! The workloads shipped with hugeleaf: the files of `workloads/`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Sizes as files write them, and what is wrong with a file.
+//! Parses sizes in workload files, and defines the files' errors.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Deserializer};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
     Bytes(Bytes),
-    /// A part of the memory that may be taken, from 0 to 1.
+    /// A fraction of the usable memory, from 0 to 1.
     Part(f64),
 }
 
 impl Size {
-    /// The bytes, where so much may be taken.
+    /// Returns the size in bytes, with `most` as the usable memory.
     pub fn of(self, most: Bytes) -> Bytes {
         match self {
             Size::Bytes(bytes) => bytes,

@@ -1,9 +1,9 @@
-//! Where a workload runs: a folder of its own, an account without rights, and nothing left behind.
+//! The environment of a workload: a separate folder, an unprivileged account, and full cleanup.
 //!
-//! As root every command runs in a PID, a mount and an IPC namespace of its own: when it ends, or this process does, however that
-//! is, all that it started ends and all that it mounted goes. `/tmp` and `/dev/shm` are the stage's own, and go with it. It runs as `nobody`
-//! unless the file asks for root.
-//! Without root, commands end with this process, and what they left is looked for and ended by a mark in its environment.
+//! As root, every command runs in separate PID, mount and IPC namespaces. When the command or this process ends for any reason, all its
+//! processes end and all its mounts disappear. `/tmp` and `/dev/shm` belong to the stage and are removed with it. Commands run as `nobody`
+//! unless the file requires root. Without root, commands end with this process. Their leftover processes are found by a mark in the
+//! environment and ended.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -31,22 +31,22 @@ use crate::child::{Account, account_of, wait};
 
 pub type Variables = [(String, String)];
 
-/// How often what runs is looked at, and a request to stop is noticed.
+/// Interval between checks of a running command and of the stop flag.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is kept of what a command prints: its end.
+/// Maximum size of the retained end of a command's output, in bytes.
 const KEPT: usize = 8 << 20;
 
-/// What a server may take to end after it was asked to.
+/// Deadline for a server's regular shutdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same of what is ended midway, so that a load and its server end within the time that a signal may take.
+/// Deadline for an early end, short enough that a load and its server both end within the time limit of a signal.
 const MIDWAY: Duration = Duration::from_secs(2);
 
-/// The status with which a command says that this host cannot do it, as test programs do.
+/// Exit status of a command that this host does not support, as in test programs.
 const LACKING: i32 = 77;
 
-/// Whether a variable of the environment stays: how this host reaches the registries of packages.
+/// Returns true for environment variables that are kept: those that configure access to package registries.
 fn is_kept(name: &OsStr) -> bool {
     const ENDS: [&str; 2] = ["_proxy", "_PROXY"];
     const BEGINS: [&str; 5] = [
@@ -62,7 +62,7 @@ fn is_kept(name: &OsStr) -> bool {
 
 const FOLDER: &str = "hugeleaf-lab-";
 
-/// The variable that marks all that a stage has started.
+/// Environment variable that marks all processes of a stage.
 const MARK: &str = "HUGELEAF_WORKLOAD";
 
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +87,10 @@ pub enum StageError {
     Stopped,
 }
 
-/// Whoever looks on while a load runs: told the process that it, or its server, descends from.
+/// Observer of a running load; receives the root process of the load or of its server.
 pub type Watched<'a> = &'a mut dyn FnMut(u32);
 
-/// A folder with a workload's data, until it is dropped.
+/// A folder with a workload's data, removed when dropped.
 #[derive(Debug)]
 pub struct Stage<'a> {
     described: &'a Described,
@@ -100,7 +100,7 @@ pub struct Stage<'a> {
     own: Option<Own>,
     mark: String,
     stop: &'a AtomicBool,
-    /// Held as long as this process lives: by that the folder of one that was killed is known.
+    /// Held for the life of this process, so that the folder of a killed process can be recognised.
     _lock: OwnedFd,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Stage<'a> {
         let shown = folder.display().to_string();
         builder.mode(0o755).create(&folder).map_err(io_of(&shown))?;
         let lock = locked(&folder).map_err(|errno| io_of(&shown)(errno.into()))?;
-        // From here on the folder is removed, whatever comes.
+        // From here on, dropping the stage removes the folder.
         let mut stage = Stage {
             described,
             folder,
@@ -168,7 +168,7 @@ impl<'a> Stage<'a> {
         self.folder.join("files")
     }
 
-    /// Files that commands may leave behind on this host, which does not let them have folders of their own.
+    /// Returns a warning about files that commands may leave behind, if this host does not allow private folders.
     pub fn not_private(&self) -> Option<&'static str> {
         match &self.own {
             Some(own) if own.has_tmp => None,
@@ -201,7 +201,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs a command to its end, behind `start_with`, and looks on.
+    /// Runs a command behind `start_with` to its end and calls `watch` meanwhile.
     pub fn run(
         &self,
         (what, script): (&'static str, &Script),
@@ -309,7 +309,7 @@ impl<'a> Stage<'a> {
         let other = writer.try_clone().map_err(io_of("a pipe"))?;
         command.stdin(Stdio::null()).stdout(writer).stderr(other);
         let child = command.spawn().map_err(io_of("setpriv"))?;
-        // The writing ends are the child's alone from here on.
+        // Closes this process's writing ends, so that only the child holds them.
         drop(command);
         let printed = Arc::new(Mutex::new(Tail::default()));
         let tail = Arc::clone(&printed);
@@ -322,7 +322,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// A command of the shell, ended with this process, as the account of this stage.
+    /// Returns a shell command that runs as the stage's account and ends with this process.
     fn command(&self, script: &str, variables: &Variables, start_with: &[OsString]) -> Command {
         let mut words: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(Into::into).into();
         if let Some(own) = &self.own {
@@ -330,7 +330,7 @@ impl<'a> Stage<'a> {
             words.extend(
                 ["nsenter", "--target", &pid.to_string(), "--mount", "--root"].map(Into::into),
             );
-            // A process that enters begins at the root.
+            // A process that enters a mount namespace starts at the root folder.
             words.extend(["--", "sh", "-c", "cd \"$0\" && exec \"$@\""].map(Into::into));
             words.push(self.work().into());
         }
@@ -342,7 +342,7 @@ impl<'a> Stage<'a> {
             let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
             words.push("setpriv".into());
             words.extend(ids.map(Into::into));
-            // Another account forgets with whom it was to end (prctl(2)), so it is told again.
+            // A change of account clears the parent-death signal (prctl(2)), so it is set again.
             words.extend(["--clear-groups", "--pdeathsig", "KILL"].map(Into::into));
         }
         words.extend(["sh", "-eu", "-c", script].map(Into::into));
@@ -360,12 +360,12 @@ impl<'a> Stage<'a> {
             .env(MARK, &self.mark)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.work());
-        // A Ctrl-C at the terminal is for us.
+        // Ctrl-C at the terminal is for this process only.
         command.process_group(0);
         command
     }
 
-    /// Ends what was started here and left its parents. Of namespaces nothing is left.
+    /// Ends leftover processes of this stage. With namespaces there are none.
     fn sweep(&self) {
         if self.is_isolated {
             return;
@@ -374,7 +374,7 @@ impl<'a> Stage<'a> {
         let root = Root::live();
         for name in root.list("proc").or_default() {
             let pid = name.parse().ok().and_then(rustix::process::Pid::from_raw);
-            // The handle first: what is read next is of the process that it holds.
+            // The handle comes first, so that the environment read next belongs to the same process.
             let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
                 continue;
             };
@@ -390,19 +390,19 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A mount namespace with `/dev/shm` and `/tmp` of its own, which all commands of a stage enter, so that a server and its load share them.
-/// It goes with its holder and with what runs in it.
+/// A mount namespace with private `/dev/shm` and `/tmp`. All commands of a stage enter it, so that a server and its load share them. It
+/// ends with its holder and the processes in it.
 #[derive(Debug)]
 struct Own {
     holder: Child,
     has_tmp: bool,
 }
 
-/// The folder of a stage that what is written to `/tmp` goes to, as the holder sees it.
+/// The stage's folder that receives files written to `/tmp`, as the holder sees it.
 const OVER: &str = "over";
 
-/// Mounts both and stays until its input ends. `/tmp` is laid over the host's, whose files stay visible: a workload may name a program
-/// there. The stage's own folder is put back where that is in it.
+/// Script that mounts both and stays until its input ends. `/tmp` is an overlay over the host's, whose files stay visible because a
+/// workload may name a program there. A stage folder inside `/tmp` is mounted again.
 const HOLD: &str = include_str!("hold.sh");
 
 impl Own {
@@ -451,7 +451,7 @@ impl Drop for Own {
     }
 }
 
-/// Opens and locks a folder; fails where somebody else holds it.
+/// Opens and locks a folder; fails if another process holds it.
 fn locked(folder: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(folder, flags, Mode::empty())?;
@@ -459,8 +459,8 @@ fn locked(folder: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Removes folders of stages whose process was killed. Only our own account's: anybody may make one of that name where all may
-/// write.
+/// Removes stage folders of killed processes. Only folders of the own account are removed, because in a world-writable folder anyone can
+/// create one of that name.
 fn remove_abandoned(below: &Path) {
     let own = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
@@ -478,14 +478,14 @@ fn remove_abandoned(below: &Path) {
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.sweep();
-        // Its mounts are below the folder.
+        // The mounts are below the folder, so they must end first.
         self.own = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// A PID namespace with a `/proc` of its own, whose processes end with the first of them, and mounts and System V segments that
-/// nobody else sees: a PostgreSQL that is killed leaves a segment.
+/// Command that creates a PID namespace with its own `/proc`; all its processes end with the first. Mounts and System V segments are
+/// private too, because a killed PostgreSQL leaves a segment.
 const ISOLATED: [&str; 8] = [
     "unshare",
     "--ipc",
@@ -497,7 +497,7 @@ const ISOLATED: [&str; 8] = [
     "--",
 ];
 
-/// Whether this host lets us: a container may not.
+/// Returns true if this host allows namespaces; a container may not.
 #[expect(clippy::disallowed_methods, reason = "`unshare … true` ends at once")]
 fn can_isolate() -> bool {
     let mut command = Command::new(ISOLATED[0]);
@@ -516,10 +516,10 @@ impl Running {
         self.started.inner()
     }
 
-    /// Ends it: first as it likes to, then at once.
+    /// Ends the server: first by a regular shutdown, then by a kill.
     ///
     /// # Errors
-    /// It had ended before: it crashed.
+    /// The server had already ended, so it crashed.
     pub fn stop(mut self) -> Result<(), StageError> {
         if self.started.has_ended(Duration::ZERO) {
             return Err(StageError::Failed {
@@ -535,7 +535,7 @@ impl Running {
 }
 
 impl Started {
-    /// The process that the shell became, where the namespaces' own stand before it.
+    /// Returns the process that the shell became. With namespaces it is a child of the started process.
     fn inner(&self) -> Option<u32> {
         let pid = self.child.id();
         if !self.is_isolated {
@@ -550,7 +550,7 @@ impl Started {
         self.inner().into_iter().for_each(terminate);
     }
 
-    /// Asks all that it started: the first of a PID namespace, where it is a shell, does not listen.
+    /// Sends SIGTERM to the whole tree, because a shell as first process of a PID namespace ignores it.
     fn ask_all_to_end(&self) {
         let tree = self
             .inner()
@@ -577,7 +577,7 @@ impl Started {
         self.child.wait().map_err(io_of(self.what))
     }
 
-    /// What it printed, once all of it is there.
+    /// Returns the complete output.
     #[expect(
         clippy::disallowed_methods,
         reason = "between two looks at a child, within the deadline"
@@ -586,7 +586,7 @@ impl Started {
         let began = Instant::now();
         loop {
             let tail = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-            // Something that it left behind may hold the pipe open.
+            // A leftover process may hold the pipe open.
             if tail.is_ended || began.elapsed() > Duration::from_secs(1) {
                 return String::from_utf8_lossy(&tail.bytes).into_owned();
             }
@@ -609,7 +609,7 @@ impl Started {
 }
 
 impl Drop for Started {
-    /// Ends what is still under way: asks all of it, and ends it at once where it stays.
+    /// Ends a running command: asks the process tree first, then kills it.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.ask_all_to_end();

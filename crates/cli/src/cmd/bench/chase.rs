@@ -1,4 +1,4 @@
-//! See `hugeleaf bench chase --help`.
+//! Implements `hugeleaf bench chase`.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::lists::{Sizes, named, usual};
 use super::setup::{Output, Setup};
 use crate::context::{Context, Failure};
 
-/// The usual working sets begin here.
+/// Smallest default working set.
 const FROM: Bytes = Bytes::from_kib(64);
-/// And end here, where memory has room for more: from there on little changes, and taking memory
-/// takes longer than measuring it.
+/// Largest default working set, if memory allows. Beyond it latency changes little, and allocating
+/// memory takes longer than measuring it.
 const CAP: Bytes = Bytes::from_mib(4 * 1024);
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! See `hugeleaf bench file --help`.
+//! Implements `hugeleaf bench file`.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::lists::parse_rounds;
 use super::setup::Output;
 use crate::context::{Context, Failure, Status, agrees, can_ask, tell};
 
-/// A file of a workload is a page or two.
+/// Maximum length of a workload file; usual ones have a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
 
 #[derive(Debug, clap::Args)]
@@ -85,7 +85,7 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
 }
 
 impl Args {
-    /// Whether arms were named: then it is a no where one of them is unavailable.
+    /// Returns true if the user named arms. An unavailable arm then leads to status 1.
     pub(super) fn names_arms(&self) -> bool {
         !self.pages.is_empty() || !self.arms.is_empty()
     }
@@ -94,8 +94,7 @@ impl Args {
         self.resume.clone()
     }
 
-    /// What is to be done before anything is measured: all there is of a dry run, and of a stranger's file that nobody has
-    /// agreed to.
+    /// Handles the cases that end before any measurement: a dry run, and a file that is not shipped and that the user did not agree to run.
     pub(super) fn before(&self, context: &Context) -> Result<Option<Status>, Failure> {
         let (described, _) = self.read()?;
         if self.dry_run {
@@ -123,7 +122,7 @@ impl Args {
         Ok(None)
     }
 
-    /// Asks on a terminal, with all commands in sight.
+    /// Shows all commands on the terminal and asks for consent.
     fn agreed(&self, described: &Described) -> Result<bool, Failure> {
         if !can_ask() {
             return Ok(false);
@@ -214,10 +213,10 @@ impl Args {
             seed: self.seed,
             below: self.below.clone(),
             resume,
-            // Without a place of its own, what is interrupted is written once it ends.
+            // Without an output file, an interrupted result is written only at the end.
             keep: &|results| {
                 if let Some(path) = &path {
-                    // A full disk is said at the end.
+                    // The final write reports a full disk.
                     let _ = write_whole(path, &results.to_json());
                 }
             },
@@ -225,7 +224,7 @@ impl Args {
         measure(&settings, machine, progress).map_err(|error| failure(&described.name, &error))
     }
 
-    /// The arms, each with what is set on all of them, which it may set anew.
+    /// Returns the arms with the settings common to all of them; an arm's own settings take precedence.
     fn arms_set(
         &self,
         set: &[(String, String)],
@@ -264,7 +263,7 @@ impl Args {
     }
 }
 
-/// Base pages, transparent huge ones, and a move while it runs where that is possible.
+/// Returns the default arms: base pages, THP, and promotion at run time where possible.
 fn usual(described: &Described, machine: &Machine<'_>) -> Vec<LabPages> {
     let base = machine.host.base_page.to_string();
     let huge = machine

@@ -1,4 +1,4 @@
-//! Why there is no result, as a command says it.
+//! Converts errors of experiments into failures of a command.
 
 use hugeleaf_proof::bench::BenchError;
 

@@ -1,4 +1,4 @@
-//! Lists of flags: working sets, and pages.
+//! Parses and resolves lists of working sets and of page sizes.
 
 use std::str::FromStr;
 
@@ -6,14 +6,15 @@ use hugeleaf_host::{Host, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_workload::{AskedPages, PageArm};
 
-/// Working sets as a flag names them: `64K..half`, `1M,16M,1G`, or both.
+/// Working sets in a flag's notation: `64K..half`, `1M,16M,1G`, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes(Vec<Item>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
     One(Bytes),
-    /// By doubling, up to there; to half of available memory where nothing is named.
+    /// Doubles from the first size up to the second. Without a second, the limit is half of
+    /// available memory.
     Range(Bytes, Option<Bytes>),
 }
 
@@ -49,13 +50,12 @@ impl FromStr for Sizes {
 }
 
 impl Sizes {
-    /// What is measured unless a flag says otherwise: by doubling, up to half of available memory
-    /// and to `cap`.
+    /// Returns the default sizes, doubling up to half of available memory and at most to `cap`.
     pub fn usual(from: Bytes, most: Bytes, cap: Bytes) -> Sizes {
         Sizes(vec![Item::Range(from, Some(most.min(cap).max(from)))])
     }
 
-    /// The sizes, ascending, each once; `most` is half of available memory.
+    /// Returns the distinct sizes in ascending order; `most` is half of available memory.
     pub fn resolve(&self, most: Bytes) -> Vec<Bytes> {
         let mut sizes = Vec::new();
         for item in &self.0 {
@@ -75,7 +75,7 @@ impl Sizes {
     }
 }
 
-/// Each once, in the order in which they first come.
+/// Removes duplicates and keeps the order of first occurrence.
 pub fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {
@@ -86,16 +86,16 @@ pub fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     seen
 }
 
-/// The pages that were named, on this host, base pages first, each once.
+/// Returns the distinct named page kinds of this host, base pages first.
 pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
     let mut arms = once(asked.iter().map(|asked| PageArm::of(*asked, host)));
     arms.sort_by_key(|arm| !arm.is_base());
     arms
 }
 
-/// All that this host knows: base pages, transparent huge pages of full size, each pool. With
-/// `smaller` also the smaller transparent ones that are on; where none is, the size that is 16 base
-/// pages, so that the answer says how to get it.
+/// Returns all page kinds of this host: base pages, full-size THP, and each pool. `smaller` adds
+/// the enabled smaller THP sizes. If none is enabled, it adds the size of 16 base pages, so that
+/// the result says how to enable it.
 pub fn usual(host: &Host, smaller: bool) -> Vec<PageArm> {
     let arm = |size: PageSize, kind| PageArm { size, kind };
     let mut arms = vec![PageArm::base(host)];
@@ -115,7 +115,8 @@ pub fn usual(host: &Host, smaller: bool) -> Vec<PageArm> {
 }
 
 fn smaller_sizes(host: &Host) -> Vec<PageSize> {
-    /// As many base pages as an arm64 processor joins in one entry, and x86-64 ones at most.
+    /// Base pages that an arm64 processor joins in one TLB entry; x86-64 processors join at most as
+    /// many.
     const JOINED: u64 = 16;
     let Some(thp) = host.thp.known() else {
         return Vec::new();
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(sizes("64K..half"), ["64K", "128K", "256K", "512K", "1M"]);
         assert_eq!(sizes("4M,1M,1M"), ["1M", "4M"]);
         assert_eq!(sizes("96K..400K,1G"), ["96K", "192K", "384K", "1G"]);
-        // More than half is refused later, with the reason; here it is not lost.
+        // More than half is refused later with a reason, so parsing must keep it.
         assert_eq!(sizes("2M..half"), ["2M"]);
         for text in ["", "0", "64K..", "..1M", "1M..64K", "half", "64K,,1M", "x"] {
             assert!(text.parse::<Sizes>().is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! What all workloads of `bench` take and need.
+//! Common setup and output flags of all `bench` workloads.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct Output {
 pub struct Setup {
     pub host: Host,
     pub circumstances: Circumstances,
-    /// The most ordinary memory that may be taken.
+    /// Maximum amount of ordinary memory to allocate.
     pub most: Bytes,
     pub program: PathBuf,
 }
@@ -43,7 +43,7 @@ impl Setup {
                 ),
             });
         };
-        // Before minutes are spent on them.
+        // An unwritable path must fail before minutes are spent on the measurement.
         for path in [&output.output, &output.html].into_iter().flatten() {
             Draft::begin(path, Existing::Replaced).map_err(|e| {
                 Failure::missing(

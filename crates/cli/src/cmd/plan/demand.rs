@@ -1,4 +1,4 @@
-//! Where the demand comes from: flags and targets to services.
+//! Finds the services that flags and targets name.
 
 use hugeleaf_host::demand::{
     DemandError, Service, Source, User, read_services, read_source, read_user,
@@ -17,7 +17,7 @@ impl From<DemandError> for Failure {
     }
 }
 
-/// All services that the flags and targets mean, and what could not be asked.
+/// Returns all services of the flags and targets, and a line for each that could not be read.
 pub fn services(
     args: &Args,
     host: &Host,
@@ -64,7 +64,7 @@ pub fn services(
     Ok((found.services, unread))
 }
 
-/// What is to be asked: the targets, then the flags in the order of their description.
+/// Returns the sources of demand: targets first, then flags in the order of their table.
 fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<Source>, Failure> {
     let target = |target: &String| match Source::of_target(target, host) {
         Some(source) => Ok(source),
@@ -90,7 +90,7 @@ pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
     }
 }
 
-/// What --name, --user and --node say of a service that is made up.
+/// Applies --name, --user and --node to a synthetic service.
 fn name_it(service: &mut Service, args: &Args, user: Option<&User>) {
     if let Some(name) = &args.name {
         service.name.clone_from(name);

@@ -1,4 +1,4 @@
-//! A flag for each source of demand, by their table.
+//! Defines one flag for each source of demand, from their table.
 
 use std::ffi::OsString;
 

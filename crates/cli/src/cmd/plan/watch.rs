@@ -1,4 +1,4 @@
-//! Looks at the pools over a time, for `--tighten`.
+//! Samples the pools at intervals, for `--tighten`.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::progress::SECONDS;
 
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Samples of the pools until the time is over or somebody stops it: then what was seen so far
-/// counts. A captured host does not change: one look at it is all.
+/// Samples the pools until the period ends or a signal arrives, and returns the samples so far. A
+/// captured host does not change, so one sample is enough.
 pub fn watch(
     period: Option<Duration>,
     every: Option<Duration>,

@@ -1,4 +1,4 @@
-//! See `hugeleaf trace diff --help`.
+//! Implements `hugeleaf trace diff`.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-/// Runs it. That two traces differ is no failure: it is what was asked for.
+/// Runs the command. A difference between two traces is an answer, not a failure.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let (before, after) = (read_trace(&args.before)?, read_trace(&args.after)?);
     let (found_before, found_after) = (findings(&before), findings(&after));

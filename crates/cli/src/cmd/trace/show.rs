@@ -1,4 +1,4 @@
-//! See `hugeleaf trace show --help`.
+//! Implements `hugeleaf trace show`.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// What was asked for is not in the trace; the section says what is.
+/// Returns the failure for an item that is not in the trace. The section lists the existing items.
 fn not_there(shown: &Shown<'_>, what: &str, section: &str) -> Failure {
     let file = shown.file;
     let show = format!(
