@@ -31,87 +31,86 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// `sharing`: private to this process. The usual.
+// Value of `sharing`: private to this process. The default.
 #define HL_PRIVATE 0
 
-// `sharing`: other processes can attach it, and children inherit it.
+// Value of `sharing`: other processes can attach it, and children inherit it.
 #define HL_SHARED 1
 
-// `node_policy`: as the thread's own policy says (set_mempolicy(2)). The usual.
+// Value of `node_policy`: the policy of the calling thread (set_mempolicy(2)). The default.
 #define HL_NODES_INHERIT 0
 
-// `node_policy`: from the node of the processor that populates.
+// Value of `node_policy`: the node of the CPU that populates the page.
 #define HL_NODES_LOCAL 1
 
-// `node_policy`: from the nodes of `nodes` only.
+// Value of `node_policy`: only the nodes in `nodes`.
 #define HL_NODES_BIND 2
 
-// `node_policy`: from the nodes of `nodes` in turn.
+// Value of `node_policy`: the nodes in `nodes`, in turn.
 #define HL_NODES_INTERLEAVE 3
 
-// The room for a text, in bytes, with the 0 at its end.
+// Size of a text in bytes, with the terminating 0.
 #define HL_TEXT 256
 
-// The room for a component's name, in bytes, with the 0 at its end.
+// Size of a component's name in bytes, with the terminating 0.
 #define HL_NAME 48
 
-// More page sizes than a ladder comes to.
+// Maximum number of page sizes per component; more than any ladder has.
 #define HL_PAGE_SIZES 16
 
-// How a call ended. The numbers stay.
+// Result of a call. The numbers are stable.
 enum hl_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // Done.
+    // The call succeeded.
     HL_OK = 0,
-    // An argument: NULL, a number that stands for nothing, text that is no UTF-8, a length of 0
-    // or no multiple, a ladder that cannot be read.
+    // An argument is invalid: NULL, an undefined number, text that is not UTF-8, a length of 0 or
+    // not a multiple, a ladder that cannot be parsed.
     HL_INVALID = 1,
-    // A mandatory ladder of which this host has no page size.
+    // The ladder is mandatory and this host has none of its page sizes.
     HL_NO_SUCH_SIZE = 2,
-    // A mandatory ladder that was unavailable for all of it.
+    // The ladder is mandatory and could not be satisfied for all of the memory.
     HL_SHORT = 3,
-    // More memory than there is.
+    // The request exceeds the available memory.
     HL_TOO_LARGE = 4,
-    // More than this process may lock (RLIMIT_MEMLOCK).
+    // The request exceeds the limit of locked memory (RLIMIT_MEMLOCK).
     HL_LOCK_LIMIT = 5,
-    // A handle that is none, is of another version, or does not hold what it says.
+    // The handle is malformed, has another version, or does not match its descriptors.
     HL_BAD_HANDLE = 6,
-    // Private memory cannot be handed to other processes.
+    // The memory is private and cannot be given to other processes.
     HL_NOT_SHARED = 7,
-    // A system call failed; `sys_errno` says how.
+    // A system call failed; `sys_errno` has the reason.
     HL_SYSTEM = 8,
     // The host's page sizes and limits could not be read.
     HL_UNREADABLE = 9,
-    // There is more than fitted into the array; what it holds is right.
+    // The array is too small for all values; those in it are valid.
     HL_MORE = 10,
-    // A granule that is not held under that number: it was returned, handed on, never taken, is
-    // another component's, or stands in the list twice.
+    // A granule is not held under that number: it was returned, transferred or never taken, it
+    // belongs to another component, or the list names it twice.
     HL_NOT_HELD = 11,
-    // More than the target of the elastic allows.
+    // The request exceeds the target of the elastic.
     HL_OVER_TARGET = 12,
     // All granules of the elastic are held.
     HL_FULL = 13,
-    // There is no component of that number.
+    // The component does not exist.
     HL_NO_COMPONENT = 14,
-    // No room in the table for another component or process.
+    // The table has no room for another component or process.
     HL_TOO_MANY = 15,
-    // A component of a fixed size that has got it, or is to lose it; or one that is there already
-    // and of the other kind.
+    // The component has a fixed size and cannot take or return again, or it exists with the other
+    // value of `resizable`.
     HL_FIXED_SIZE = 16,
-    // This process is a copy by fork(2) of the one whose elastic it is: attach a handle.
+    // The elastic belongs to the process that created this one by fork(2): attach a handle.
     HL_FORKED = 17,
-    // Another process holds the table's lock and does not go on.
+    // Another process holds the table's lock and makes no progress.
     HL_STUCK = 18,
-    // The table does not hold what this library writes.
+    // The table has contents that this library does not write.
     HL_DAMAGED = 19,
-    // The granules are not held any more, but the system did not take all of their memory back;
-    // `sys_errno` says why. It is tried again at the next take or recover.
+    // The granules are not held any more, but the system did not accept all of their memory;
+    // `sys_errno` has the reason. The next take or recover tries again.
     HL_NOT_YET_BACK = 20,
-    // A fault of the library itself: an internal check failed. What it says belongs in a
-    // report; do not use the object any more.
+    // A fault of the library: an internal check failed. Report `what`; stop using the object.
     HL_PANIC = 99,
 };
 #ifndef __cplusplus
@@ -122,19 +121,19 @@ typedef int32_t hl_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Where pages come from.
+// Kind of pages.
 enum hl_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // Any: a ladder that names a size alone.
+    // Any kind: the ladder names only a size.
     HL_ANY = 0,
-    // The kernel's smallest pages.
+    // Base pages: the kernel's smallest pages.
     HL_BASE = 1,
     // Transparent huge pages.
     HL_THP = 2,
-    // A pool of reserved pages.
+    // Reserved pages from a hugetlb pool.
     HL_HUGETLB = 3,
 };
 #ifndef __cplusplus
@@ -145,31 +144,31 @@ typedef int32_t hl_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Why memory is not on the first size of its ladder.
+// Reason why memory is not on the first page size of its ladder.
 enum hl_why
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // It is.
+    // The memory is on the first page size.
     HL_WHY_AS_ASKED = 0,
     // This host has no pages of that size.
     HL_WHY_NO_SUCH_SIZE = 1,
-    // The rest of a length that is no multiple of the page size.
+    // The rest of a length that is not a multiple of the page size.
     HL_WHY_REST = 2,
-    // Fewer reserved pages were available than were wanted.
+    // The pool provided fewer pages than requested.
     HL_WHY_POOL_SHORT = 3,
-    // No contiguous memory was found.
+    // The kernel found no contiguous memory.
     HL_WHY_NOT_CONTIGUOUS = 4,
-    // Transparent huge pages are off for this process or host.
+    // Transparent huge pages are off for this process or this host.
     HL_WHY_THP_OFF = 5,
-    // A knob of this host keeps pages of that size away.
+    // A knob of this host disables pages of that size.
     HL_WHY_KNOB_OFF = 6,
-    // The kernel does not tell an ordinary program which size it chose.
+    // The kernel does not tell an unprivileged process which size it chose.
     HL_WHY_NOT_TOLD = 7,
-    // It was on a huge page, which was split since.
+    // The memory was on a huge page that was split later.
     HL_WHY_SPLIT = 8,
-    // Another process made it, and that one knows.
+    // Another process made the region and knows the reason.
     HL_WHY_ATTACHED = 9,
 };
 #ifndef __cplusplus
@@ -180,276 +179,274 @@ typedef int32_t hl_why;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A range of addresses from which components take granules, whole large pages, and to which they
-// return them. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
+// An address range from which components take and return granules of whole huge pages. Any number
+// of threads may use it at a time; only `hl_elastic_free` requires exclusive use.
 //
-// A granule belongs to a component, and to the process that took it: when that one has ended,
-// however that happened, `hl_elastic_recover` in any other returns it.
+// A granule belongs to a component and to the process that took it. After that process has ended
+// for any reason, `hl_elastic_recover` in any other process returns the granule.
 typedef struct hl_elastic hl_elastic;
 
-// What a cache of another size would hit: a list of keys without what they stand for, sampled. Not for several
-// threads at a time.
+// A ghost list: a sample of keys without values that predicts the hits of a cache of another size. Only one thread may
+// use it at a time.
 typedef struct hl_ghost hl_ghost;
 
-// Descriptors on their way to a child, and the line that names them.
+// Descriptors for a child process, with the line that names them.
 typedef struct hl_handle hl_handle;
 
-// Memory of one process under one target: a thread moves whole granules of an elastic between components, by what
-// they gain. Never more is held than the elastic's target.
+// Memory of one process under one target. A thread moves whole granules of an elastic between components by their
+// benefit. The memory held never exceeds the elastic's target.
 typedef struct hl_manager hl_manager;
 
-// One contiguous range of memory, populated, on the best pages available. Any thread may
-// use it, several at a time; only `hl_region_free` needs it alone.
+// A contiguous, populated address range on the best pages available. Any number of threads may use
+// it at a time; only `hl_region_free` requires exclusive use.
 typedef struct hl_region hl_region;
 
-// Called with how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
-// the end, by the thread that called the library. `data` is the options' `progress_data`. It must
-// return: no longjmp(3), no C++ exception, no call with the object that is being made.
+// Progress callback: `done_bytes` of `total_bytes` are populated. The thread that called the library
+// calls it about 20 times a second and at the end. `data` is `progress_data` of the options. It must
+// return: no longjmp(3), no C++ exception. It must not use the object that is being created.
 typedef void (*hl_progress)(uint64_t done_bytes, uint64_t total_bytes, void *data);
 
-// What is asked for. Zero all of it, then set `size`, `length_bytes` and `ladder`; the rest may
-// stay 0. In C: `hl_region_options o = { .size = sizeof o, .length_bytes = …, .ladder = "2M" };`
+// Options of `hl_region_new`. Zero all of it; set at least `size`, `length_bytes` and `ladder`. In C:
+// `hl_region_options o = { .size = sizeof o, .length_bytes = …, .ladder = "2M" };`
 typedef struct hl_region_options {
     // `sizeof(hl_region_options)`.
     size_t size;
-    // How long, in bytes: a multiple of the base page, or of a mandatory ladder's smallest page.
+    // Length in bytes: a multiple of the base page, or of a mandatory ladder's smallest page.
     uint64_t length_bytes;
-    // The page sizes to try, from large to small: "1G,2M". A size alone means, for private memory,
-    // transparent huge pages; for shared memory the pool of that size, then transparent huge
-    // pages. "hugetlb:2M" and "thp:2M" name the kind. The rest comes on base pages, unless it ends
-    // in "!": then all of it is on the named sizes, or the call fails.
+    // Page sizes to try, from largest to smallest: "1G,2M". A size without a kind means
+    // transparent huge pages for private memory; for shared memory, the pool of that size, then
+    // transparent huge pages. "hugetlb:2M" and "thp:2M" name the kind. The rest is on base pages.
+    // A ladder that ends in "!" is mandatory: all memory is on the named sizes, or the call fails.
     const char *ladder;
     // `HL_PRIVATE` or `HL_SHARED`.
     uint32_t sharing;
-    // Not 0: lock it in memory (mlock(2)). Reserved pages always are, and count for no limit.
+    // Not 0: lock the region in memory (mlock(2)). Reserved pages are always locked and count
+    // towards no limit.
     uint32_t locked;
     // One of `HL_NODES_…`.
     uint32_t node_policy;
-    // How many threads populate it; 0 for one a processor.
+    // Number of threads that populate the region; 0 for one per processor.
     uint32_t threads;
-    // The nodes that `node_policy` speaks of; `node_count` of them.
+    // Array of `node_count` nodes for `node_policy`.
     const uint32_t *nodes;
-    // How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
+    // Number of nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     size_t node_count;
-    // Called with how far it is; NULL for none.
+    // Progress callback; NULL for none.
     hl_progress progress;
-    // Goes to `progress` as it is.
+    // Passed to `progress` unchanged.
     void *progress_data;
 } hl_region_options;
 
-// What failed, and what to do next. It is the caller's; each call that gets one fills it in,
-// with `HL_OK` and empty texts where nothing failed. Texts are UTF-8, end in 0, and end in "…" where
-// they are cut.
+// Error details of a call, in memory of the caller. Each call that gets one fills it in. After
+// `HL_OK` the texts are empty. Texts are UTF-8, end in 0, and end in "…" if they are truncated.
 typedef struct hl_error {
-    // The same as the call returned.
+    // Same value as the result of the call.
     hl_status status;
-    // The kernel's answer (errno(3)) for `HL_SYSTEM` and `HL_NOT_YET_BACK`, else 0.
+    // Error of the kernel (errno(3)) for `HL_SYSTEM` and `HL_NOT_YET_BACK`, else 0.
     int32_t sys_errno;
-    // What failed: call, value, limit.
+    // Failure with the call, the value or the limit.
     char what[HL_TEXT];
-    // What to do next: a command, or what to ask for instead.
+    // Next action: a command, or a different request.
     char next[HL_TEXT];
 } hl_error;
 
-// A range of memory on pages of one size and kind: what was asked for, and what was got.
+// A range of memory on pages of one size and kind, with the request and the result.
 typedef struct hl_extent {
-    // Its first address.
+    // First address.
     uint64_t start;
-    // How long it is, in bytes; never 0.
+    // Length in bytes; never 0.
     uint64_t length_bytes;
-    // How much of it is in memory now; less than `length_bytes` only where the kernel has
-    // swapped it out or taken zeroes back.
+    // Resident memory in bytes. Less than `length_bytes` only if the kernel swapped part of it out
+    // or reclaimed zero pages, or another process punched a hole.
     uint64_t resident_bytes;
-    // The size of the pages it is on, in bytes.
+    // Size of the pages, in bytes.
     uint64_t page_bytes;
-    // The first size of the ladder, in bytes.
+    // First page size of the ladder, in bytes.
     uint64_t asked_page_bytes;
-    // Where its pages come from: `HL_BASE`, `HL_THP` or `HL_HUGETLB`.
+    // Kind of the pages: `HL_BASE`, `HL_THP` or `HL_HUGETLB`.
     hl_kind kind;
-    // What the ladder's first rung says of that; `HL_ANY` where it names a size alone.
+    // Kind that the first rung of the ladder names; `HL_ANY` if it names only a size.
     hl_kind asked_kind;
-    // Why the two are not the same.
+    // Reason for any difference from the first rung.
     hl_why why;
-    // Not used; 0.
+    // Unused; 0.
     uint32_t reserved;
-    // `why` as a sentence with its numbers; empty where it is as asked. UTF-8, ends in 0.
+    // `why` as a sentence with numbers; empty if the pages are as requested. UTF-8, ends in 0.
     char why_text[HL_TEXT];
-    // A command, or what to ask for instead, that would change it; empty where it is as asked.
+    // Remedy: a command, or a different request; empty if the pages are as requested.
     char next[HL_TEXT];
 } hl_extent;
 
-// What is asked for. Zero all of it, then set `size`, `max_bytes` and `ladder`; the rest may stay 0.
+// Options of `hl_elastic_new`. Zero all of it; set at least `size`, `max_bytes` and `ladder`.
 typedef struct hl_elastic_options {
     // `sizeof(hl_elastic_options)`.
     size_t size;
-    // The most there can ever be, in bytes: so many addresses are set aside. A multiple of the
-    // granule.
+    // Maximum size in bytes; addresses are reserved for all of it. A multiple of the granule.
     uint64_t max_bytes;
-    // How much may be held at a time at first, in bytes; 0 for all of it.
+    // Initial limit of the held memory, in bytes; 0 for `max_bytes`.
     uint64_t target_bytes;
-    // What is taken and returned as one, in bytes: a multiple of the ladder's first size; 0 for
-    // just that.
+    // Unit of taking and returning, in bytes: a multiple of the ladder's first size; 0 for that.
     uint64_t granule_bytes;
-    // The page sizes to try for each granule; as in `hl_region_options`.
+    // Page sizes to try for each granule; as in `hl_region_options`.
     const char *ladder;
     // `HL_PRIVATE` or `HL_SHARED`.
     uint32_t sharing;
     // One of `HL_NODES_…`.
     uint32_t node_policy;
-    // The nodes that `node_policy` speaks of; `node_count` of them.
+    // Array of `node_count` nodes for `node_policy`.
     const uint32_t *nodes;
-    // How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
+    // Number of nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     size_t node_count;
 } hl_elastic_options;
 
-// A component: a buffer pool, a lock list, a sort heap. The same number in all processes.
+// Number of a component: a buffer pool, a lock list, a sort heap. The same in all processes.
 typedef uint32_t hl_component;
 
-// A granule from when it is taken until it is returned or transferred. The same number in all
-// processes, and never used again.
+// Number of a granule from taking it to returning or transferring it. The same in all processes,
+// and never reused.
 typedef uint64_t hl_granule;
 
-// What stands around the table of components.
+// Totals of an elastic.
 typedef struct hl_elastic_totals {
-    // What is taken and returned as one.
+    // Unit of taking and returning, in bytes.
     uint64_t granule_bytes;
-    // The most there can ever be.
+    // Maximum size, in bytes.
     uint64_t max_bytes;
-    // How much may be held at a time.
+    // Limit of the held memory, in bytes.
     uint64_t target_bytes;
-    // How much is, with what is being taken and returned just now.
+    // Memory held, in bytes, including granules being taken or returned.
     uint64_t held_bytes;
-    // How much more may be taken.
+    // Memory that may still be taken, in bytes.
     uint64_t free_bytes;
-    // Nobody's, and not returned yet, because the system refused: `hl_elastic_recover` tries
-    // again.
+    // Memory without an owner that the system refused to accept, in bytes. `hl_elastic_recover`
+    // tries again.
     uint64_t unclean_bytes;
-    // How many processes have it attached, or ended without freeing it.
+    // Number of processes that have it attached, or ended without freeing it.
     uint64_t processes;
 } hl_elastic_totals;
 
-// How much is on pages of one size and kind.
+// Memory on pages of one size and kind.
 typedef struct hl_share {
-    // The size of the pages, in bytes; 0 ends the list.
+    // Size of the pages in bytes; 0 ends the list.
     uint64_t page_bytes;
-    // How much is on them, in bytes.
+    // Memory on these pages, in bytes.
     uint64_t bytes;
-    // Where they come from.
+    // Kind of the pages.
     hl_kind kind;
-    // Not used; 0.
+    // Unused; 0.
     uint32_t reserved;
 } hl_share;
 
-// One line of the table of components.
+// A line of the table of components.
 typedef struct hl_component_info {
-    // Its name; UTF-8, ends in 0.
+    // Name; UTF-8, ends in 0.
     char name[HL_NAME];
-    // Its number.
+    // Number of the component.
     hl_component component;
-    // 1 where it can take and return at any time; 0 where its size is fixed.
+    // 1 if it can take and return at any time; 0 if its size is fixed.
     uint32_t resizable;
-    // How much it holds.
+    // Memory that it holds, in bytes.
     uint64_t bytes;
-    // On what pages, largest first; a `page_bytes` of 0 ends the list where it is not full.
+    // Memory by page size, largest first. A `page_bytes` of 0 ends the list unless it is full.
     struct hl_share by_page_size[HL_PAGE_SIZES];
 } hl_component_info;
 
-// What came back.
+// Result of `hl_elastic_recover`.
 typedef struct hl_recovered {
-    // How many processes had ended without returning.
+    // Number of processes that had ended without returning their memory.
     uint64_t processes;
-    // What they held, or were taking or returning.
+    // Memory that they held, or were taking or returning, in bytes.
     uint64_t bytes;
-    // Memory that nobody held: what the system had refused before, and what was touched after it
-    // was returned.
+    // Other memory without an owner, in bytes: memory that the system had refused before, and
+    // pages that were accessed after they were returned.
     uint64_t cleaned_bytes;
 } hl_recovered;
 
-// Something measured.
+// A measured value.
 typedef struct hl_estimate {
-    // Seconds a second.
+    // Value in seconds per second.
     double value;
-    // One standard error of it.
+    // Standard error of `value`.
     double error;
-    // Of how many events it was made; 0: not measured.
+    // Number of events behind the value; 0 if not measured.
     double samples;
 } hl_estimate;
 
-// What memory is worth to a component. All zeroes: not known.
+// Benefit of memory for a component. All zeroes if unknown.
 typedef struct hl_benefit {
-    // What a granule more would save, in seconds a second.
+    // Time that one more granule would save, in seconds per second.
     struct hl_estimate more;
-    // What a granule less would cost, in seconds a second.
+    // Time that one granule less would cost, in seconds per second.
     struct hl_estimate less;
-    // What the component loses altogether, in seconds a second: whether a try is worth it where `more` is not known.
+    // Total time that the component loses, in seconds per second; decides on growth if `more` is unknown.
     double pressure;
 } hl_benefit;
 
-// What a component does for a manager. Zero all of it, then set all fields. The functions are called by the
-// manager's thread, one at a time, and must return: no longjmp(3), no C++ exception, no call with this manager.
+// Callbacks of a component for a manager. Zero all of it, then set all fields. The manager's thread calls the
+// functions, one at a time. They must return: no longjmp(3), no C++ exception. They must not use this manager.
 typedef struct hl_managed {
     // `sizeof(hl_managed)`.
     size_t size;
-    // Given to each function.
+    // Passed to each function.
     void *data;
-    // Writes into `*benefit` what memory is worth, as measured in the time since the last call. It is zero before.
+    // Writes the benefit of memory, measured since the last call, to `*benefit`, which is zeroed before.
     void (*benefit)(void *data, double elapsed_seconds, struct hl_benefit *benefit);
-    // `count` granules are the component's from now on, with what was in them before.
+    // Gives `count` granules to the component, with their previous contents.
     void (*grow)(void *data, const hl_granule *granules, size_t count);
-    // Empties up to `count` granules, writes their numbers into `granules` and returns how many: they are not the
-    // component's any more.
+    // Empties up to `count` granules, writes their numbers to `granules`, and returns how many. The component must not
+    // use them any more.
     size_t (*shrink)(void *data, hl_granule *granules, size_t count);
 } hl_managed;
 
-// A component as it is now: a line of Oracle's v$memory_dynamic_components.
+// State of a component: a line of Oracle's v$memory_dynamic_components.
 typedef struct hl_managed_info {
-    // Its name; UTF-8, ends in 0.
+    // Name; UTF-8, ends in 0.
     char name[HL_NAME];
-    // How much it holds, in bytes.
+    // Size in bytes.
     uint64_t bytes;
-    // The smallest it was since it was added, in bytes.
+    // Smallest size since it was added, in bytes.
     uint64_t smallest_bytes;
-    // The largest it was, in bytes.
+    // Largest size since it was added, in bytes.
     uint64_t largest_bytes;
-    // How often it was resized.
+    // Number of resize operations.
     uint64_t operations;
-    // Where it stands and why, in words; UTF-8, ends in 0.
+    // State and its reason; UTF-8, ends in 0.
     char standing[HL_TEXT];
 } hl_managed_info;
 
-// A change of a component's size: a line of Oracle's v$memory_resize_ops.
+// A resize operation of a component: a line of Oracle's v$memory_resize_ops.
 typedef struct hl_resize {
-    // Its number; they go up.
+    // Number of the operation; increasing.
     uint64_t id;
-    // Whose; UTF-8, ends in 0.
+    // Name of the component; UTF-8, ends in 0.
     char name[HL_NAME];
-    // 1 where it grew, 0 where it shrank.
+    // 1 for growing, 0 for shrinking.
     uint32_t grows;
-    // 0: goes on; 1: complete; 2: a part of it; 3: an error; 4: given up.
+    // 0: pending; 1: complete; 2: partial; 3: error; 4: abandoned.
     uint32_t status;
-    // From this size, in bytes.
+    // Size before, in bytes.
     uint64_t initial_bytes;
-    // To this one, in bytes.
+    // Target size, in bytes.
     uint64_t target_bytes;
-    // When it began, in seconds since the manager did.
+    // Start time, in seconds since the start of the manager.
     double start_seconds;
-    // Why, with the numbers; UTF-8, ends in 0.
+    // Reason with numbers; UTF-8, ends in 0.
     char why[HL_TEXT];
 } hl_resize;
 
-// A function of whatever type; its own one is known where it is called.
+// A function of any type; the library casts it to its actual type before a call.
 typedef void (*hl_function)(void);
 
-// What is asked for. Zero all of it, then set the rest but `most_bytes`. In C:
+// Options of `hl_sqlite_install`. Zero all of it, then set all fields; `most_bytes` may stay 0. In C:
 // `hl_sqlite_options o = { .size = sizeof o, .target_bytes = …, .ladder = "2M", .config = (hl_function)sqlite3_config, … };`
 typedef struct hl_sqlite_options {
     // `sizeof(hl_sqlite_options)`.
     size_t size;
-    // All databases together hold no more than this, in bytes.
+    // Limit for all databases together, in bytes.
     uint64_t target_bytes;
-    // The largest target that can be set later; 0 for twice the target.
+    // Maximum target that can be set later, in bytes; 0 for twice the target.
     uint64_t most_bytes;
-    // The page sizes to try, from large to small, as in `hl_region_options`.
+    // Page sizes to try, from largest to smallest, as in `hl_region_options`.
     const char *ladder;
     // `sqlite3_config`.
     hl_function config;
@@ -463,35 +460,36 @@ typedef struct hl_sqlite_options {
 extern "C" {
 #endif // __cplusplus
 
-// The version of the library, as in "0.1.0". Lives for ever; any thread.
+// Returns the version of the library, for example "0.1.0". The text is static. Thread-safe.
 const char *hl_version(void);
 
-// What a status means, in a few words. Lives for ever; any thread; any number.
+// Returns a short text for any status number. The text is static. Thread-safe.
 const char *hl_status_text(int32_t status);
 
-// Takes, populates and, where asked, locks memory. `*region` is the caller's until
-// `hl_region_free`. Takes as long as the kernel needs to zero the memory; any thread.
+// Allocates and populates memory, and locks it if requested. The caller owns `*region` until
+// `hl_region_free`. The call takes the time that the kernel needs to zero the memory. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_SHORT`, `HL_TOO_LARGE`, `HL_LOCK_LIMIT`,
-// `HL_SYSTEM`, `HL_UNREADABLE`. Nothing is taken then, and `*region` stays as it was.
+// `HL_SYSTEM`, `HL_UNREADABLE`. No memory is kept then, and `*region` is unchanged.
 hl_status hl_region_new(const struct hl_region_options *options,
                         struct hl_region **region,
                         struct hl_error *error);
 
-// Gives all of its memory back; its addresses are no longer valid. NULL is nothing to do. No
-// other thread may be using the region.
+// Frees all memory of the region; its addresses become invalid. NULL has no effect. No other
+// thread may use the region during the call.
 void hl_region_free(struct hl_region *region);
 
-// Its first byte, zeroed when it was made; NULL of NULL. Valid for `hl_region_length` bytes until
-// `hl_region_free`. It never moves. Do not use mremap(2) or munmap(2) on it. Any thread.
+// Returns the address of the first byte; NULL for NULL. It is valid for `hl_region_length` bytes
+// until `hl_region_free`, and zeroed at creation. It never moves. Do not use mremap(2) or
+// munmap(2) on it. Thread-safe.
 void *hl_region_address(const struct hl_region *region);
 
-// Its length in bytes; 0 of NULL. Any thread.
+// Returns the length in bytes; 0 for NULL. Thread-safe.
 uint64_t hl_region_length(const struct hl_region *region);
 
-// What it is on now, in order of address: read back from the kernel at each call. `*count` is the
-// room of `extents` and becomes how many there are. With more than fit the answer is `HL_MORE`, and
-// those that fit are right; with a room of 0 `extents` may be NULL. Any thread.
+// Reads the current extents from the kernel, in address order. On entry `*count` is the capacity
+// of `extents`; on return it is the number of extents. If they do not fit, the call returns
+// `HL_MORE` with `extents` filled. If `*count` is 0, `extents` may be NULL. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`.
 hl_status hl_region_extents(const struct hl_region *region,
@@ -499,121 +497,118 @@ hl_status hl_region_extents(const struct hl_region *region,
                             size_t *count,
                             struct hl_error *error);
 
-// How much of it is on pages larger than the base page, from 0.0 to 1.0, in `*coverage`. Any
-// thread.
+// Sets `*coverage` to the share on pages larger than the base page, from 0.0 to 1.0. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_SYSTEM`.
 hl_status hl_region_coverage(const struct hl_region *region,
                              double *coverage,
                              struct hl_error *error);
 
-// Sends a shared region to the process at the other end of a connected Unix stream socket
-// (unix(7), SCM_RIGHTS): that one calls `hl_region_receive`. The socket stays open and the
-// caller's. Its memory lives until the last process has freed it. Any thread.
+// Sends a shared region over a connected Unix stream socket (unix(7), SCM_RIGHTS). The other
+// process calls `hl_region_receive`. The socket stays open and belongs to the caller. The memory
+// lives until the last process has freed it. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`.
 hl_status hl_region_send(const struct hl_region *region, int32_t socket, struct hl_error *error);
 
-// Waits for what `hl_region_send` sends, and maps it here, at an address of this process's own.
-// Nothing in it is believed: descriptors that do not hold what they should are refused. `*region`
-// is the caller's until `hl_region_free`. Set a time-out on the socket (SO_RCVTIMEO) where the other
-// side may be silent. Any thread.
+// Waits for a region from `hl_region_send`, and maps it at an address of this process. The message
+// is not trusted: mismatched descriptors are refused. The caller owns `*region` until
+// `hl_region_free`. Set a timeout on the socket (SO_RCVTIMEO) if the other side may not send.
+// Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` stays as it was.
-hl_status hl_region_receive(int32_t socket,
-                            struct hl_region **region,
-                            struct hl_error *error);
+// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` is unchanged then.
+hl_status hl_region_receive(int32_t socket, struct hl_region **region, struct hl_error *error);
 
-// Readies a shared region for children that this process starts with exec(3): `hl_handle_line`
-// is what such a child needs. `*handle` is the caller's until `hl_handle_free`, and must live until
-// the children have started; others that start meanwhile inherit the descriptors as well. Any
-// thread.
+// Prepares a shared region for children that this process starts with exec(3); pass them
+// `hl_handle_line`. The caller owns `*handle` until `hl_handle_free`. Keep it until the children
+// have started. Other processes started meanwhile inherit the descriptors as well. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`; `*handle` stays as it was.
+// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`; `*handle` is unchanged then.
 hl_status hl_region_inheritable(const struct hl_region *region,
                                 struct hl_handle **handle,
                                 struct hl_error *error);
 
-// One line for an environment variable or an argument of a child; NULL of NULL. Lives as long as
-// the handle. Any thread.
+// Returns a line for an environment variable or an argument of a child; NULL for NULL. The text is
+// valid until `hl_handle_free`. Thread-safe.
 const char *hl_handle_line(const struct hl_handle *handle);
 
-// Closes a handle's descriptors in this process. NULL is nothing to do.
+// Closes a handle's descriptors in this process. NULL has no effect.
 void hl_handle_free(struct hl_handle *handle);
 
-// In a child: maps the region behind the line that its parent got from `hl_handle_line`. The
-// inherited descriptors stay open. `*region` is the caller's until `hl_region_free`. Any thread.
+// Maps, in a child, the region of a line that its parent got from `hl_handle_line`. The inherited
+// descriptors stay open. The caller owns `*region` until `hl_region_free`. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` stays as it was.
+// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` is unchanged then.
 hl_status hl_region_attach_inherited(const char *line,
                                      struct hl_region **region,
                                      struct hl_error *error);
 
-// Sets addresses aside; takes no memory for granules yet. `*elastic` is the caller's until
-// `hl_elastic_free`. Any thread.
+// Reserves addresses; takes no memory for granules yet. The caller owns `*elastic` until
+// `hl_elastic_free`. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_TOO_LARGE`, `HL_SYSTEM`, `HL_UNREADABLE`; `*elastic`
-// stays as it was.
+// Errors: `HL_INVALID`, `HL_NO_SUCH_SIZE`, `HL_TOO_LARGE`, `HL_SYSTEM`, `HL_UNREADABLE`;
+// `*elastic` is unchanged then.
 hl_status hl_elastic_new(const struct hl_elastic_options *options,
                          struct hl_elastic **elastic,
                          struct hl_error *error);
 
-// Returns what this process took, and its addresses. Other processes keep what they took. NULL
-// is nothing to do. No other thread may be using the elastic.
+// Gives back the granules that this process took, and unmaps the addresses. Other processes keep
+// theirs. NULL has no effect. No other thread may use the elastic during the call.
 void hl_elastic_free(struct hl_elastic *elastic);
 
-// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
+// Returns the unit of taking and returning, in bytes; 0 for NULL. Thread-safe.
 uint64_t hl_elastic_granule(const struct hl_elastic *elastic);
 
-// The most there can ever be, in bytes; 0 of NULL. Any thread.
+// Returns the maximum size in bytes; 0 for NULL. Thread-safe.
 uint64_t hl_elastic_max(const struct hl_elastic *elastic);
 
-// How much may be held at a time, in bytes; 0 of NULL. Any thread.
+// Returns the limit of the held memory, in bytes; 0 for NULL. Thread-safe.
 uint64_t hl_elastic_target(const struct hl_elastic *elastic);
 
-// How much is held by all components, in bytes, with what is being taken and returned just now;
-// 0 of NULL. Any thread.
+// Returns the memory held by all components, in bytes, including granules being taken or returned;
+// 0 for NULL. Thread-safe.
 uint64_t hl_elastic_held(const struct hl_elastic *elastic);
 
-// Raises or lowers the target, in bytes, for all processes. Lowering takes nothing away: `*above`
-// (may be NULL) is how much is held above it, which the components are to return; until they
-// have, nothing more can be taken. Any thread.
+// Sets the target, in bytes, for all processes. No memory is taken away: `*above` (may be NULL)
+// becomes the memory held above the target, which components must return. Until they have, nothing
+// more can be taken. Thread-safe.
 //
-// Errors: `HL_INVALID` for more than the maximum; `HL_FORKED`, `HL_STUCK`.
+// Errors: `HL_INVALID` above the maximum size; `HL_FORKED`, `HL_STUCK`.
 hl_status hl_elastic_set_target(const struct hl_elastic *elastic,
                                 uint64_t target_bytes,
                                 uint64_t *above,
                                 struct hl_error *error);
 
-// Finds the component of that name (1 to 47 bytes), or makes it. One that is not `resizable` (0)
-// takes granules in one call, and keeps them until the process that took them ends. Any thread.
+// Finds the component of that name (1 to 47 bytes), or creates it. If `resizable` is 0, it takes
+// granules in one call and keeps them until the process that took them ends. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE` where it is there and of the other kind;
-// `HL_FORKED`, `HL_STUCK`.
+// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE` if it exists with the other value of
+// `resizable`; `HL_FORKED`, `HL_STUCK`.
 hl_status hl_elastic_component(const struct hl_elastic *elastic,
                                const char *name,
                                uint32_t resizable,
                                hl_component *component,
                                struct hl_error *error);
 
-// Takes `count` granules into `granules`, or none: populated, zeroed, within all limits, and so
-// never a SIGBUS later. They are neighbours where there are so many, and in order of address in any case.
-// Each is on the first rung of the ladder that has the pages. Any thread.
+// Takes `count` granules into `granules`, or none. They are populated, zeroed and within all
+// limits, so a later access never raises SIGBUS. They are adjacent if enough adjacent ones are
+// free, and always in address order. Each is on the first rung of the ladder that has the pages.
+// Thread-safe.
 //
-// Errors: `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT` on a mandatory ladder, `HL_TOO_LARGE` where memory is
-// short, `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`. None is
-// taken then.
+// Errors: `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT` on a mandatory ladder, `HL_TOO_LARGE` if memory
+// is short, `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`,
+// `HL_STUCK`. None is taken then.
 hl_status hl_elastic_take(const struct hl_elastic *elastic,
                           hl_component component,
                           hl_granule *granules,
                           size_t count,
                           struct hl_error *error);
 
-// Gives `count` granules of a component back, all or none: their memory goes to the pool or the
-// system at once, in all processes. Nobody may touch them any more. Any thread.
+// Gives back `count` granules of a component, all or none. Their memory goes to the pool or the
+// system at once, for all processes. No process may access them any more. Thread-safe.
 //
-// Errors: `HL_NOT_HELD` for one that is not held, not by this component, or stands in the list twice;
-// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned then.
+// Errors: `HL_NOT_HELD` if one is not held, belongs to another component, or is listed twice;
+// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned.
 // `HL_NOT_YET_BACK`: none is held any more, but the system refused some of the memory.
 hl_status hl_elastic_give_back(const struct hl_elastic *elastic,
                                hl_component component,
@@ -621,12 +616,12 @@ hl_status hl_elastic_give_back(const struct hl_elastic *elastic,
                                size_t count,
                                struct hl_error *error);
 
-// Hands `count` granules from one component to another, all or none, with what they hold: no
-// memory moves. They are this process's from then on and have new names, which replace the old
-// ones in `granules`. To the same component it makes another process's granules this one's. Any
-// thread.
+// Transfers `count` granules with their contents from one component to another, all or none. No
+// memory moves. The calling process becomes their owner, and their new numbers replace the old
+// ones in `granules`. With the same component twice, it takes over granules of another process.
+// Thread-safe.
 //
-// Errors: as `hl_elastic_give_back`, for either component; nothing has changed then.
+// Errors: as `hl_elastic_give_back`, for either component. Nothing has changed then.
 hl_status hl_elastic_transfer(const struct hl_elastic *elastic,
                               hl_component from,
                               hl_component to,
@@ -634,8 +629,8 @@ hl_status hl_elastic_transfer(const struct hl_elastic *elastic,
                               size_t count,
                               struct hl_error *error);
 
-// Where a granule is in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
-// is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
+// Sets `*address` to the address of a granule in this process, valid for `hl_elastic_granule`
+// bytes until the granule is returned or this elastic is freed. Thread-safe.
 //
 // Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 hl_status hl_elastic_address(const struct hl_elastic *elastic,
@@ -643,8 +638,8 @@ hl_status hl_elastic_address(const struct hl_elastic *elastic,
                              void **address,
                              struct hl_error *error);
 
-// What every granule that is held is on now, whoever holds it, in order of address; `extents` and
-// `*count` as in `hl_region_extents`. Any thread.
+// Reads the current pages of all held granules of all components, in address order. `extents` and
+// `*count` are as in `hl_region_extents`. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 hl_status hl_elastic_extents(const struct hl_elastic *elastic,
@@ -652,10 +647,10 @@ hl_status hl_elastic_extents(const struct hl_elastic *elastic,
                              size_t *count,
                              struct hl_error *error);
 
-// The table of components, as Oracle shows it in v$sgainfo: what stands around it in `*totals` (may
-// be NULL), a line a component in `components`, in the order in which they were made. `*count` is
-// the room of `components` and becomes how many there are; with more than fit the answer is `HL_MORE`.
-// Any thread.
+// Writes the table of components, as Oracle shows it in v$sgainfo: the totals to `*totals` (may be
+// NULL), a line per component to `components`, in order of creation. `*count` is the capacity of
+// `components` and becomes the number of components. If they do not fit, the call returns
+// `HL_MORE`. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 hl_status hl_elastic_info(const struct hl_elastic *elastic,
@@ -664,64 +659,62 @@ hl_status hl_elastic_info(const struct hl_elastic *elastic,
                           size_t *count,
                           struct hl_error *error);
 
-// Frees what processes held that have ended, however they did; what came back in `*recovered`
-// (may be NULL). Call it when a worker has died, or when memory is short. Any thread.
+// Frees the granules of processes that have ended for any reason; `*recovered` (may be NULL)
+// becomes the result. Call it after a worker has died, or when memory is short. Thread-safe.
 //
 // Errors: `HL_NOT_YET_BACK`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 hl_status hl_elastic_recover(const struct hl_elastic *elastic,
                              struct hl_recovered *recovered,
                              struct hl_error *error);
 
-// Sends a shared elastic over a connected Unix stream socket; as `hl_region_send`. Any thread.
+// Sends a shared elastic over a connected Unix stream socket, as `hl_region_send`. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`.
 hl_status hl_elastic_send(const struct hl_elastic *elastic, int32_t socket, struct hl_error *error);
 
-// Waits for what `hl_elastic_send` sends, and attaches it; as `hl_region_receive`. `*elastic` is the
-// caller's until `hl_elastic_free`. Any thread.
+// Waits for an elastic from `hl_elastic_send`, and attaches it, as `hl_region_receive`. The caller
+// owns `*elastic` until `hl_elastic_free`. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` stays as it
-// was.
-hl_status hl_elastic_receive(int32_t socket,
-                             struct hl_elastic **elastic,
-                             struct hl_error *error);
+// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` is
+// unchanged then.
+hl_status hl_elastic_receive(int32_t socket, struct hl_elastic **elastic, struct hl_error *error);
 
-// Readies a shared elastic for children that this process starts; as `hl_region_inheritable`. Any
-// thread.
+// Prepares a shared elastic for children that this process starts, as `hl_region_inheritable`.
+// Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`; `*handle` stays as it was.
+// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`; `*handle` is unchanged then.
 hl_status hl_elastic_inheritable(const struct hl_elastic *elastic,
                                  struct hl_handle **handle,
                                  struct hl_error *error);
 
-// In a child: attaches the elastic behind the line that its parent got from `hl_handle_line`; as
-// `hl_region_attach_inherited`. Any thread.
+// Attaches, in a child, the elastic of a line that its parent got from `hl_handle_line`, as
+// `hl_region_attach_inherited`. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` stays as it
-// was.
+// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` is
+// unchanged then.
 hl_status hl_elastic_attach_inherited(const char *line,
                                       struct hl_elastic **elastic,
                                       struct hl_error *error);
 
-// Has a thread look every so many seconds (0: one). `*manager` is the caller's until `hl_manager_free`; it keeps the
-// memory of the elastic, which may be freed before it. Any thread.
+// Starts a thread that checks the components every `every_seconds` seconds (0: 1 s). The caller owns `*manager` until
+// `hl_manager_free`. The manager keeps the memory of the elastic, which may be freed before it. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`; `*manager` stays as it
-// was.
+// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`; `*manager` is unchanged
+// then.
 hl_status hl_manager_start(const struct hl_elastic *elastic,
                            double every_seconds,
                            struct hl_manager **manager,
                            struct hl_error *error);
 
-// Ends the manager's thread; memory stays with the components that have it. NULL is nothing to do. No other thread may
-// be using the manager.
+// Ends the manager's thread; components keep their memory. NULL has no effect. No other thread may use the manager
+// during the call.
 void hl_manager_free(struct hl_manager *manager);
 
-// Adds a component of that name (1 to 47 bytes) that is never smaller than `least_bytes` and never larger than
-// `most_bytes`, both rounded up to whole granules, and gives it its least at once. `managed` is copied; its `data` must
-// live until the manager is freed. `component` may be NULL. Any thread.
+// Adds a component of that name (1 to 47 bytes) with a size between `least_bytes` and `most_bytes`, both rounded up to
+// whole granules. It gets its least at once. `managed` is copied; its `data` must live until the manager is freed.
+// `component` may be NULL. Thread-safe.
 //
-// Errors: `HL_INVALID`, also where there is one of that name; `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT`, `HL_TOO_LARGE`,
+// Errors: `HL_INVALID`, also if the name is taken; `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT`, `HL_TOO_LARGE`,
 // `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`. It is not added then.
 hl_status hl_manager_add(const struct hl_manager *manager,
                          const char *name,
@@ -731,26 +724,25 @@ hl_status hl_manager_add(const struct hl_manager *manager,
                          hl_component *component,
                          struct hl_error *error);
 
-// Raises or lowers the target of the elastic, in bytes; the next looks take from the components what is held above
-// it. `above` as in `hl_elastic_set_target`. Any thread.
+// Sets the target of the elastic, in bytes. The next checks take the memory above it from the components. `above` is
+// as in `hl_elastic_set_target`. Thread-safe.
 //
-// Errors: as there.
+// Errors: as `hl_elastic_set_target`.
 hl_status hl_manager_set_target(const struct hl_manager *manager,
                                 uint64_t target_bytes,
                                 uint64_t *above,
                                 struct hl_error *error);
 
-// The components in `components`; `*count` is the room there and becomes how many there are, as in `hl_elastic_info`.
-// Any thread.
+// Writes the components to `components`. `*count` is its capacity and becomes the number of components, as in
+// `hl_elastic_info`. Thread-safe.
 //
-// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` where the last look failed, with the reason, and `components` is filled
-// in all the same.
+// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` with the reason if the last check failed, with `components` filled in.
 hl_status hl_manager_components(const struct hl_manager *manager,
                                 struct hl_managed_info *components,
                                 size_t *count,
                                 struct hl_error *error);
 
-// What was resized lately, newest first, in `operations`; `*count` as in `hl_manager_components`. Any thread.
+// Writes the recent resize operations, newest first; `*count` as in `hl_manager_components`. Thread-safe.
 //
 // Errors: `HL_INVALID`, `HL_MORE`.
 hl_status hl_manager_operations(const struct hl_manager *manager,
@@ -758,23 +750,23 @@ hl_status hl_manager_operations(const struct hl_manager *manager,
                                 size_t *count,
                                 struct hl_error *error);
 
-// One for a cache of so many items that grows by `step_items` a granule; at most `max_samples` keys are kept, 80 bytes
-// each: 2000 are a good number. Never NULL. Any thread.
+// Creates a ghost list for a cache of `capacity_items` that grows by `step_items` per granule. It keeps at most
+// `max_samples` keys of 80 bytes each; 2000 is a good number. Never returns NULL. Thread-safe.
 struct hl_ghost *hl_ghost_new(uint64_t capacity_items,
                               uint64_t step_items,
                               size_t max_samples);
 
-// Frees it. NULL is nothing to do.
+// Frees a ghost list. NULL has no effect.
 void hl_ghost_free(struct hl_ghost *ghost);
 
-// A key was asked for, hit or miss; its hash. NULL is nothing to do.
+// Records a request for a key, hit or miss, by its hash. NULL has no effect.
 void hl_ghost_touch(struct hl_ghost *ghost, uint64_t key_hash);
 
-// The cache has so many items now. NULL is nothing to do.
+// Sets the current number of items in the cache. NULL has no effect.
 void hl_ghost_set_capacity(struct hl_ghost *ghost, uint64_t capacity_items);
 
-// So much time has passed, and what a granule of `granule_items` more or less is worth now, where a miss costs so many
-// seconds more than a hit: for `hl_managed.benefit`, which gets both.
+// Advances the time and computes the benefit of `granule_items` more or less, if a miss takes `seconds_per_miss`
+// longer than a hit. For use in `hl_managed.benefit`, which receives `elapsed_seconds` and `*benefit`.
 //
 // Errors: `HL_INVALID`.
 hl_status hl_ghost_benefit(struct hl_ghost *ghost,
@@ -784,23 +776,23 @@ hl_status hl_ghost_benefit(struct hl_ghost *ghost,
                            struct hl_benefit *benefit,
                            struct hl_error *error);
 
-// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder, and divides it
-// among databases by what each gains. Once a process, before SQLite is first used; it initialises SQLite. It stays
-// until the process ends. Any thread.
+// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder. It is
+// divided among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
+// stays until the process ends. Thread-safe.
 //
-// Errors: `HL_INVALID`, also where SQLite was used before or has got a cache here already; `HL_TOO_LARGE`,
-// `HL_SHORT`, `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite keeps its own cache then.
+// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, `HL_SHORT`,
+// `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then keeps its own cache.
 hl_status hl_sqlite_install(const struct hl_sqlite_options *options,
                             struct hl_error *error);
 
-// Sets how much all databases together may hold, in bytes, up to `most_bytes` of the options. What is above it is taken
-// from them within seconds. Any thread.
+// Sets the limit for all databases together, in bytes, up to `most_bytes` of the options. Memory above it is taken
+// from the databases within seconds. Thread-safe.
 //
-// Errors: `HL_INVALID` where there is no such cache, and above `most_bytes`.
+// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`.
 hl_status hl_sqlite_set_target(uint64_t target_bytes,
                                struct hl_error *error);
 
-// How much all databases together hold now, in bytes; 0 where there is no such cache. Any thread.
+// Returns the memory held by all databases together, in bytes; 0 if the cache is not installed. Thread-safe.
 uint64_t hl_sqlite_held(void);
 
 #ifdef __cplusplus
