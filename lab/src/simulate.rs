@@ -89,9 +89,9 @@ pub enum Scenario {
     /// Noise whose log is 0.05 times Student's t with 2 degrees of freedom, which has infinite
     /// variance.
     HeavyTails,
-    /// The effect grows for 30 s after a move to large pages.
+    /// The effect grows for 30 s after promotion.
     WarmUp,
-    /// The first 5 s on large pages are as much worse as the rest is better.
+    /// The first 5 s after promotion are as much worse as the rest is better.
     SlowStart,
 }
 
@@ -220,7 +220,7 @@ impl<'a> Server<'a> {
         self.tape.next(rng) * effect * self.disturbance(rng)
     }
 
-    /// The effect of large pages, as far as it has arrived since the move to them.
+    /// Returns the effect of huge pages, as far as it has arrived since promotion.
     fn arrived(&self) -> f64 {
         let seconds = self.since as f64 * self.tape.noise.interval_seconds;
         match self.scenario {

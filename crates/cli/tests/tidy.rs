@@ -400,6 +400,46 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
     check("go on where something fails", &findings);
 }
 
+/// Comments use the words of docs/reference/glossary.md, and a doc comment starts with a sentence that stands alone in an index.
+#[test]
+fn comments_are_in_plain_english() {
+    const NO_BEGINNING: [&str; 7] = [
+        "So many ", "As many ", "What ", "Whether ", "Which ", "That ", "Of ",
+    ];
+    const NEVER: [&str; 8] = [
+        "large page",
+        "small page",
+        "normal page",
+        "stranger",
+        "by itself",
+        "aloud",
+        "under its hands",
+        "goes without",
+    ];
+    // They quote a screen or a flag of the JVM.
+    const QUOTES: [&str; 2] = ["crates/report/src/why.rs", "crates/host/src/demand/jvm.rs"];
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        if !path.ends_with(".rs") || path == "crates/cli/tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                continue;
+            };
+            let doc = comment.strip_prefix(['/', '!']).map(str::trim_start);
+            let is_odd =
+                doc.is_some_and(|doc| NO_BEGINNING.iter().any(|word| doc.starts_with(word)));
+            let lower = comment.to_lowercase();
+            let says = NEVER.iter().find(|word| lower.contains(**word));
+            if is_odd || says.is_some() && !QUOTES.contains(&path.as_str()) {
+                findings.push(format!("{path}:{}: {line}", number + 1));
+            }
+        }
+    }
+    check("say it as docs/reference/glossary.md does", &findings);
+}
+
 /// Unfinished work is an issue, not a comment.
 #[test]
 fn nothing_is_left_for_later() {

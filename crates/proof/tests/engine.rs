@@ -159,7 +159,7 @@ struct Rate {
     total: f64,
     last: Duration,
     rng: fastrand::Rng,
-    /// Time that the effect of large pages takes to arrive in full after a move, and when that move was.
+    /// Time until the effect of huge pages has arrived in full after promotion, and the time of that promotion.
     warms: Duration,
     moved: Option<Duration>,
     /// The result that replaces all readings from this one on.
