@@ -7,6 +7,14 @@
 //! after a call from its length (pure). The mover makes all calls in one place (`work`) and reads back
 //! their effect, because the kernel's return values are not reliable.
 //!
+//! `memory` has everything remembered about a process: its identity ([`Who`]), ranges that are valid only with it
+//! ([`Memory`]), and what blocks held when they were split ([`Footprint`]). The mover announces the memory before the
+//! first call (`Progress::planned`), and the guard writes it to its state.
+//!
+//! [`host`] is given steps (`hugeleaf_verdict::plan`) and knows no plans. It checks each step, writes it into the journal with the
+//! value found, makes it, and reads it back. `undo` uses the journal alone, so it works after a kill at any
+//! call. `promote` and `demote` write no journal: they change a process, and the change ends with it.
+//!
 //! This crate must not judge why memory is on its pages (`hugeleaf-verdict` does) and must not print. It
 //! acts on a process only while the pidfd, the start time and the program's image identify the process
 //! of the plan.

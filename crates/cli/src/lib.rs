@@ -1,6 +1,8 @@
 //! The `hugeleaf` command: converts flags into calls.
 //!
-//! The entry point is [`run`]. The lab builds its own commands from [`context`] and [`mod@bench`].
+//! The entry point is [`run`]. A command reads flags, calls, and shows the answer (`Context::answer`: JSON or a page). [`context`] also has
+//! the form of a failure: two lines and an exit status. `bench::measured` runs, prints and writes any experiment. The lab builds its own
+//! commands from [`context`] and [`mod@bench`].
 
 // This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

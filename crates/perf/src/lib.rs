@@ -1,6 +1,8 @@
 //! Performance events of processor and kernel: counter groups, samples and tracepoints of a CPU, their
 //! ring buffers, and the TLB-miss events of each processor.
 //!
+//! It is apart from `hugeleaf-sys` so that the library `hugeleaf` does not bring it.
+//!
 //! This crate must not judge and must not read files of a host: callers pass `/proc/cpuinfo` as text.
 //!
 //! Main types: [`CounterGroup`], [`PerfEvent`], [`PerfRing`], [`processor::Processor`].

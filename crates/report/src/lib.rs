@@ -3,6 +3,11 @@
 //! Every function takes a model and returns a text. Width, colour and time are arguments, so that
 //! tests can compare whole screens.
 //!
+//! One module per command, and one for all of `bench`, from rows alone. A screen is a `page::Page` of typed cells, tables,
+//! notes and charts. Renderers draw it for a terminal, as painted lines for a screen of cells, or as HTML. Models write their
+//! own JSON: `json::answer` leaves out absent values and gives the reason for unreadable ones, and `json::both` adds the
+//! fields of a view. `screen` escapes terminal control characters.
+//!
 //! This crate is pure: it must not read, write or measure, and shows only the content of its models.
 //!
 //! Main types: [`page::Page`], [`page::View`]; one module a command.

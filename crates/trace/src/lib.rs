@@ -5,6 +5,11 @@
 //! reads such files. `hugeleaf-verdict` judges a trace and `hugeleaf-report` draws it, on any
 //! machine.
 //!
+//! `collect` opens events on every CPU, empties their rings, reads intervals from `/proc`, and names functions
+//! at the end. Locks are summed up while collecting, because a lock-heavy load makes 100,000 events
+//! a second. What is too expensive to watch all the time (calls that lock memory, TLB flushes, page
+//! faults) is on for a part of it and scaled up. A tracefs that is not mounted is opened without attaching it.
+//!
 //! This crate must not judge or change the host: it opens events and reads.
 //!
 //! Main types: [`Trace`], [`Options`], [`CollectError`], [`TraceFileError`].

@@ -3,6 +3,19 @@
 //! Pure functions: no I/O, no clock, no system call. A disputed verdict can be reproduced in a test from its
 //! snapshot.
 //!
+//! [`eligible`] is the one place that knows what the kernel does and does not put on a huge page (a mapping, a block), what can be
+//! split, and why. `why` explains it range by range; `change` and `proof` act on it. `findings` examines a host.
+//! `advice` makes every command that changes a setting: it checks a `Change` against the host's resources and against the other
+//! commands of the screen. `asking` knows which pool a program will use.
+//!
+//! `check` has one row per feature of a host. `check::settle` alone judges a setting and advises one value for all running
+//! programs; what programs want is data (`data/programs.toml`), with sources. `plan` makes plans of demand and a host. A plan
+//! holds intents, and `plan::step` derives files and settings, so an edited number cannot disagree with a file. `verify`
+//! compares what was applied with the host. `predict` estimates the gain of a process, by a model with few constants fitted to proven
+//! gains. `trace` judges a trace: each finding names its evidence.
+//!
+//! A verdict has an id, a range, bytes, a text and a command. Each has a fixture that shows it and one that nearly does.
+//!
 //! This crate must not read the host and must not change it.
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
