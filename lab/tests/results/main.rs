@@ -36,7 +36,7 @@ fn the_pages_are_what_the_committed_runs_make() {
         assert!(
             *made == there,
             "{path} is not what bench/runs makes; first difference: {differs:#?}\nlook at what \
-             `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test results` changes"
+             `HUGELEAF_BLESS=1 scripts/lab.sh test --test results` changes"
         );
     }
     let others = files_below(&folder).len() + 1;

@@ -20,7 +20,7 @@ const WHEN_NOT: &str = "- **What waits wins nothing there.** A server that spend
 const ABOUT: &str = "A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate, the median
 of the means of all pairs of log ratios of rounds or pairs, with its 95 % interval, unless its line says otherwise; a median is called one.
 
-All these pages are made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares them with them.
+All these pages are made from the raw runs under [bench/runs](../bench/runs) by `lab/tests/results`, and a test compares them with them.
 
 ";
 
