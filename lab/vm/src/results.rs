@@ -94,7 +94,7 @@ pub fn sums(tests: &[Test]) -> String {
 pub fn page(results: &[HostResult]) -> String {
     let mut text = String::from(HEAD);
     text.push_str(
-        "\n| host | what is special | kernel | boot | tests | tests held / failed / not run |\n",
+        "\n| host | configuration | kernel | boot | duration | tests passed / failed / not run |\n",
     );
     text.push_str("|---|---|---|---|---|---|\n");
     for r in results {
@@ -121,11 +121,11 @@ pub fn page(results: &[HostResult]) -> String {
 const HEAD: &str = "\
 # Hosts that hugeleaf is tested on
 
-Real kernels in virtual machines: each is a file in [lab/vm/hosts](../../lab/vm/hosts), and runs the tests that its file
-names inside. This page is made of the results in [lab/vm/results](../../lab/vm/results) by `make vm-table`; `make vm-test` runs all
-of them anew. QEMU emulates the processor here, so the seconds say how long a run takes, and nothing about hugeleaf.
+Each host is a real kernel in a virtual machine, described by a file in [lab/vm/hosts](../../lab/vm/hosts). It runs the tests that this file
+lists. `make vm-table` generates this page from the results in [lab/vm/results](../../lab/vm/results); `make vm-test` runs all
+tests again. QEMU emulates the processor here, so the times describe the test run and not the speed of hugeleaf.
 
-Debian has no kernel for arm64 with base pages of 64K, so that size is not tried.
+Debian has no arm64 kernel with 64K base pages, so that size is not tested.
 ";
 
 fn counts(tests: &[Test]) -> (usize, usize, usize) {
@@ -155,8 +155,10 @@ fn capabilities(results: &[HostResult]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let mut text = String::from("\n## What holds where\n\n");
-    text.push_str("✓ holds, ✗ does not, – cannot be tried there (the reason is in the host's section below).\n\n| |");
+    let mut text = String::from("\n## Capabilities by host\n\n");
+    text.push_str(
+        "✓ passed, ✗ failed, – not run (the host's section below gives the reason).\n\n| |",
+    );
     for (number, _) in results.iter().enumerate() {
         let _ = write!(text, " {} |", number + 1);
     }
@@ -199,7 +201,7 @@ fn section(r: &HostResult) -> String {
         reasons.entry(why).or_default().push(&t.name);
     }
     if reasons.is_empty() {
-        text.push_str("\nEverything was run and holds.\n");
+        text.push_str("\nAll tests were run and passed.\n");
         return text;
     }
     text.push('\n');
