@@ -1,4 +1,4 @@
-//! `auxv`, which holds the size of a base page in a captured host.
+//! Parses `auxv`, which holds the base page size of a captured host.
 #![no_main]
 
 use hugeleaf_host::system::auxv::base_page;

@@ -1,5 +1,5 @@
-//! What a server answers to a balancer, at each of its questions: whatever it is, the call ends.
-//! The first byte chooses the kind, the rest is sent as soon as somebody connects, as often as that happens.
+//! Feeds arbitrary answers of a server to the balancer: every call must end.
+//! The first byte selects the server kind. The rest is sent on every connection.
 #![no_main]
 
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! `buddyinfo`: larger blocks never sum up to more than smaller and larger ones together.
+//! Parses `buddyinfo`. Free memory in blocks of at least one size must not grow with that size.
 #![no_main]
 
 use hugeleaf_host::system::buddy::parse;

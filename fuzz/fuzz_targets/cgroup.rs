@@ -1,4 +1,4 @@
-//! `cgroup` of a process, and the limits of a hugetlb controller.
+//! Parses `cgroup` of a process, and the limits of a hugetlb controller.
 #![no_main]
 
 use hugeleaf_host::process::stat::{parse_cgroup, unit_of};

@@ -1,4 +1,4 @@
-//! Counters and times of the host and of a thread. The first byte of the input chooses the parser.
+//! Parses counters and times of the host and of a thread. The first byte selects the parser.
 #![no_main]
 
 use hugeleaf_host::process::spent::parse_schedstat;

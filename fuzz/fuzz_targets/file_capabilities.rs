@@ -1,4 +1,4 @@
-//! The attribute that gives a program file its capabilities.
+//! Parses the extended attribute with the capabilities of an executable.
 #![no_main]
 
 use hugeleaf_sys::FileCapabilities;

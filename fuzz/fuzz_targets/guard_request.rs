@@ -1,4 +1,5 @@
-//! Requests of any bytes: nobody but who comes over the Unix socket orders anything, and no other name is answered.
+//! Parses arbitrary requests to the guard. Only the Unix socket may give orders, and only known host names are
+//! answered.
 #![no_main]
 
 use hugeleaf_guard::serve::asked;

@@ -1,4 +1,4 @@
-//! `guard.toml`: a text that is read makes rules whose every part is printed and matched; one that is not says where.
+//! Parses `guard.toml`. Every part of a valid rule must be printable; an error must name a position in the file.
 #![no_main]
 
 use std::path::PathBuf;

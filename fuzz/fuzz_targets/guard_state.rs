@@ -1,4 +1,4 @@
-//! The guard's state file, and what it answers: anything may stand there, and what is read is written again as it was.
+//! Parses the guard's state file and its status answer. A state must survive a write and a read unchanged.
 #![no_main]
 
 use hugeleaf_guard::{State, Status};

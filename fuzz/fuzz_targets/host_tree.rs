@@ -1,6 +1,6 @@
-//! A whole captured host in which one file holds the input: every knob, pool, limit, cgroup and sysctl
-//! file goes through its reader, and what was read through the judges of `status`. Nothing but the base page may keep a
-//! host from being read. Of an own cgroup with a limit, no more is free than the limit; no advice contradicts another.
+//! Reads a captured host in which one file holds the input: all readers of knobs, pools, limits, cgroups and sysctl
+//! files, and the findings of `status`. Only a missing base page size may make a host unreadable. Free memory must not
+//! exceed the limit of the own cgroup, and no advice may contradict another.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! The kernel's log.
+//! Parses the kernel log.
 #![no_main]
 
 use hugeleaf_host::system::kernel_log::parse;

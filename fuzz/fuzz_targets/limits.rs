@@ -1,4 +1,4 @@
-//! `limits` of a process.
+//! Parses `limits` of a process.
 #![no_main]
 
 use hugeleaf_host::process::stat::parse_memlock;

@@ -1,4 +1,4 @@
-//! `/proc/locks`: who holds a lock on which file.
+//! Parses `/proc/locks`, the list of file locks and their holders.
 #![no_main]
 
 use hugeleaf_proof::claim::flocks;

@@ -1,4 +1,4 @@
-//! `maps`: ranges come out in the order and number of the lines.
+//! Parses `maps`. Ranges must keep the order and number of the lines.
 #![no_main]
 
 use hugeleaf_host::process::maps::parse_maps;

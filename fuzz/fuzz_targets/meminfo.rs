@@ -1,4 +1,4 @@
-//! `meminfo`, of the host and of a node.
+//! Parses `meminfo` of the host and of a node.
 #![no_main]
 
 use hugeleaf_host::system::meminfo::parse;

@@ -1,4 +1,4 @@
-//! What a person types after `--metric`; and no password may be left in what is shown of it.
+//! Parses a value of `--metric`. Its displayed form must not contain a password.
 #![no_main]
 
 use hugeleaf_proof::MetricSpec;

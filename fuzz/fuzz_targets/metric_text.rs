@@ -1,4 +1,4 @@
-//! The small texts that metrics are read from: addresses of servers, INFO of Redis, the output of a command.
+//! Parses short inputs of metrics: server addresses, INFO of Redis, command output.
 #![no_main]
 
 use hugeleaf_ask::{mysql, postgres, redis};

@@ -1,4 +1,4 @@
-//! `mounts` and `mountinfo`.
+//! Parses `mounts` and `mountinfo`.
 #![no_main]
 
 use hugeleaf_host::limits::mounts_in;

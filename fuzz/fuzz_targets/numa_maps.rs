@@ -1,4 +1,4 @@
-//! `numa_maps`.
+//! Parses `numa_maps`.
 #![no_main]
 
 use hugeleaf_host::process::maps::parse_policies;

@@ -1,4 +1,4 @@
-//! The pages of a captured process: what is written reads back as the same.
+//! Parses the pages of a captured process. They must survive a write and a read unchanged.
 #![no_main]
 
 use hugeleaf_host::process::pages::{parse_pages, write_pages};

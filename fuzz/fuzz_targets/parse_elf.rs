@@ -1,4 +1,4 @@
-//! The head of a program's file: no bytes make the reader of ELF fail.
+//! Parses the header of an executable file. No input may cause a panic in the ELF reader.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

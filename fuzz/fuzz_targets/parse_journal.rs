@@ -1,5 +1,5 @@
-//! The journal of `apply`: any bytes are read without harm, and any record that JSON can hold is
-//! read back as it was written, whatever stands around it.
+//! Parses the journal of `apply`. Any bytes must be read safely. Any record that JSON can hold must survive a write and a
+//! read unchanged, whatever surrounds it.
 #![no_main]
 
 use hugeleaf_change::host::{Record, parse_records, record_line};

@@ -1,5 +1,5 @@
-//! Plan files: what is read is written as what reads back the same, and its steps go only where a
-//! plan may write.
+//! Parses plan files. A plan must survive a write and a read unchanged, and its steps must stay in the paths that a plan may
+//! write.
 #![no_main]
 
 use hugeleaf_verdict::plan::{parse, steps, write};

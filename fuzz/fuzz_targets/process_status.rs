@@ -1,4 +1,4 @@
-//! `stat` and `status` of a process. A name may hold any byte: brackets, spaces, line breaks.
+//! Parses `stat` and `status` of a process. A name may hold any byte: brackets, spaces, line breaks.
 #![no_main]
 
 use hugeleaf_host::process::stat::{parse_stat, parse_status};

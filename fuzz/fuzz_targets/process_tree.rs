@@ -1,4 +1,4 @@
-//! A captured process of which one file holds the input: its readers, and all processes together.
+//! Reads a captured process in which one file holds the input: its readers, and the reader of all processes.
 #![no_main]
 
 use std::sync::LazyLock;

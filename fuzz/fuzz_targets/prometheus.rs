@@ -1,4 +1,4 @@
-//! Pages of metrics and what is picked from them. The first line is the selector.
+//! Parses Prometheus pages and selects a metric. The first line is the selector.
 #![no_main]
 
 use hugeleaf_proof::metric::prometheus::{Selected, Selector, locate, parse, select};

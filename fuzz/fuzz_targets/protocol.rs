@@ -1,4 +1,4 @@
-//! The lines between `try` and its workload: what is printed reads back as the same.
+//! Parses the lines between `try` and its workload. They must survive printing and parsing unchanged.
 #![no_main]
 
 use hugeleaf_workload::child::{line, parse};

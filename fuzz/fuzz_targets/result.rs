@@ -1,4 +1,4 @@
-//! Result files: what was read can be written and read again, and any of any kind be compared.
+//! Parses result files. A valid result must be writable, readable again and comparable, without a panic.
 #![no_main]
 
 use hugeleaf_proof::compare::{arms, files};

@@ -1,4 +1,4 @@
-//! `fdinfo` of an io_uring.
+//! Parses `fdinfo` of an io_uring.
 #![no_main]
 
 use hugeleaf_host::process::parse_registered;

@@ -1,4 +1,4 @@
-//! The settings of `hugeleaf run`: what is read prints as what reads back the same.
+//! Parses the settings of `hugeleaf run`. They must survive printing and parsing unchanged.
 #![no_main]
 
 use hugeleaf_host::process::{find_variable, parse_run_settings};

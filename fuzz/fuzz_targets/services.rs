@@ -1,5 +1,5 @@
-//! What programs say of their own needs, and the kernel's list of SysV segments. The first byte of
-//! the input chooses the parser.
+//! Parses the memory demands that programs report, and the kernel's list of SysV segments. The first byte selects the
+//! parser.
 #![no_main]
 
 use hugeleaf_host::demand::{

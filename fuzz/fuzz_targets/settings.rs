@@ -1,5 +1,5 @@
-//! Files below /etc that say what kernel and services should have: tmpfiles.d, limits.d, the boot
-//! loader's, unit files. The first byte of the input chooses the parser.
+//! Parses files below /etc with settings of the kernel and of services: tmpfiles.d, limits.d, the boot loader, unit
+//! files. The first byte selects the parser.
 #![no_main]
 
 use hugeleaf_host::demand::account::parse_memlock;

@@ -1,4 +1,4 @@
-//! `smaps` and `smaps_rollup`.
+//! Parses `smaps` and `smaps_rollup`.
 #![no_main]
 
 use hugeleaf_host::process::maps::parse_smaps;

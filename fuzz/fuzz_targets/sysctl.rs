@@ -1,4 +1,4 @@
-//! Files of `sysctl.d`.
+//! Parses files of `sysctl.d`.
 #![no_main]
 
 use hugeleaf_host::system::sysctl::parse;

@@ -1,4 +1,4 @@
-//! What a person points a command at: what is printed reads back as the same.
+//! Parses a target of a command. It must survive printing and parsing unchanged.
 #![no_main]
 
 use hugeleaf_host::Target;

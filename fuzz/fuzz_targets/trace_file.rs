@@ -1,5 +1,4 @@
-//! Trace files: whatever stands in one, it is read or refused; what was read can be judged, written
-//! and read again.
+//! Parses trace files: any file is read or refused. A valid trace must be judged, written and read again without a panic.
 #![no_main]
 
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Sizes, page sizes and ladders as people write them: what is printed reads back as the same.
+//! Parses sizes, page sizes and ladders. They must survive printing and parsing unchanged.
 #![no_main]
 
 use hugeleaf_units::{Bytes, Ladder, PageSize};

@@ -1,8 +1,8 @@
-//! What the fuzz targets share: text as the readers get it, and a small captured host of which one
-//! file at a time is replaced by the input.
+//! Shared code of the fuzz targets: input as text, and a small captured host in which the input replaces one file at
+//! a time.
 //!
-//! The targets assert more than the absence of panics where there is more to assert: what was
-//! printed reads back as the same, totals are no less than their parts.
+//! Targets check more than the absence of panics where possible: printed values parse to the same value, and totals are
+//! at least their parts.
 
 use std::path::{Path, PathBuf};
 

@@ -17,27 +17,28 @@ use hugeleaf_proof::rows::Results;
 
 use crate::experiments;
 
-/// How hugeleaf is measured: benchmark kits on pages of each size.
+/// Measure hugeleaf: experiments with benchmark kits on each page size.
 #[derive(Debug, Parser)]
 #[command(
     name = "hugeleaf-lab",
     version,
     propagate_version = true,
-    after_help = "Examples:
-  hugeleaf-lab oltp            orders a minute on a database
-  hugeleaf-lab pagetables      what it costs that a thousand processes attach a gigabyte
-  hugeleaf-lab mover           what a backup server moves, by the pages of its buffers
-  hugeleaf-lab pin             what it costs to pin a buffer for a transfer
-  hugeleaf-lab amm             what it brings that memory moves between two servers
+    after_help = "\
+Examples:
+  hugeleaf-lab oltp            orders per minute of a database
+  hugeleaf-lab pagetables      cost of a thousand processes that attach 1G
+  hugeleaf-lab mover           throughput of a backup server, by the pages of its buffers
+  hugeleaf-lab pin             cost of pinning a buffer for a transfer
+  hugeleaf-lab amm             gain from balancing memory between two servers
 
-Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
-that changes that."
+The host is not changed. Page sizes that it cannot provide are listed as `unavailable`, with the
+command that changes that."
 )]
 struct Cli {
     #[command(flatten)]
     global: context::Global,
-    /// The program hugeleaf, which runs and promotes servers [default: the file in the variable
-    /// HUGELEAF, else next to this program, else on PATH]
+    /// The program hugeleaf, which runs and promotes servers [default: the variable HUGELEAF, or
+    /// else next to this program, or else on PATH]
     #[arg(long, global = true, value_name = "FILE")]
     hugeleaf: Option<PathBuf>,
     #[command(subcommand)]
@@ -49,15 +50,16 @@ const HUGELEAF: &str = "HUGELEAF";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Two MariaDB servers that share their memory: divided by hand or automatically, by page size
+    /// Measure two MariaDB servers that share memory, divided manually or automatically, by page
+    /// size
     Amm(amm::Args),
-    /// Data path of a backup server, by the physical layout of its buffers
+    /// Measure the data path of a backup server, by the physical layout of its buffers
     Mover(mover::Args),
-    /// Orders a minute on a database, after the rules of TPC-C
+    /// Measure orders per minute of a database, by the rules of TPC-C
     Oltp(oltp::Args),
-    /// Page tables and time of many processes that attach one region, by page size
+    /// Measure page tables and times of many processes that attach one region, by page size
     Pagetables(pagetables::Args),
-    /// Cost of pinning a buffer, by its physical layout and by number of threads
+    /// Measure the cost of pinning a buffer, by physical layout and number of threads
     Pin(pin::Args),
 }
 

@@ -25,7 +25,7 @@ pub struct Global {
     /// Print JSON instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// Read /proc, /sys and /etc below this folder: a captured host
+    /// Read a captured host: /proc, /sys and /etc below this directory
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }

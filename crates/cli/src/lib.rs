@@ -20,8 +20,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use context::{Context, Failure};
 
-/// Bigger pages for the servers you already run: see what you have, know why, change it live, and
-/// prove what it gained.
+/// Huge pages for running servers: show and explain coverage, change it without a restart, and
+/// measure the gain.
 #[derive(Debug, Parser)]
 #[command(name = "hugeleaf", version, propagate_version = true)]
 struct Cli {
@@ -33,54 +33,54 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// One screen: page sizes, pools, settings, what is wasted, and what to do about it
+    /// Show page sizes, pools, settings and findings of this host on one screen
     Status(cmd::status::Args),
-    /// Processes by page size; with a target, its segments by page size, asked and got
+    /// Show memory by page size, per process, or per mapping of a target
     Mem(cmd::mem::Args),
-    /// Why each range is not on a larger page, with the command that changes it
+    /// Explain why memory is not on huge pages, with the command that changes it
     Why(cmd::why::Args),
-    /// What larger pages would bring a process, before anything is changed: a range
+    /// Estimate the speedup from huge pages, as an interval, without changing anything
     Predict(cmd::predict::Args),
-    /// Is this host fit for a database: every feature, present, set, and what it is worth here
+    /// Check the kernel features and settings that matter to a database
     Check(cmd::check::Args),
-    /// Move a running process's memory to larger pages, without a restart
+    /// Promote a running process's memory to huge pages
     Promote(cmd::promote::PromoteArgs),
-    /// Move it back to base pages
+    /// Demote a running process's memory to base pages
     Demote(cmd::promote::DemoteArgs),
-    /// Start an unmodified program on the pages it should have
+    /// Start an unmodified program on huge pages
     Run(cmd::run::Args),
-    /// How many pages of which size on which node, with the reasons, into a plan file
+    /// Plan the huge pages of each service by size and NUMA node, and write a plan file
     Plan(Box<cmd::plan::Args>),
-    /// Make a plan so: pools, settings, files; journaled, and taken back by undo
+    /// Apply a plan: pools, settings and files; undo reverts it
     Apply(cmd::apply::Args),
-    /// Take back what apply did, exactly
+    /// Revert an apply, exactly
     Undo(cmd::undo::Args),
-    /// Has every service the pages it asked for, and will it after its next restart?
+    /// Check that every service has its huge pages, and will have them after a restart
     Verify(cmd::verify::Args),
-    /// Where time goes: processes, functions, locks, faults, pins; one file, replayable, diffable
+    /// Record a trace of the host: CPU profile, locks, page faults, pins and I/O
     Trace(Box<cmd::trace::Args>),
-    /// This host by page size, live on a terminal: why, promote, demote by a key
+    /// Show memory by page size, live; explain, promote and demote by key
     Top(cmd::top::Args),
-    /// Keep larger pages by rule, all the time, and take back what brings nothing
+    /// Promote processes by rule, continuously, and demote those that do not gain
     Guard(cmd::guard::Args),
-    /// One memory target for several servers, moved by need, always on large pages
+    /// Divide one memory target among several servers by need, on huge pages
     Balance(cmd::balance::Args),
-    /// Pools, coverage, page tables and what the guard did, for Prometheus
+    /// Print metrics of pools, coverage, page tables and the guard for Prometheus
     Metrics(cmd::metrics::Args),
-    /// A controlled experiment on a running server: what did larger pages bring?
+    /// Measure the effect of huge pages on a running server in a controlled experiment
     Prove(cmd::prove::Args),
-    /// What pages of each size cost and gain here: latency, page tables
+    /// Benchmark page sizes on this host: read latency, and workloads from files
     Bench(cmd::bench::Args),
-    /// Two results row by row, or two arms of one: ratio, interval, and what else differs
+    /// Compare two results, or two arms of one, with intervals and other differences
     Compare(cmd::compare::Args),
-    /// All of it in minutes on an embedded database
+    /// Run status, mem, why and prove on an embedded database, within minutes
     Try(cmd::try_::Args),
-    /// Print the completion script of a shell
+    /// Print a shell completion script
     Completions(cmd::completions::Args),
-    /// Write the manual pages into a folder
+    /// Write the manual pages to a directory
     #[command(hide = true)]
     Manpages(cmd::completions::ManArgs),
-    /// The embedded workload of `try`, run as a process of its own
+    /// Run the embedded workload of `try` in a separate process
     #[command(hide = true)]
     Workload(cmd::workload::Args),
 }

@@ -13,68 +13,69 @@ use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Arms:   WHO:PAGES[:SHARE]
-  who     manual (the split stays as it is) or amm (hugeleaf balance moves memory)
+#[command(after_help = "\
+Arms:   WHO:PAGES[:SHARE]
+  who     manual (a fixed split) or amm (hugeleaf balance transfers memory)
   pages   base; large (promoted while they run); hugetlb (MariaDB's large_pages, manual only)
-  share   the first server's part at the start, in percent [default: 50]
-Loads:  steady    both read alike, and half of the target holds what each reads
-        swap      one is busy and the other is not, then the other way round
-        nightly   one is busy throughout; on the other a report runs at night
-        flood     one is busy throughout; on the other come statements of which no two are alike
-        tpcc      as swap, with order entry after the rules of TPC-C
+  share   initial share of the first server, in percent [default: 50]
+Loads:  steady    both servers read alike; an equal split holds their frequently read data
+        swap      one server is busy and the other is not, then the other way round
+        nightly   one server is busy throughout; the other runs a report at night
+        flood     one server is busy throughout; the other gets statements that never repeat
+        tpcc      as swap, with order entry by the rules of TPC-C
 
 Examples:
   hugeleaf-lab amm
   hugeleaf-lab amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
   hugeleaf-lab amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
 
-Two MariaDB servers of our own are started on Unix sockets, and ended and removed afterwards. They
-take about three times the target on the disk. Nothing of the host is changed.
+Two separate MariaDB servers are started on Unix sockets, and stopped and removed afterwards. They
+take about three times the target on disk. The host is not changed.
 Exit status: 0 measured; 1 interrupted, or an arm that --arms names was unavailable; 2 wrong usage;
 3 a precondition is missing.")]
 pub struct Args {
-    /// Arms, separated by commas; the first is what the others are compared with [default:
-    /// manual:large, manual:base, manual:hugetlb, amm:large, amm:base]
+    /// Arms, separated by commas; the first is the baseline [default: manual:large, manual:base,
+    /// manual:hugetlb, amm:large, amm:base]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub arms: Vec<AmmArm>,
     /// Loads, separated by commas [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     loads: Vec<AmmLoad>,
-    /// What both buffer pools may take together
+    /// Total size of both buffer pools
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     target: Bytes,
-    /// What each of them keeps at least [default: an eighth of the target]
+    /// Minimum size of each buffer pool [default: an eighth of the target]
     #[arg(long, value_name = "SIZE")]
     least: Option<Bytes>,
-    /// How long a phase of a load takes, in whole seconds
+    /// Duration of each phase of a load, in whole seconds
     #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_phase)]
     time: Duration,
-    /// After so long in a phase memory has had time to move
+    /// Time after which a phase counts as settled
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     settle: Duration,
-    /// How often hugeleaf balance looks, once a second at most
+    /// Scan interval of hugeleaf balance, at least 1s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_every)]
     every: Duration,
     /// Connections of a busy server
     #[arg(long, value_name = "C", default_value = "2", value_parser = parse_connections)]
     connections: usize,
-    /// Warehouses of each server, for the load tpcc [default: as many as three quarters of the target
-    /// hold]
+    /// Warehouses of each server, for the load tpcc [default: as many as fit three quarters of the
+    /// target]
     #[arg(long, value_name = "W", value_parser = parse_warehouses)]
     warehouses: Option<i32>,
-    /// Divide the rows of a warehouse by this, to try it out; 100 at most
+    /// Divide the rows of a warehouse by this, for quick trials; at most 100
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_shrink)]
     shrink: i32,
-    /// When commits have to be on the disk: commit, soon, never
+    /// Time at which commits must be on disk: commit, soon, never
     #[arg(long, value_name = "WHEN", default_value = "soon", value_parser = parse_durability)]
     durability: Durability,
     /// Runs of each arm and load; an interval needs 6
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_rounds)]
     rounds: usize,
-    /// Where the folders of the servers are made; it should be on a disk
+    /// Parent directory for the servers' data; it should be on a disk
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     below: PathBuf,
-    /// Seed of the order of arms and of what is asked for, to repeat a run
+    /// Seed of the order of arms and of the requests, to repeat a run
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]

@@ -14,31 +14,32 @@ use hugeleaf_cli::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Modes:    direct; lock (each buffer locked and unlocked around its transfer); uring; uring-registered
-Pages:    scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
-Devices:  a folder gets new files; memory makes block devices of memory (needs root); a block device or
-          file that is there is written over with --overwrite only
+#[command(after_help = "\
+Modes:    direct; lock (each buffer is locked and unlocked around its transfer); uring;
+          uring-registered
+Pages:    scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M,
+          hugetlb:2M
+Devices:  a directory gets new files; memory creates block devices in memory (needs root); an
+          existing block device or file is overwritten only with --overwrite
 
 Examples:
   hugeleaf-lab mover --device /backup
   hugeleaf-lab mover --device memory --mode direct,lock --readers 2 --writers 5
-  hugeleaf-lab mover --device /backup --rate 30M       how many drives of 30M a second can be fed
+  hugeleaf-lab mover --device /backup --rate 30M       number of drives that sustain 30M/s each
   hugeleaf-lab mover --device /dev/sdx --overwrite --html mover.html
 
-The first of the pages is what the others are compared with. Files and devices are gone afterwards,
-also after a kill.
+The first page layout is the baseline. Created files and devices are removed afterwards, even after
+a kill.
 Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
-3 a precondition is missing, a device failed, or a block was not what was written there."
-)]
+3 a precondition is missing, a device failed, or a block was read back with wrong contents.")]
 pub struct Args {
-    /// Where the devices are, separated by commas: folders, memory, block devices, files
+    /// Devices, separated by commas: directories, memory, block devices, files
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ".")]
     device: Vec<PathBuf>,
-    /// Write over devices and files that are there: what they hold is lost
+    /// Overwrite existing devices and files; their contents are lost
     #[arg(long)]
     overwrite: bool,
-    /// How buffers are handed to devices, separated by commas
+    /// Transfer modes, separated by commas
     #[arg(
         long,
         value_name = "LIST",
@@ -46,38 +47,39 @@ pub struct Args {
         default_value = "direct"
     )]
     mode: Vec<Mode>,
-    /// Layouts of the buffers' pages, separated by commas [default: scattered, split, and all page
-    /// sizes that this host knows]
+    /// Page layouts of the buffers, separated by commas [default: scattered, split, and all page
+    /// sizes of this host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pages: Vec<AskedIoPages>,
-    /// Threads that read, each from a device of its own
+    /// Reader threads, each with its own device
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_threads)]
     readers: usize,
-    /// Threads that write, each to a device of its own
+    /// Writer threads, each with its own device
     #[arg(long, value_name = "N", default_value = "5", value_parser = parse_threads)]
     writers: usize,
-    /// Length of a block
+    /// Size of a block
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     block: Bytes,
-    /// Length of each device
+    /// Size of each device
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
-    /// Length of the data space that buffers are slots of [default: 64M, more where all threads take more]
+    /// Size of the data space, whose slots are the buffers [default: 64M, or more if all threads
+    /// need more]
     #[arg(long, value_name = "SIZE")]
     space: Option<Bytes>,
-    /// Transfers under way a thread, in modes that go through a ring
+    /// Transfers in flight per thread, in io_uring modes
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_depth)]
     depth: usize,
-    /// How long to measure in all; filling devices and reading back come on top
+    /// Total measurement time, in addition to filling devices and reading back
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     time: Duration,
-    /// Samples an arm; an interval needs 6
+    /// Samples per arm; an interval needs 6
     #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
     rounds: usize,
-    /// Also look for the number of writers at this rate that all keep up, as in 30M a second
+    /// Also find the number of writers that sustain this rate per second each, e.g. 30M
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
-    /// The most writers to try with --rate
+    /// Maximum number of writers to try with --rate
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_most)]
     most_streams: usize,
     /// Seed of contents and random orders, to repeat a run

@@ -17,9 +17,9 @@ use hugeleaf_cli::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Databases:  sqlite:DIR        files in a folder, filled once and used again
-            postgres:DSN      a server that runs; what is made there is in the schema hugeleaf_tpcc
+#[command(after_help = "\
+Databases:  sqlite:DIR        files in a directory, loaded once and reused
+            postgres:DSN      a running server; everything is created in the schema hugeleaf_tpcc
 
 Examples:
   hugeleaf-lab oltp --warehouses 10 --for 60s
@@ -31,19 +31,18 @@ Examples:
   hugeleaf-lab oltp --warehouses 20 --pages base,thp:2M --io buffered --copy-beside 1G
   hugeleaf-lab oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
 
-The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
-100M on the disk.
+The load follows the rules of TPC-C, but its results are not TPC-C results. A warehouse takes about
+100M on disk.
 Exit status: 0 measured; 1 interrupted, pages that --pages names were unavailable, or the database
-is not consistent; 2 wrong usage; 3 a precondition is missing."
-)]
+is not consistent; 2 wrong usage; 3 a precondition is missing.")]
 pub struct Args {
-    /// Where the data are [default: sqlite:hugeleaf-oltp, in this folder]
+    /// Database to use [default: sqlite:hugeleaf-oltp, in the current directory]
     #[arg(long, value_name = "WHERE", conflicts_with = "start")]
     database: Option<Database>,
-    /// Start a server of our own from the installed programs, and end it afterwards
+    /// Start a separate server from the installed programs, and stop it afterwards
     #[arg(long, value_name = "SERVER", value_parser = servers())]
     start: Option<&'static ServerKind>,
-    /// Where the folder of that server is made; it should be on a disk
+    /// Parent directory for the data of that server; it should be on a disk
     #[arg(
         long,
         value_name = "DIR",
@@ -51,13 +50,13 @@ pub struct Args {
         requires = "start"
     )]
     below: PathBuf,
-    /// Warehouses
+    /// Number of warehouses
     #[arg(long, value_name = "W", default_value = "4", value_parser = parse_warehouses)]
     warehouses: i32,
-    /// Connections, each with a terminal [default: one a processor]
+    /// Connections, each with a terminal [default: one per processor]
     #[arg(long, value_name = "C", value_parser = parse_connections)]
     connections: Option<usize>,
-    /// Compare --pages with each of so many connections, from few to many
+    /// Compare --pages at each of these numbers of connections, from few to many
     #[arg(
         long,
         value_name = "LIST",
@@ -67,20 +66,20 @@ pub struct Args {
         conflicts_with_all = ["connections", "by_cache"]
     )]
     by_connections: Vec<usize>,
-    /// Touch the first so many warehouses only
+    /// Touch only this number of warehouses, the first ones
     #[arg(long, value_name = "N", value_parser = parse_warehouses)]
     touch: Option<i32>,
-    /// How long to measure
+    /// Measurement time
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     time: Duration,
-    /// How long to run before it counts
+    /// Warm-up time before the measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     ramp_up: Duration,
-    /// The database's own cache: of all connections together, shared_buffers, or the buffer
-    /// pool [default: 256M]
+    /// Cache of the database: total of all SQLite connections, shared_buffers, or the buffer pool
+    /// [default: 256M]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Bytes>,
-    /// Compare --pages with caches of these sizes; in each so many warehouses are touched as fill it
+    /// Compare --pages at each of these cache sizes, touching as many warehouses as fill it
     #[arg(
         long,
         value_name = "LIST",
@@ -89,48 +88,47 @@ pub struct Args {
         conflicts_with_all = ["cache", "touch", "io"]
     )]
     by_cache: Vec<Bytes>,
-    /// cached: the cache is to hold all that is touched; buffered, direct: a fifth of it, and the
-    /// rest is read through the host's page cache, or past it
+    /// cached: the cache holds all touched data; buffered or direct: it holds a fifth, and the rest
+    /// is read through the page cache of the host, or bypasses it
     #[arg(long, value_name = "HOW", value_parser = parse_io)]
     io: Option<Io>,
-    /// Copy a file of this size while the load runs, again and again, to press on the page cache
+    /// Copy a file of this size repeatedly during the load, for pressure on the page cache
     #[arg(long, value_name = "SIZE")]
     copy_beside: Option<Bytes>,
-    /// When commits have to be on the disk: commit, soon, never
+    /// Time at which commits must be on disk: commit, soon, never
     #[arg(long, value_name = "WHEN", default_value = "soon", value_parser = parse_durability)]
     durability: Durability,
-    /// Keying and think time, times those of the standard; 0 is none
+    /// Keying and think time, as a multiple of the standard; 0 is none
     #[arg(long, value_name = "FACTOR", default_value = "0", value_parser = parse_think)]
     think: f64,
-    /// Divide the rows of a warehouse by this, to try it out; 100 at most
+    /// Divide the rows of a warehouse by this, for quick trials; at most 100
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_shrink)]
     shrink: i32,
-    /// Fill nothing: refuse a database that is empty or filled halfway
+    /// Do not load data; refuse a database that is empty or partly loaded
     #[arg(long, conflicts_with = "refill")]
     no_load: bool,
-    /// Remove what an earlier run filled in, and fill it anew
+    /// Remove the data of an earlier run, and load it again
     #[arg(long, conflicts_with = "start")]
     refill: bool,
-    /// Compare page sizes; the first is what the others are compared with. Of SQLite's cache: base,
-    /// locked (base pages locked in memory), 64K, thp:2M, hugetlb:2M, hugetlb:1G, run (its heap,
-    /// under hugeleaf run). Of the server that --start starts: base, hugetlb:2M, hugetlb:1G, run,
-    /// thp:2M (under run: of PostgreSQL its shared memory alone), promoted (while it runs). Each run
-    /// is a process of its own
+    /// Compare page sizes; the first is the baseline. For SQLite's cache: base, locked (base pages
+    /// locked in memory), 64K, thp:2M, hugetlb:2M, hugetlb:1G, run (its heap, under hugeleaf run).
+    /// For a server of --start: base, hugetlb:2M, hugetlb:1G, run, thp:2M (under hugeleaf run; only
+    /// the shared memory of PostgreSQL), promoted (while it runs). Each run is a separate process
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pages: Vec<Pages>,
-    /// Do not ask what it costs on these pages to translate an address
+    /// Do not measure the cost of address translation on these pages
     #[arg(long, requires = "pages")]
     no_translation: bool,
-    /// Runs on each of these
+    /// Runs on each page size
     #[arg(long, value_name = "N", default_value = "10", value_parser = parse_rounds)]
     rounds: usize,
-    /// One run of --pages; nothing for a person to type
+    /// One run of --pages; internal
     #[arg(long, hide = true, conflicts_with_all = ["start", "pages", "refill"])]
     arm: Option<Pages>,
-    /// Count what such a run misses in the TLB; nothing for a person to type either
+    /// Count the TLB misses of such a run; internal
     #[arg(long, hide = true, requires = "arm")]
     count: bool,
-    /// Seed of the rows and of what is asked for, to repeat a run
+    /// Seed of the rows and of the requests, to repeat a run
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]

@@ -16,26 +16,25 @@ const ATTACHER: &str = "bench-attacher";
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Pages: base; thp:2M is transparent; hugetlb:2M and hugetlb:1G are from pools
+#[command(after_help = "\
+Pages: base; thp:2M is transparent; hugetlb:2M and hugetlb:1G are from pools
 
 Examples:
   hugeleaf-lab pagetables
   hugeleaf-lab pagetables --processes 256 --region 8G --pages base,hugetlb:2M --html page.html
 
-At most half of available memory is taken, never more than a cgroup leaves.
+At most half of available memory is used, and never more than the cgroup allows.
 Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
-3 a precondition is missing."
-)]
+3 a precondition is missing.")]
 pub struct Args {
-    /// How many processes, separated by commas
+    /// Numbers of processes, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,16,64,256,1024",
           value_parser = parse_processes)]
     processes: Vec<usize>,
-    /// How long the region is
+    /// Size of the region
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     region: Bytes,
-    /// Page sizes, separated by commas [default: all that this host knows and that fit the region]
+    /// Page sizes, separated by commas [default: all of this host that fit the region]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pages: Vec<AskedPages>,
     /// Seed of the random orders, to repeat a run

@@ -15,19 +15,20 @@ use hugeleaf_cli::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Ways:   mlock (mlock and munlock); uring (io_uring buffer registration); direct (a read past the page cache)
-Pages:  scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
+#[command(after_help = "\
+Ways:   mlock (mlock and munlock); uring (io_uring buffer registration); direct (a read that
+        bypasses the page cache)
+Pages:  scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M,
+        hugetlb:2M
 
 Examples:
   hugeleaf-lab pin
   hugeleaf-lab pin --how uring --pages scattered,hugetlb:2M --threads 1
 
-The first of the pages is what the others are compared with. Where the kernel has nothing to do, it
-says so; and whether the memory is still on its pages afterwards.
+The first page layout is the baseline. The result notes ways for which the kernel has nothing to
+do, and whether the memory kept its layout.
 Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
-3 a precondition is missing."
-)]
+3 a precondition is missing.")]
 pub struct Args {
     /// Ways to pin, separated by commas
     #[arg(
@@ -37,27 +38,27 @@ pub struct Args {
         default_value = "mlock,uring,direct"
     )]
     how: Vec<Method>,
-    /// Layouts of pages, separated by commas [default: scattered, split, and all page sizes that this
-    /// host knows]
+    /// Page layouts, separated by commas [default: scattered, split, and all page sizes of this
+    /// host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pages: Vec<AskedIoPages>,
-    /// Threads at a time, separated by commas
+    /// Numbers of concurrent threads, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = parse_threads)]
     threads: Vec<usize>,
-    /// Length of what is pinned
+    /// Size of the pinned buffer
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     block: Bytes,
-    /// Length of the memory that all threads pin parts of
+    /// Size of the memory from which all threads pin buffers
     #[arg(long, value_name = "SIZE", default_value = "32M")]
     space: Bytes,
-    /// Where the file for direct reads is made: a folder, or memory
+    /// Place of the file for direct reads: a directory, or memory
     #[arg(long, value_name = "PLACE", default_value = ".")]
     device: PathBuf,
-    /// How long to measure in all; taking memory comes on top
+    /// Total measurement time, in addition to allocation
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     time: Duration,
-    /// Samples a point; an interval needs 6
+    /// Samples per point; an interval needs 6
     #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
     rounds: usize,
     /// Seed of the random orders, to repeat a run

@@ -21,11 +21,12 @@ use hugeleaf_vm::qemu::Ended;
 use hugeleaf_vm::results::{HostResult, Outcome, page, sums};
 use hugeleaf_vm::suite::{Errand, Workshop, programs_of};
 
-/// Real kernels in virtual machines: one command, a shell, or the tests of a host.
+/// Run commands, a shell or tests on real kernels in virtual machines.
 ///
-/// Needs root, QEMU, mmdebstrap, cpio and an apt that knows an archive of Debian. What is fetched is
-/// kept in HUGELEAF_VM_CACHE (~/.cache/hugeleaf-vm). HUGELEAF_VM_MIRROR names another archive,
-/// HUGELEAF_VM_ACCELERATOR another of QEMU's accelerators than tcg, HUGELEAF_VM_HOSTS a folder of hosts.
+/// Needs root, QEMU, mmdebstrap, cpio and an apt with a Debian archive. Downloads are kept in
+/// HUGELEAF_VM_CACHE (default: ~/.cache/hugeleaf-vm). HUGELEAF_VM_MIRROR names another archive,
+/// HUGELEAF_VM_ACCELERATOR a QEMU accelerator (default: tcg), HUGELEAF_VM_HOSTS another directory
+/// of hosts.
 #[derive(Debug, Parser)]
 #[command(name = "hugeleaf-vm")]
 struct Cli {
@@ -35,61 +36,62 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The hosts that are described in lab/vm/hosts
+    /// List the hosts described in lab/vm/hosts
     List,
-    /// Fetch what hosts need, and do no more
+    /// Download the requirements of hosts, and exit
     Fetch {
-        /// The hosts; all where none is named
+        /// Hosts; all if none is named
         hosts: Vec<String>,
     },
-    /// Run one command inside and bring back its output, what it left in /out, and its exit status
+    /// Run one command in a guest; return its output, its exit status and the files in /out
     Run(Run),
-    /// A shell on the console of a guest; `exit` ends it
+    /// Open a shell on the console of a guest; `exit` ends it
     Shell {
-        /// The host
+        /// Name of the host
         host: String,
     },
-    /// Run the tests of hosts inside them
+    /// Run the tests of hosts in guests
     Test {
-        /// The hosts; all where none is named
+        /// Hosts; all if none is named
         hosts: Vec<String>,
-        /// Only those that `make test` runs
+        /// Run only the tests that `make test` runs
         #[arg(long)]
         quick: bool,
-        /// How many guests at a time; each needs a processor and its memory
+        /// Number of concurrent guests; each needs a processor and its memory
         #[arg(long, default_value_t = processors().min(3), value_name = "N")]
         jobs: usize,
         /// Keep the results in lab/vm/results, for the table of hosts
         #[arg(long)]
         record: bool,
     },
-    /// Make docs/reference/hosts.md of the results
+    /// Generate docs/reference/hosts.md from the results
     Table,
-    /// Copy the output of `cargo test -- --show-output`; tests that say `not run: NAME: REASON` are counted as ignored
+    /// Copy the output of `cargo test -- --show-output`; count tests that print `not run: NAME:
+    /// REASON` as ignored
     Count,
 }
 
 /// One command in a guest.
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// The host
+    /// Name of the host
     host: String,
-    /// Seconds after which the guest is ended
+    /// Time limit of the guest in seconds
     #[arg(long, default_value_t = 300)]
     limit: u64,
-    /// Where what was left in /out goes
+    /// Directory for the files from /out
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
-    /// A file of this machine to put on the path inside; can be given several times
+    /// File of this machine to add to PATH in the guest; can be repeated
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
-    /// Another userland than the host's own, of lab/vm/userlands.toml
+    /// Userland from lab/vm/userlands.toml instead of the host's own
     #[arg(long)]
     userland: Option<String>,
-    /// More memory than the host's own; it then has one node
+    /// Memory instead of the host's own, on a single node
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
-    /// The command, as lines of a shell
+    /// Shell command to run
     #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
     line: Vec<String>,
 }

@@ -19,28 +19,28 @@ use crate::progress::SPINNER;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every step is read, journaled with what was there before, made, and read back. Where one cannot be
-made, none is: that is looked at first. Pools are asked for several times, with compaction between.
-What was done is taken back by: hugeleaf undo
+All steps are checked first. If one is impossible, nothing is changed. Each step is journaled with
+the previous value, applied and read back. Pool pages are requested several times, with compaction
+between tries. hugeleaf undo reverts the changes.
 
-Exit status: 0 all as planned; 1 done, with fewer pages than planned; 2 wrong usage, or a plan that
-does not read; 3 a precondition is missing, or a step failed: what was done is said.
+Exit status: 0 applied as planned; 1 applied with fewer pages than planned; 2 wrong usage, or an
+invalid plan; 3 a precondition is missing, or a step failed; completed steps are listed.
 
 Examples:
   hugeleaf apply --dry-run plan.toml
   hugeleaf apply plan.toml
   hugeleaf apply --drop-caches --all-or-nothing plan.toml")]
 pub struct Args {
-    /// The plan, as hugeleaf plan has written it and a person has edited it
+    /// Plan file that hugeleaf plan has written; it may be edited
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
-    /// Print the difference and change nothing; works with --root too
+    /// Print the differences; change nothing. Works with --root too
     #[arg(long)]
     dry_run: bool,
-    /// Where a pool is short, drop clean pages of files between tries: servers read them again
+    /// If a pool is short, drop clean page cache between tries; servers must read it again
     #[arg(long)]
     drop_caches: bool,
-    /// Where a pool stays short, take everything back instead of keeping what was got
+    /// If a pool stays short, revert everything instead of keeping the pages obtained
     #[arg(long)]
     all_or_nothing: bool,
 }

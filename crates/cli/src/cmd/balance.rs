@@ -21,27 +21,29 @@ const PASS: Duration = Duration::from_secs(120);
 const LOOKS: u32 = 4;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf balance --once --dry-run     each server, what memory is worth to it, what would be moved
-  hugeleaf balance --config FILE        move memory between them until it is ended
-  hugeleaf guard                        does the same for its rules, among all else
-  hugeleaf guard status                 how targets stand, where the guard runs
+#[command(after_help = "\
+Examples:
+  hugeleaf balance --once --dry-run     value of memory to each server, and planned transfers
+  hugeleaf balance --config FILE        balance by these rules until stopped
+  hugeleaf guard                        balances too, by the same rules
+  hugeleaf guard status                 state of the targets if the guard runs
 
-A [[balance]] in /etc/hugeleaf/guard.toml names a target and its servers (mariadb, redis,
-memcached, jvm, postgresql): docs/guide/balance.md. Memory moves by small measured steps from the
-server that loses least by it to the one that gains most, and only once it is back; what was given
-is promoted to huge pages. Servers keep the sizes that they have when it ends, however it ends.
+A [[balance]] section in /etc/hugeleaf/guard.toml names a target and its servers (mariadb, redis,
+memcached, jvm, postgresql); see docs/guide/balance.md. Memory is transferred in small measured
+steps from the server that loses least to the one that gains most. A server gets memory only after
+the other has released it, and the new memory is promoted to huge pages. When balance ends, for
+whatever reason, the servers keep their sizes.
 
-Exit status: 0 done; 2 wrong usage, or rules that are wrong; 3 a precondition is missing: no rule
+Exit status: 0 done; 2 wrong usage, or errors in the rules; 3 a precondition is missing: no rule
 names a target, or another balancer runs.")]
 pub struct Args {
-    /// The rules [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
+    /// Rules file [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Look, move what is worth it now, and end
+    /// Make one pass: transfer memory where it pays off now, and exit
     #[arg(long)]
     once: bool,
-    /// Change nothing: say what would be done
+    /// Print the planned changes; change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -24,17 +24,18 @@ pub use lists::{Sizes, named, once, parse_count, parse_rounds, usual};
 pub use setup::{Output, Setup};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf bench chase            how long a read takes, by working set and page size
-  hugeleaf bench --list           programs that come with hugeleaf: redis, pgbench, jvm, nginx, …
-  hugeleaf bench redis            Redis on base pages, on transparent huge ones, and promoted while it runs
+#[command(after_help = "\
+Examples:
+  hugeleaf bench chase            read latency, by working set and page size
+  hugeleaf bench --list           shipped workloads: redis, pgbench, jvm, nginx, …
+  hugeleaf bench redis            Redis on base pages, on THP, and promoted while it runs
   hugeleaf bench my.toml          a workload of your own: docs/reference/workload-file.md
 
-Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
-that changes that.")]
+The host is not changed. Page sizes that it cannot provide are listed as `unavailable`, with the
+command that changes that.")]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
-    /// List the workloads that come with hugeleaf, and what this host lacks for them
+    /// List the workloads shipped with hugeleaf, and their missing requirements on this host
     #[arg(long)]
     list: bool,
     #[command(subcommand)]
@@ -43,9 +44,9 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Workload {
-    /// Latency of a dependent random read, by working set and page size
+    /// Measure the latency of dependent random reads, by working set and page size
     Chase(chase::Args),
-    /// Any program that a file describes; hugeleaf bench NAME is short for it
+    /// Measure a workload that a file describes; short form: hugeleaf bench NAME
     File(described::Args),
 }
 

@@ -15,23 +15,23 @@ use super::results::all_in;
 use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "States: change (it hurts, or programs that run here want it otherwise), look, good, absent, unknown
+#[command(after_help = "\
+States: change (a harmful value, or one that a running program needs changed), look (worth a check),
+        good, absent, unknown
 
 Examples:
   hugeleaf check
   hugeleaf check --for oltp
-  hugeleaf check --results lab        what larger pages brought here, of results of hugeleaf bench
+  hugeleaf check --results lab        with the gain of huge pages in these results
 
-It reads, and changes nothing. What a feature is worth is taken from results that this very host has
-made; without any it says that it was not measured here.
-Exit status: 0 nothing has to be changed; 1 something has; 3 the host cannot be read."
-)]
+Nothing is changed. The gain of huge pages is taken from results that were measured on this host.
+Without any it is shown as not measured.
+Exit status: 0 nothing to change; 1 something to change; 3 the host cannot be read.")]
 pub struct Args {
-    /// What the host is for: oltp, warehouse, backup, jvm, cache, vector
+    /// Use of the host: oltp, warehouse, backup, jvm, cache, vector [default: all of them]
     #[arg(long = "for", value_name = "USE", value_parser = parse_profile)]
     profile: Option<Profile>,
-    /// A folder with results of hugeleaf bench
+    /// Directory with results of hugeleaf bench
     #[arg(long, value_name = "DIR", default_value = ".")]
     results: PathBuf,
 }

@@ -14,50 +14,51 @@ use super::results::{all_in, read};
 use crate::context::{Context, Failure, Status, tell};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   hugeleaf compare before.json after.json
   hugeleaf compare oltp.json --arms base,hugetlb:2M
   hugeleaf compare old.json new.json --arms base,thp:2M --all
-  hugeleaf compare before after                     two folders, workload by workload
-  hugeleaf compare before after --fail-if-slower 2% for a release that must not be slower
-  hugeleaf compare linux-6.1 linux-7.3 --counts     faults, page tables, coverage: what no clock is needed for
+  hugeleaf compare before after                       two directories, workload by workload
+  hugeleaf compare before after --fail-if-slower 2%   fail if a release is slower
+  hugeleaf compare linux-6.1 linux-7.3 --counts       faults, page tables, coverage; no timings
   hugeleaf compare --history 2026-0* --html history.html
 
-A and B are result files of `bench` or `prove`, or folders of them. What differs between them besides the
-samples (host, kernel, settings, knobs) is listed, and each row names what of that bears on it.
-Samples of two files are no pairs: their interval is by rank. Two arms of one file are compared in
-the rounds that both have.
+A and B are result files of `bench` or `prove`, or directories of them. Other differences between
+them (host, kernel, settings, knobs) are listed, and each row names those that may affect it.
+Samples of two files are not paired, so their interval is by rank. Two arms of one file are compared
+in the rounds that both have.
 
-Exit status: 0 shown, whatever it says; 1 the two cannot be compared, or a file is no result;
-2 wrong usage; 3 a file cannot be read. With --fail-if-slower also 1 where something is slower than
-that, or could not be compared: a result, an arm or a place that only one of the two has, a file
-that does not read, a sample that is not above 0, too few samples for an interval.")]
+Exit status: 0 shown, whatever the result; 1 not comparable, or a file is not a result; 2 wrong
+usage; 3 a file cannot be read. With --fail-if-slower also 1 if something is slower than that, or
+could not be compared: a result, an arm or a measuring point that only one of the two has, a damaged
+file, a sample that is not above 0, too few samples for an interval.")]
 pub struct Args {
-    /// A result, or a folder of results
+    /// Result file, or directory of results
     #[arg(value_name = "A", required_unless_present = "history")]
     a: Option<PathBuf>,
-    /// Another one
+    /// Result file or directory to compare with A
     #[arg(value_name = "B", required_unless_present_any = ["arms", "history"])]
     b: Option<PathBuf>,
-    /// Hold many folders of results against the first, the oldest first
+    /// Compare several directories of results with the first; name the oldest first
     #[arg(long, value_name = "DIR", num_args = 2.., conflicts_with_all = ["a", "b", "arms", "counts"])]
     history: Vec<PathBuf>,
-    /// Of two folders: what was counted beside what they were measured for
+    /// Compare the counters of two directories instead of their main metrics
     #[arg(long, conflicts_with = "arms")]
     counts: bool,
-    /// Of folders: also write a page, with a chart of each workload where there are many
+    /// Also write an HTML page (directories only); with --history, one chart per workload
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Compare two arms: the first of A, the second of B, or of A too where there is no B
+    /// Compare the first arm of A with the second arm of B, or of A if there is no B
     #[arg(long, value_name = "ARM,ARM", value_parser = parse_arms)]
     arms: Option<[String; 2]>,
-    /// Differences within ± this count as none
+    /// Treat differences within ± this as equal
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
-    /// End with status 1 where what was measured for is slower by more than this, or could not be compared
+    /// Exit with 1 if a main metric is slower by more than this, or could not be compared
     #[arg(long, value_name = "PERCENT")]
     fail_if_slower: Option<Part>,
-    /// Also what else was measured: latencies, CPU, I/O, page tables
+    /// Also show secondary metrics: latencies, CPU, I/O, page tables
     #[arg(long)]
     all: bool,
 }

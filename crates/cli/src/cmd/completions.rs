@@ -9,13 +9,13 @@ use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The shell
+    /// Shell to generate the script for
     shell: clap_complete::Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// The folder to write them into
+    /// Directory to write to
     folder: PathBuf,
 }
 

@@ -19,55 +19,56 @@ use crate::context::{Context, Failure, Status};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:
-  hugeleaf guard --once --dry-run       what it would do now, and why not with the others
-  hugeleaf guard --check                whether the rules can be read
-  hugeleaf guard                        watch, and act where the rules say so, until it is ended
-  hugeleaf guard status                 what the running guard does
+    after_help = "\
+Examples:
+  hugeleaf guard --once --dry-run       planned promotions, and reasons against the others
+  hugeleaf guard --check                check the rules for errors
+  hugeleaf guard                        watch, and promote by the rules, until stopped
+  hugeleaf guard status                 state of the running guard
 
-Without rules it watches and says what it would do. One line in /etc/hugeleaf/guard.toml after
-\"schema = 1\" lets it act: default.action = \"promote\". Programs that hold 256M on small pages,
-have run for 30 seconds and use a tenth of a processor are then moved; what a rule says of a
-program comes first. SIGHUP reads the rules again, SIGTERM ends it.
+Without rules the guard changes nothing, and reports what it would do. To let it act, write this
+line into /etc/hugeleaf/guard.toml, after \"schema = 1\": default.action = \"promote\". It then
+promotes process trees with at least 256M on base pages, 30 s of age and 10 % of a processor.
+Specific rules override these defaults. SIGHUP reloads the rules; SIGTERM stops the guard.
 
-Exit status: 0 done; 1 with --once: a move got less than it asked for; 2 wrong usage, or rules
-that are wrong; 3 a precondition is missing."
+Exit status: 0 done; 1 with --once: a promotion is incomplete; 2 wrong usage, or errors in the
+rules; 3 a precondition is missing."
 )]
 pub struct Args {
-    /// The rules [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
+    /// Rules file [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Look, act, and end
+    /// Scan once, act by the rules, and exit
     #[arg(long)]
     once: bool,
-    /// Change nothing: say what would be done
+    /// Print the planned changes; change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Read the rules, say whether they are right, and end
+    /// Check the rules for errors, and exit
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     check: bool,
     #[command(subcommand)]
     ask: Option<Ask>,
 }
 
-/// What a running guard is asked.
+/// Requests to a running guard.
 #[derive(Debug, clap::Subcommand)]
 enum Ask {
-    /// What the running guard does, and with which program
+    /// Show the state of the running guard and of each process tree
     Status(Whom),
-    /// What it decided, and what came of it
+    /// Show the guard's decisions and their results
     Log(Log),
-    /// Have it move nothing until it is told to go on
+    /// Stop all promotions and demotions until resume
     Pause(Whom),
-    /// Have it go on
+    /// Continue after pause
     Resume(Whom),
-    /// Have it read its rules again
+    /// Reload the rules
     Reload(Whom),
 }
 
 #[derive(Debug, clap::Args)]
 struct Whom {
-    /// The guard's socket [default: /run/hugeleaf/guard.sock]
+    /// Guard socket [default: /run/hugeleaf/guard.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -76,7 +77,7 @@ struct Whom {
 struct Log {
     #[command(flatten)]
     whom: Whom,
-    /// So many entries at most, the newest
+    /// Maximum number of entries; the newest are shown
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     lines: usize,
 }

@@ -11,25 +11,26 @@ use hugeleaf_verdict::why::{Account, account};
 use crate::context::{Context, Failure, Several, Status, tell};
 
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf mem                 processes, those with most on base pages first
-  hugeleaf mem postgres        the segments of all processes of that name
+#[command(after_help = "\
+Examples:
+  hugeleaf mem                 processes, most base-page memory first
+  hugeleaf mem postgres        mappings of all processes of that name
   hugeleaf mem tree:1234       a process and its descendants
   hugeleaf mem --global        the whole host, by page size")]
 pub struct Args {
-    /// Processes: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// Processes: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// The whole host by page size: pool, in use, pinned, free
+    /// Show the whole host by page size: pool, used, pinned and free memory
     #[arg(long, conflicts_with = "targets")]
     global: bool,
-    /// Also distinguish the smaller THP sizes, by page flags (needs root, and a target)
+    /// Distinguish the smaller THP sizes, by page flags; needs root and a target
     #[arg(long, requires = "targets")]
     orders: bool,
-    /// All rows, however small
+    /// Show all rows, including small ones
     #[arg(long)]
     all: bool,
-    /// Repeat every so often until Ctrl-C, as in 1s or 500ms
+    /// Repeat at this interval until Ctrl-C, e.g. 1s or 500ms
     #[arg(long, value_name = "TIME", value_parser = hugeleaf_units::parse_time)]
     watch: Option<Duration>,
 }

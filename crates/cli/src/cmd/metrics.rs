@@ -11,14 +11,16 @@ use hugeleaf_report::metrics::text;
 use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   hugeleaf metrics
   hugeleaf metrics --textfile /var/lib/prometheus/node-exporter/hugeleaf.prom
 
-Where a guard runs they are its own, as it serves them: http://localhost:9646/metrics. Elsewhere this host is looked
-at once, and there is nothing of moves and tests. docs/reference/guard.md lists them.")]
+If a guard runs, the metrics are those that it serves at http://localhost:9646/metrics. Otherwise
+the host is scanned once, and there are no metrics of promotions and tests. All metrics are listed
+in docs/reference/guard.md.")]
 pub struct Args {
-    /// Write them into a file that node_exporter's textfile collector reads, whole or not at all
+    /// Write the metrics to a file for node_exporter's textfile collector, atomically
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
 }

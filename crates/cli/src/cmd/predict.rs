@@ -21,35 +21,36 @@ use crate::progress::{SPINNER, bar};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a change: it looks now and then at which pages the process touches, and measures what a
-random read costs here on base pages and on large ones. Where the processor counts page walks, it
-goes by those. A range that would say nothing is not printed. Watch it under its usual load.
+Nothing is changed. predict samples the pages that the process touches, and measures the cost of a
+random read on base and on huge pages of this host. If the processor counts page walks, it uses
+these counters instead. Watch the process under its usual load. An interval too wide to be useful
+is not printed.
 
-The kernel tells which pages are touched of a whole process only: about 20 ms for each gigabyte on
-base pages (up to 100 ns a page), in which the process cannot map memory. A process for which that
-takes longer than --longest-stall is not watched. Several processes are judged as one, by the
-processor time that they use.
+The kernel reports touched pages only for a whole process. A scan takes about 20 ms per gigabyte on
+base pages (up to 100 ns per page), and the process cannot map memory meanwhile. A process whose
+scan would exceed --longest-stall is not watched. Several processes are judged as one, weighted by
+their CPU time.
 
-Exit status: 0 predicted; 1 nothing can be said, with the reason; 2 wrong usage; 3 a precondition
-is missing.
+Exit status: 0 predicted; 1 no prediction, with the reason; 2 wrong usage; 3 a precondition is
+missing.
 
 Examples:
   hugeleaf predict 1234
-  hugeleaf predict tree:1234                a server with a process for each client
+  hugeleaf predict tree:1234                a server with one process per client
   hugeleaf predict mariadbd --for 30s --longest-stall 100ms
   hugeleaf bench chase -o chase.json && hugeleaf predict 1234 --chase chase.json
-  hugeleaf prove 1234 --metric …            what it does bring, measured")]
+  hugeleaf prove 1234 --metric …            measure the actual gain")]
 pub struct Args {
-    /// A process: PID, name, systemd unit, cgroup's path, or tree:PID
+    /// Process: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET")]
     target: String,
-    /// How long to watch it
+    /// Time to watch the process
     #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_time)]
     time: Duration,
-    /// For so long a look may keep a process from mapping memory
+    /// Maximum time that one scan may keep the process from mapping memory
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_time)]
     longest_stall: Duration,
-    /// What reads cost here, by a result of hugeleaf bench chase [default: measured now, a few seconds]
+    /// Latencies from a result of hugeleaf bench chase [default: measured now, in a few seconds]
     #[arg(long, value_name = "FILE")]
     chase: Option<PathBuf>,
 }

@@ -16,42 +16,43 @@ use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress::BYTES;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf promote mariadbd             all processes of that name
-  hugeleaf promote --dry-run 1234       what would be moved, and what not and why
-  hugeleaf promote postgresql.service   a unit; memory that its processes share is moved once
-  hugeleaf promote --switch-thp-on mariadbd   one that has switched THP off for itself
-  hugeleaf promote --budget 100% 1234   as fast as the machine can, whatever it costs the server
+#[command(after_help = "\
+Examples:
+  hugeleaf promote mariadbd                   all processes of that name
+  hugeleaf promote --dry-run 1234             memory to promote, and reasons against the rest
+  hugeleaf promote postgresql.service         a unit; memory that its processes share counts once
+  hugeleaf promote --switch-thp-on mariadbd   a server that disabled THP for itself
+  hugeleaf promote --budget 100% 1234         as fast as possible, whatever it costs the server
 
-Exit status: 0 promoted all that can be, or there is nothing to promote; 1 less than that: what was
-refused, busy or not reached, and a process that ended; 2 wrong usage; 3 a precondition is missing.")]
+Exit status: 0 promoted all that can be, or nothing to promote; 1 incomplete: something was refused,
+busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct PromoteArgs {
     #[command(flatten)]
     common: Common,
-    /// How much of a huge page must be in memory for it to be taken; below 100% memory grows, and
-    /// the result says by how much
+    /// Minimum resident part of a block to promote it; below 100% memory grows by the amount
+    /// reported
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     min_resident: Percent,
-    /// Where a program has switched THP off for itself (prctl), as MariaDB does, switch it on
-    /// again first: its main thread is stopped by ptrace for some microseconds and makes that one
-    /// call
+    /// Re-enable THP first in processes that disabled it by prctl, e.g. MariaDB. ptrace stops their
+    /// main thread for a few microseconds (x86-64 only)
     #[arg(long)]
     switch_thp_on: bool,
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf demote mariadbd      undo a promotion
+#[command(after_help = "\
+Examples:
+  hugeleaf demote mariadbd      revert a promotion
   hugeleaf demote tree:1234     a process and its descendants
 
-Memory that several processes map is split by debugfs, for all that map it; where the host does
-not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
-stays as it is, and so does what promote would refuse: it could not come back. What was huge before
-a promotion is split too. Pages of zeros that the kernel takes back as it splits are given to the
-process again: it keeps its size.
+Memory that several processes map is split through debugfs, for all of them. If the host does not
+allow the use of that file, the memory stays on huge pages, and the answer says why. Memory locked
+with mlock stays on huge pages, as does memory that promote would refuse, because it could not be
+promoted again. Memory that was on huge pages before a promotion is demoted too. Zero pages that the
+kernel frees during a split are returned to the process, so its size stays the same.
 
-Exit status: 0 demoted all that can be, or there is nothing to demote; 1 less than that: what was
-refused, busy or not reached, and a process that ended; 2 wrong usage; 3 a precondition is missing.")]
+Exit status: 0 demoted all that can be, or nothing to demote; 1 incomplete: something was refused,
+busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,
@@ -59,20 +60,20 @@ pub struct DemoteArgs {
 
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Processes: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// Processes: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// The part of the process's time that the work may take
+    /// Maximum share of the process's time that the calls may take
     #[arg(long, value_name = "PERCENT", default_value = "10%")]
     budget: Percent,
-    /// Bound the time that one call may hold up the process, as in 5ms; a call for one huge page takes about 1 ms, and
-    /// longer where memory is fragmented or processors are busy
+    /// Bound the stall of one call, e.g. 5ms. A call for one huge page takes about 1 ms, and more
+    /// if memory is fragmented or processors are busy
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
-    /// Take all programs of a name that several unrelated programs have
+    /// Accept a name that several unrelated process trees have, and take all of them
     #[arg(long)]
     all: bool,
-    /// Print what would be done, and change nothing
+    /// Print the planned changes; change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -47,75 +47,75 @@ fn metrics() -> String {
 #[derive(Debug, clap::Args)]
 #[command(after_help = metrics() + EXAMPLES)]
 pub struct Args {
-    /// A PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// Processes: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// What to measure, see below
+    /// Metric to measure; see Metrics below
     #[arg(long, value_name = "METRIC")]
     metric: String,
-    /// Make this many pairs, neither more nor fewer; at least 8
+    /// Run exactly this many pairs; at least 8
     #[arg(long, value_name = "N", value_parser = parse_pairs, conflicts_with = "until")]
     pairs: Option<usize>,
     /// Stop once the interval is within ± this
     #[arg(long, value_name = "PERCENT", default_value = "3%")]
     until: Part,
-    /// Begin no pair after this time; 8 pairs are made all the same
+    /// Start no pair after this time; at least 8 pairs run in any case
     #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_time)]
     time: Duration,
-    /// How long to measure on each page size; longer where the metric needs it
+    /// Measurement time of each arm; longer if the metric needs it
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     interval: Duration,
-    /// How long to measure nothing after each move; half an interval comes on top
+    /// Time discarded after each promotion and demotion, in addition to half an interval
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     settle: Duration,
-    /// After the pairs, hold memory this long on each page size, to detect effects that need time; 0 to skip. Default:
-    /// 40s, at most a quarter of --for; 0 with --pairs
+    /// After the pairs, hold each arm this long to detect slow effects; 0 skips it. Default: 40s,
+    /// at most a quarter of --for; 0 with --pairs, or if this is less than four intervals
     #[arg(long, value_name = "TIME", value_parser = parse_hold)]
     hold: Option<Duration>,
-    /// Differences within ± this count as none: `same` is two one-sided tests of it
+    /// Treat differences within ± this as equal; `same` needs two one-sided tests (TOST)
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
-    /// How sure the interval is to be
+    /// Confidence level of the interval, from 50% to 99%
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = parse_confidence)]
     confidence: Part,
-    /// Leave the large pages where they helped; otherwise all ends as it began
+    /// Keep the huge pages on this condition; otherwise restore the state before the experiment
     #[arg(long, value_name = "WHEN")]
     keep: Option<KeepArg>,
-    /// Measure all base pages first, then all large ones: weaker, moves memory once only
+    /// Measure the base arm first, then the huge arm: weaker evidence, but a single promotion
     #[arg(long)]
     before_after: bool,
-    /// A/A: measure both arms on the pages as found, after the same moves; a verdict other than
-    /// `same` or `unclear` is then a false one
+    /// A/A test: promote and demote as usual, but measure both arms on the pages as found. A
+    /// verdict other than `same` or `unclear` is then false
     #[arg(long, conflicts_with_all = ["before_after", "keep"])]
     same_pages: bool,
-    /// Also say the effect over all pairs as assigned, those included whose memory did not move as
-    /// asked
+    /// Also report the effect over all pairs as assigned, including those with an incomplete
+    /// promotion or demotion
     #[arg(long, conflicts_with = "before_after")]
     intention_to_treat: bool,
-    /// Seed of the random orders, to repeat an experiment
+    /// Seed of the random order, to repeat an experiment
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The part of the process's time that moving its memory may take
+    /// Maximum share of the process's time that promotion and demotion may take
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     budget: Percent,
-    /// Bound the time that one call which moves memory may hold up the process, as in 5ms
+    /// Bound the stall of one call, e.g. 5ms
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
-    /// Write the result into this file; without it no file is written
+    /// Write the result to this file [default: none]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Also write the result as a page with charts
+    /// Also write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Say what would be moved and measured, and change nothing
+    /// Print the planned experiment; change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// When to keep large pages.
+/// Condition for keeping the huge pages.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum KeepArg {
-    /// Where the verdict is `faster`.
+    /// If the verdict is `faster`.
     IfFaster,
 }
 

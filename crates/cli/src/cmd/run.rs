@@ -51,58 +51,59 @@ const LDR_CNTRL: &str = "LDR_CNTRL";
 const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A ladder is a list of page sizes to try, in order: 1G,2M. Base pages end it, \
-unless it ends in !. A kind may be forced: hugetlb:2M, thp:2M. auto is the largest that this host can \
-give without leaving others short, base leaves the memory alone.
+#[command(after_help = "\
+A ladder is a list of page sizes to try in order, e.g. 1G,2M. Base pages are the last resort, unless
+the ladder ends in !, which makes its sizes mandatory. A size can name its kind: hugetlb:2M, thp:2M.
+auto is the largest size that this host can give without depriving other programs; base leaves the
+memory unchanged.
 
 Examples:
-  hugeleaf run -- redis-server                    larger pages for data, shared memory, large stacks
-  hugeleaf run --dry-run --shm 1G,2M -- postgres  what would be set, and what is unavailable
-  hugeleaf run --data 2M! --reserve 8G -- server  8G of data on 2M pages, or no start
+  hugeleaf run -- redis-server                    huge pages for data, shared memory, large stacks
+  hugeleaf run --dry-run --shm 1G,2M -- postgres  print the settings, and what is unavailable
+  hugeleaf run --data 2M! --reserve 8G -- server  8G of data on 2M pages, or fail to start
   hugeleaf run --ldr-cntrl DATAPSIZE=64K@SHMPSIZE=16M -- server   as on AIX
-  hugeleaf run --sqlite 2G -- python3 app.py      one page cache for all databases, on large pages
-  hugeleaf run --report pages.json -- sort big    asked and got, by role, at the end
+  hugeleaf run --sqlite 2G -- python3 app.py      one page cache for all databases, on huge pages
+  hugeleaf run --report pages.json -- sort big    requested and actual pages by role, at exit
 
-Exit status: the program's own; 125 run could not do its work, 126 the program cannot be run, 127 it \
-is not there."
-)]
+Exit status: the program's own; 125 hugeleaf run failed, 126 the program cannot be executed, 127 the
+program was not found.")]
 pub struct Args {
-    /// Pages for data, zero data, heap and other private memory: a ladder, auto or base
+    /// Pages for private memory (data, BSS, heap and the rest): a ladder, auto or base [default:
+    /// auto]
     #[arg(long, value_name = "LADDER")]
     data: Option<Want>,
-    /// Pages for shared memory: SysV, POSIX, memfd, shared anonymous
+    /// Pages for shared memory: SysV, POSIX, memfd, shared anonymous [default: auto]
     #[arg(long, value_name = "LADDER")]
     shm: Option<Want>,
-    /// Pages for the initial stack and those of threads
+    /// Pages for the initial stack and thread stacks [default: auto]
     #[arg(long, value_name = "LADDER")]
     stack: Option<Want>,
-    /// Pages for the program's code; it is left alone unless this is given
+    /// Pages for the program's code [default: unchanged]
     #[arg(long, value_name = "LADDER")]
     text: Option<Want>,
-    /// Take so much for data before the program runs
+    /// Allocate this much for data before the program runs
     #[arg(long, value_name = "BYTES")]
     reserve: Option<Bytes>,
-    /// Give the program's SQLite one page cache of this size for all its connections and databases, on transparent
-    /// huge pages where data gets large ones; each process that uses SQLite as a shared library has one
+    /// Give the program's SQLite one page cache of this size for all connections and databases, on
+    /// THP if data gets huge pages. Each process that uses SQLite as a shared library has its own
     #[arg(long, value_name = "BYTES")]
     sqlite: Option<Bytes>,
-    /// Where memory comes from: bind=NODES, prefer=NODE, interleave=NODES or local
+    /// NUMA policy: bind=NODES, prefer=NODE, interleave=NODES or local
     #[arg(long, value_name = "POLICY")]
     numa: Option<Numa>,
-    /// At the end write what was asked and got, role by role, to this file; - is standard error
+    /// Write requested and actual pages by role to this file at exit; - is standard error
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Only for executables of these names, among the program and those it starts
+    /// Apply only to executables with these names, among the program and those it starts
     #[arg(long, value_name = "EXE", num_args = 1.., value_delimiter = ',')]
     only: Vec<String>,
-    /// Page sizes as AIX has them in LDR_CNTRL, which is read too: KEY=SIZE joined by @
+    /// Page sizes in AIX syntax, KEY=SIZE joined by @ [default: the variable LDR_CNTRL]
     #[arg(long, value_name = "STRING")]
     ldr_cntrl: Option<String>,
-    /// Print what would be set, and start nothing
+    /// Print the settings; start nothing
     #[arg(long)]
     dry_run: bool,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(value_name = "CMD", last = true, required = true)]
     command: Vec<OsString>,
 }

@@ -14,31 +14,31 @@ use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: arrows mark a program, w says why its memory is not on larger pages, p promotes it and d
-demotes it (both ask first, and say what will happen), / filters, < and > sort, ? shows all keys,
-q quits. A click marks a program or sorts by a column.
+Keys: arrows select a process tree, w explains why its memory is not on huge pages, p promotes it
+and d demotes it (both show the expected effect and ask first), / filters, < and > sort, ? shows all
+keys, q quits. A click selects a process tree or sorts by a column.
 
-A look costs a small file a process; page tables are read of the programs in sight first, within a
-two-hundredth of a processor. With many processes looks come less often than once a second, so
-that all of it stays below 3 % of one processor.
+A scan reads one small file per process. Page tables are read within 0.5 % of one processor, those
+of visible process trees first. With many processes, scans are less frequent than once per second,
+so that the total stays below 3 % of one processor.
 
 Examples:
   hugeleaf top                        this host, live
-  hugeleaf top --record today.jsonl   and every look in a file, of 256M at most
-  hugeleaf top --replay today.jsonl   that file: space pauses, arrows step, + and - set the speed
+  hugeleaf top --record today.jsonl   also record every scan, up to 256M
+  hugeleaf top --replay today.jsonl   replay: space pauses, arrows step, + and - set the speed
 
-Exit status: 0 it was quit; 2 wrong usage; 3 there is no terminal, or a file cannot be read or made.")]
+Exit status: 0 quit by the user; 2 wrong usage; 3 no terminal, or a file cannot be read or created.")]
 pub struct Args {
-    /// Write every look into a new file, to be played with --replay
+    /// Record every scan in a new file, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
-    /// Play a recording in place of this host
+    /// Replay a recording instead of this host
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Move nothing, whatever is pressed
+    /// Disable promotion and demotion
     #[arg(long)]
     read_only: bool,
-    /// The guard's socket, whose moves are shown too [default: /run/hugeleaf/guard.sock]
+    /// Guard socket, to also show what the guard promotes [default: /run/hugeleaf/guard.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -23,50 +23,52 @@ use crate::progress::{self, PERCENT};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_precedence_over_arg = true,
-    after_help = "Examples:
-  hugeleaf trace --for 10s                    the whole host, ten seconds
+    after_help = "\
+Examples:
+  hugeleaf trace --for 10s                      the whole host, ten seconds
   hugeleaf trace postgres --for 30s -o a.trace  with PostgreSQL as the target
-  hugeleaf trace show a.trace                 what it says, also on another machine
-  hugeleaf trace diff a.trace b.trace         before and after, side by side
+  hugeleaf trace show a.trace                   show a trace, also on another machine
+  hugeleaf trace diff a.trace b.trace           before and after, side by side
 
-The whole host is always collected; a target's processes and their children are shown apart. It
-takes CAP_PERFMON and, for locks, a tracefs: run it as root. Nothing of the host is changed."
+The whole host is always recorded. The processes of a target and their children are shown
+separately. Recording requires CAP_PERFMON and, for locks, a tracefs: run it as root. The host is
+not changed."
 )]
 pub struct Args {
     #[command(subcommand)]
     command: Option<View>,
-    /// What to show apart: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// Processes to show separately: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET")]
     target: Option<String>,
-    /// For how long; Ctrl-C ends it earlier, and what was collected until then is kept
+    /// Recording time; Ctrl-C ends it early and keeps the data collected until then
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     time: Duration,
-    /// Where to write it [default: hugeleaf-trace-DATE-TIME.trace in this folder]
+    /// Trace file [default: hugeleaf-trace-DATE-TIME.trace in the current directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// CPU samples a second and CPU
+    /// CPU samples per second and CPU
     #[arg(long, value_name = "N", default_value_t = 199, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rate: u64,
-    /// Room for lock events a CPU; larger where events are lost
+    /// Buffer per CPU for lock events; enlarge it if events are lost
     #[arg(long, value_name = "SIZE", default_value = "4M")]
     buffer: Bytes,
-    /// Leave lock contention out
+    /// Do not record lock contention
     #[arg(long)]
     no_locks: bool,
-    /// Count every call that locks memory; otherwise those of a part of the time, scaled up
-    /// (watching one system call makes each of all others slower)
+    /// Count every call that locks memory, instead of sampling and scaling up; slows down all
+    /// system calls meanwhile
     #[arg(long)]
     every_call: bool,
-    /// Intervals and memory only: needs no privilege
+    /// Record intervals and memory only; needs no privilege
     #[arg(long)]
     intervals_only: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum View {
-    /// A trace as text, JSON or one page: where time goes, and what was found
+    /// Show a trace as text, JSON or an HTML page, with findings
     Show(show::Args),
-    /// Two traces side by side, before and after
+    /// Show two traces side by side, before and after
     Diff(diff::Args),
 }
 

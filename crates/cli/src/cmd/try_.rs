@@ -32,20 +32,22 @@ const LEAST: Duration = Duration::from_secs(60);
 const WIDEST: usize = 100;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf try                     a quarter of free memory, at most 3G; under four minutes
+#[command(after_help = "\
+Examples:
+  hugeleaf try                     a page cache of a quarter of free memory; under 4 minutes
   hugeleaf try --cache 512M --for 30s
-Needs no privilege: the database moves its own memory when asked.
-Exit status: 0 whatever the experiment says; prove answers by its status.")]
+
+No privilege is needed: the database promotes its own memory on request.
+Exit status: 0 whatever the result. The status of prove depends on the verdict.")]
 pub struct Args {
-    /// Size of the database's page cache [default: a quarter of free memory, at most 3G]
+    /// Page cache size of the database [default: a quarter of free memory, at most 3G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Bytes>,
-    /// How long to measure [default: what is left of 3.5 minutes]; ends earlier once the result
-    /// is within ±3 %
+    /// Measurement time [default: the rest of 3.5 minutes, at least 60s]; stops early once the
+    /// interval is within ±3 %
     #[arg(long = "for", value_name = "TIME", value_parser = hugeleaf_units::parse_time)]
     time: Option<Duration>,
-    /// Where to write the page with samples and charts
+    /// HTML page with samples and charts
     #[arg(long, value_name = "PATH", default_value = "hugeleaf-try.html")]
     html: PathBuf,
 }

@@ -11,11 +11,11 @@ use crate::progress::SPINNER;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without ID: the newest apply that is in force. Each step is compared with what is there now: what
-is as the apply left it is put back exactly, and what somebody else has changed meanwhile is left
-alone and said. Running it again does no harm, also after a crash.
+Without ID, the newest apply in force is reverted. Each step is compared with the current state. A
+value that is as the apply left it is restored exactly. A value that something else has changed
+meanwhile is left alone and reported. Running undo again is safe, even after a crash.
 
-Exit status: 0 all as before; 1 something was left alone, or is still in use; 2 wrong usage; 3 a
+Exit status: 0 all restored; 1 something was left alone, or is still in use; 2 wrong usage; 3 a
 precondition is missing, or a step failed.
 
 Examples:
@@ -23,19 +23,19 @@ Examples:
   hugeleaf undo --dry-run
   hugeleaf undo 3 --even-if-changed")]
 pub struct Args {
-    /// Which apply, by the number that it printed
+    /// Number of the apply, as apply printed it
     #[arg(value_name = "ID", conflicts_with = "all")]
     id: Option<u32>,
-    /// All that are in force, newest first
+    /// Revert all applies in force, newest first
     #[arg(long)]
     all: bool,
-    /// Print what was applied, and change nothing
+    /// List all applies; change nothing
     #[arg(long, conflicts_with_all = ["id", "all", "even_if_changed", "dry_run"])]
     list: bool,
-    /// Also put back what somebody else has changed meanwhile
+    /// Also restore values that something else has changed meanwhile
     #[arg(long)]
     even_if_changed: bool,
-    /// Print the difference and change nothing
+    /// Print the differences; change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -12,23 +12,23 @@ use hugeleaf_units::parse_time;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Services that run or are started at boot are asked what they want; plans that were applied say what
-they should have; files below /etc are compared with the kernel. Where all is as it should be the
-answer is one line.
+Services that run or start at boot are queried for the huge pages that they request. Applied plans
+define the pages that services should have. Files below /etc are compared with the kernel. If
+everything matches, the answer is one line.
 
-Exit status: 0 all as it should be; 1 something fell short or drifted; 2 wrong usage; 3 the host
-could not be read.
+Exit status: 0 everything matches; 1 something is short or has drifted; 2 wrong usage; 3 the host
+cannot be read.
 
 Examples:
   hugeleaf verify
-  hugeleaf verify --since 15m        for cron, every 15 minutes
+  hugeleaf verify --since 15m        from cron, every 15 minutes
   hugeleaf verify --prometheus /var/lib/prometheus/node-exporter/hugeleaf.prom")]
 pub struct Args {
-    /// Leave out lines of the kernel's log from before: 2h ago, or a date as 2026-11-21T10:00:00Z;
-    /// default: the newest apply
+    /// Ignore kernel log lines before this time: an age, e.g. 2h, or a date, e.g.
+    /// 2026-11-21T10:00:00Z [default: the newest apply]
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Print metrics for Prometheus, or write them into a file that its textfile collector reads
+    /// Print Prometheus metrics, or write them to this file for the textfile collector
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     prometheus: Option<PathBuf>,
 }

@@ -10,24 +10,24 @@ use crate::context::{Context, Failure, Several, Status};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
-Every range of memory that is not on large pages gets a verdict: what keeps it from them, how many
-bytes, and the one thing to do next. A command that begins with # is nothing to type.
+Each address range that is not on huge pages gets a verdict: the reason, its size, and the next
+step. In a command, # marks a comment.
 
-Exit status: 0 all that can be on large pages is; 1 some is not, and something can be done about it
-(promotion, a setting, a restart); 2 wrong usage; 3 the process cannot be read. Memory that could
-be on large pages only if it grew does not count, nor do smaller THP sizes that are off, nor what
-cannot be or is not worth being on large pages.
+Exit status: 0 all memory that can be on huge pages is; 1 some is not, and promotion, a setting or a
+restart would change that; 2 wrong usage; 3 the process cannot be read. Not counted: memory that
+would have to grow first, smaller THP sizes that are off, and memory that cannot be, or is not worth
+being, on huge pages.
 
 Examples:
   hugeleaf why 1234            one process
-  hugeleaf why postgres        all processes of that name; what they share counts once
+  hugeleaf why postgres        all processes of that name; shared memory counts once
   hugeleaf why tree:1234       a process and its descendants
-  hugeleaf why 1234 && echo all on large pages")]
+  hugeleaf why 1234 && echo all on huge pages")]
 pub struct Args {
-    /// Processes: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// Processes: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// All reasons, ranges and processes, nothing grouped
+    /// Show all reasons, ranges and processes, ungrouped
     #[arg(long)]
     all: bool,
 }

@@ -5,7 +5,7 @@ use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which workload
+    /// Workload to run
     #[arg(value_enum)]
     name: Name,
 }
@@ -13,7 +13,7 @@ pub struct Args {
 /// The embedded workloads.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Name {
-    /// SQLite wholly in its page cache, read and updated by random keys
+    /// SQLite entirely in its page cache, with reads and updates by random keys
     Oltp,
 }
 

@@ -24,7 +24,7 @@ const SERVER: Held = NotHere("it asks a server by an address that the person has
 /// Each command, with `*` for any text; the first match counts.
 pub const KINDS: [(&str, Held); 58] = [
     // Pools.
-    ("echo all on large pages", Asks),
+    ("echo all on huge pages", Asks),
     (
         "printf '*' > /etc/systemd/system/*",
         NotHere("it leaves units on the host"),

@@ -20,7 +20,7 @@ use crate::process::find_variable;
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "java",
     value: "FLAGS",
-    help: "A JVM with these flags, as in --java '-Xmx8g -XX:+UseLargePages'",
+    help: "JVM with these flags, e.g. --java '-Xmx8g -XX:+UseLargePages'",
     given: Given::OftenWithDash,
     check: None,
     is_made_up: false,

@@ -10,7 +10,7 @@ use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 pub(super) const BYTES: SourceKind = SourceKind {
     flag: "bytes",
     value: "SIZE",
-    help: "So many bytes, for any program",
+    help: "Memory of this size, for any program",
     given: Given::Once,
     check: Some(|text| bytes(text).map(drop)),
     is_made_up: true,
@@ -29,7 +29,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
 pub(super) const MOVER: SourceKind = SourceKind {
     flag: "mover",
     value: "SEGMENTS",
-    help: "A data mover with so many segments, by the published rule",
+    help: "Data mover with this number of segments, by the published rule",
     given: Given::Once,
     check: Some(|text| segments(text).map(drop)),
     is_made_up: true,

@@ -22,7 +22,7 @@ use crate::model::Process;
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "mariadb",
     value: "FILE",
-    help: "MariaDB or MySQL as its option files configure it, or as this one does",
+    help: "MariaDB or MySQL, as configured by its option files or by this one",
     given: Given::OnceOrBare,
     check: None,
     is_made_up: false,

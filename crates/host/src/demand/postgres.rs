@@ -24,7 +24,7 @@ const WHAT: &str = "shared_buffers and what goes with it";
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "postgres",
     value: "DATADIR",
-    help: "A PostgreSQL cluster by its data folder, running or not",
+    help: "PostgreSQL cluster by its data directory, running or not",
     given: Given::Often,
     check: None,
     is_made_up: false,

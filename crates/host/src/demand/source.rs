@@ -69,7 +69,7 @@ impl Source {
 pub(super) const CONTAINER: SourceKind = SourceKind {
     flag: "container",
     value: "CGROUP",
-    help: "A container or pod by its cgroup's path; prints the pod's lines too",
+    help: "Container or pod by its cgroup path; also prints the lines for the pod",
     given: Given::Often,
     check: None,
     is_made_up: false,

@@ -17,7 +17,7 @@ const MOST_OUTPUT: usize = 64 * 1024;
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["cmd"],
     form: "cmd:COMMAND",
-    help: "a shell command that prints a rising number",
+    help: "output of a shell command that prints an increasing counter",
     example: "cmd:cat /run/app/requests",
     needs_address: true,
     can_be_gauge: true,

@@ -15,8 +15,8 @@ const MOST_BYTES: usize = 64 << 20;
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["http", "https"],
     form: "http://HOST/PATH#NAME",
-    help: "Prometheus text: `NAME`, `NAME{label=\"x\"}`; of a histogram `mean(NAME)` (`NAME_sum` over \
-           `NAME_count`), or `p99(NAME)`, which is known to its bucket only",
+    help: "counter of a Prometheus page, `NAME` or `NAME{label=\"x\"}`; of a histogram `mean(NAME)` (`NAME_sum` / \
+           `NAME_count`), or `p99(NAME)`, which is as precise as its bucket",
     example: "http://localhost:9100/metrics#mean(request_seconds)",
     needs_address: true,
     can_be_gauge: true,

@@ -39,13 +39,13 @@ pub fn forms_and_help() -> Vec<(String, String)> {
     let row = |kind: &MetricKind| {
         let example = match kind.example == kind.names[0] {
             true => String::new(),
-            false => format!("; as in `{}`", kind.example),
+            false => format!("; e.g. `{}`", kind.example),
         };
         (kind.form.to_owned(), format!("{}{example}", kind.help))
     };
     let gauge = format!(
-        "a value instead of a rising counter, better when lower; `gauge:higher:…` the other way \
-         round. Before {}",
+        "a gauge instead of a counter, better when lower; `gauge:higher:…` for better when higher. \
+         Allowed before {}",
         names(metrics().filter(|kind| kind.can_be_gauge))
             .iter()
             .map(|name| format!("`{name}`"))

@@ -15,8 +15,8 @@ use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["mysql"],
     form: "mysql:DSN[#VARIABLE+…]",
-    help: "statements a second, or the rise of the status variables named; the DSN is `mysql://user@host` or \
-           a socket's path",
+    help: "statements per second, or the summed rate of the named status variables; the DSN is \
+           `mysql://user@host` or the path of a socket",
     example: "mysql:/run/mysqld/mysqld.sock#Com_commit+Com_rollback",
     needs_address: true,
     can_be_gauge: false,

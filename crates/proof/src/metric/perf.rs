@@ -21,7 +21,7 @@ pub(super) static KINDS: &[MetricKind] = &[CPI, WALK_CYCLES];
 const CPI: MetricKind = MetricKind {
     names: &["cpi"],
     form: "cpi",
-    help: "cycles per instruction in user mode, where the processor's counters are available",
+    help: "cycles per instruction in user mode; needs hardware counters",
     example: "cpi",
     needs_address: false,
     can_be_gauge: false,
@@ -37,8 +37,8 @@ const CPI: MetricKind = MetricKind {
 const WALK_CYCLES: MetricKind = MetricKind {
     names: &["walk-cycles"],
     form: "walk-cycles[:rHEX]",
-    help: "the share of cycles in page table walks, by the raw event named or the one known for this \
-           processor; on AMD Zen, which does not count those cycles, walks in 1000 instructions. The \
+    help: "share of cycles in page table walks, by raw event `rHEX` or the known event of this \
+           processor; on AMD Zen, which does not count these cycles, walks per 1000 instructions. The \
            unit names the events",
     example: "walk-cycles",
     needs_address: false,

@@ -13,7 +13,7 @@ use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["postgres", "postgresql"],
     form: "postgres:DSN",
-    help: "transactions a second of the database that the DSN names, less hugeleaf's own",
+    help: "transactions per second of the database in the DSN, without hugeleaf's own",
     example: "postgres:host=/run/postgresql dbname=shop",
     needs_address: true,
     can_be_gauge: false,

@@ -11,7 +11,7 @@ use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["redis"],
     form: "redis:ADDRESS",
-    help: "commands a second; the address is `host:port`, `/path/to.sock` or `redis://…`",
+    help: "commands per second; the address is `host:port`, `/path/to.sock` or `redis://…`",
     example: "redis:localhost:6379",
     needs_address: true,
     can_be_gauge: false,

@@ -18,8 +18,9 @@ const FROM: Bytes = Bytes::from_kib(64);
 const CAP: Bytes = Bytes::from_mib(4 * 1024);
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Working sets:  64K..1G doubles from one to the other; half is half of available memory; 1M,64M,3G
+#[command(after_help = "\
+Working sets:  64K..1G doubles from 64K to 1G; 64K..half ends at half of available memory;
+               1M,64M,3G is a list
 Pages:         base; 64K and thp:2M are transparent; hugetlb:2M and hugetlb:1G are from pools
 
 Examples:
@@ -27,21 +28,21 @@ Examples:
   hugeleaf bench chase --sizes 64K..half --html chase.html
   hugeleaf bench chase --sizes 1G --pages base,thp:2M --rounds 20
 
-At most half of available memory is taken at a time, never more than a cgroup leaves.
+At most half of available memory is used at a time, and never more than the cgroup allows.
 Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
-3 a precondition is missing."
-)]
+3 a precondition is missing.")]
 pub struct Args {
-    /// Working sets [default: 64K to half of available memory by doubling, 4G at most]
+    /// Working sets [default: 64K, doubled up to half of available memory, at most 4G]
     #[arg(long, value_name = "LIST")]
     sizes: Option<Sizes>,
-    /// Page sizes, separated by commas [default: all that this host knows]
+    /// Page sizes, separated by commas [default: base, THP, each pool, and enabled smaller THP
+    /// sizes]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(super) pages: Vec<AskedPages>,
-    /// How long to measure in all; taking memory and warming it comes on top
+    /// Total measurement time, in addition to allocation and warm-up
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     time: Duration,
-    /// Samples of each working set on each page size; an interval needs 6
+    /// Samples per working set and page size; an interval needs 6
     #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
     rounds: usize,
     /// Seed of the random orders, to repeat a run

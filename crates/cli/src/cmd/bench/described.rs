@@ -21,53 +21,53 @@ use crate::context::{Context, Failure, Status, agrees, can_ask, tell};
 const LONGEST: Bytes = Bytes::from_mib(1);
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Pages:  4K or base; thp:2M and hugetlb:2M by hugeleaf run; run (what it gives by itself);
-        promoted (started as it is, moved when it is filled)
+#[command(after_help = "\
+Pages:  4K or base; thp:2M and hugetlb:2M, by hugeleaf run; run (the defaults of hugeleaf run);
+        promoted (started unchanged, promoted once it is filled)
 
 Examples:
   hugeleaf bench --list
   hugeleaf bench redis
   hugeleaf bench pgbench --pages 4K,hugetlb:2M,promoted --pairs 10 --html pgbench.html
   hugeleaf bench redis --arm old=server=/opt/old/redis-server --arm new=server=redis-server
-  hugeleaf bench my.toml --dry-run     every command that it would run
+  hugeleaf bench my.toml --dry-run     print every command
 
-The first arm is what the others are compared with. Arms take turns in random order, and all is started
-anew for each turn. A file that does not come with hugeleaf runs once you have seen its commands
-(--dry-run) and said --yes; as root it runs as nobody, unless it asks for root.
+The first arm is the baseline. Arms take turns in random order, and each run starts everything anew.
+A file that is not shipped with hugeleaf runs after you have confirmed its commands on a terminal,
+or with --yes. As root, it runs as the user nobody unless it requests root.
 Exit status: 0 measured; 1 interrupted, or an arm that was named was unavailable; 2 wrong usage;
-3 a precondition is missing."
-)]
+3 a precondition is missing.")]
 pub struct Args {
-    /// A workload of hugeleaf bench --list, or a file that describes one
+    /// Workload of hugeleaf bench --list, or a workload file
     #[arg(value_name = "NAME|FILE")]
     workload: String,
-    /// Pages to compare, separated by commas [default: the file's own arms; else
-    /// base pages, the transparent huge page, and promoted or run]
+    /// Pages to compare, separated by commas [default: the file's own arms, or else base pages,
+    /// THP, and promoted (servers) or run]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pages: Vec<LabPages>,
-    /// An arm that sets a variable of the workload, env.VARIABLE, or pages; several of one name are one arm
+    /// Arm that sets a workload variable, env.VARIABLE or pages; flags with the same name form one
+    /// arm
     #[arg(long = "arm", value_name = "NAME=KEY=VALUE", conflicts_with = "pages")]
     arms: Vec<LabArm>,
-    /// Set a variable of the workload on all arms
+    /// Set a workload variable in all arms
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
     /// Runs of each arm; an interval needs 6
     #[arg(long = "pairs", value_name = "N", default_value = "6", value_parser = parse_rounds)]
     rounds: usize,
-    /// Where the folder of its data is made; it should be on a disk
+    /// Parent directory for the data of the workload; it should be on a disk
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     below: PathBuf,
-    /// Go on with a result that was interrupted, or add the pairs that --pairs has more, and write it again
+    /// Continue an interrupted result, or extend one to --pairs, and rewrite the file
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     resume: Option<PathBuf>,
-    /// Seed of the orders, to repeat a run
+    /// Seed of the random orders, to repeat a run
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Show what it needs and every command that it would run; run nothing
+    /// Print the requirements and every command; run nothing
     #[arg(long)]
     dry_run: bool,
-    /// Run a file that does not come with hugeleaf
+    /// Run a file that is not shipped with hugeleaf, without asking
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -12,10 +12,10 @@ use crate::context::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct Output {
-    /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
+    /// Result file [default: hugeleaf-bench-NAME-DATE-TIME.json in the current directory]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Also write the result as a page with charts
+    /// Also write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -10,23 +10,25 @@ use super::show::write_page;
 use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  hugeleaf trace diff base.trace large.trace
-  hugeleaf trace diff base.trace large.trace --html case.html
+#[command(after_help = "\
+Examples:
+  hugeleaf trace diff base.trace huge.trace
+  hugeleaf trace diff base.trace huge.trace --html case.html
 
-What the two do not have in common (host, length, target) is said first: those rows are no comparison.
+Different conditions of the two traces (host, length, target) are listed first. Rows that depend on
+them are not comparable.
 Exit status: 0 shown; 2 wrong usage; 3 a file cannot be read or written.")]
 pub struct Args {
-    /// The trace before
+    /// Trace from before the change
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
-    /// The trace after
+    /// Trace from after the change
     #[arg(value_name = "AFTER")]
     after: PathBuf,
-    /// Whole lists
+    /// Show full lists
     #[arg(long)]
     all: bool,
-    /// Also write it as one page with charts
+    /// Also write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

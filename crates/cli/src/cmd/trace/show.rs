@@ -13,40 +13,39 @@ use hugeleaf_verdict::trace::findings;
 use crate::context::{Context, Failure, Status, tell};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Sections: intervals, processes, threads, functions, target-functions, locks, lock-threads,
-lock-callers, faults, pages, segments, memory, pins, io, counters, sources, findings
+#[command(after_help = "\
+Sections: intervals, processes, threads, functions, target-functions, locks, lock-threads,
+          lock-callers, faults, pages, segments, memory, pins, io, counters, sources, findings
 
 Examples:
   hugeleaf trace show a.trace                         one screen, findings last
   hugeleaf trace show a.trace --section locks,lock-callers
   hugeleaf trace show a.trace --lock pin_seg_range    threads that wait for it, and its events
-  hugeleaf trace show a.trace --html a.html           all of it, with charts and a flame graph
+  hugeleaf trace show a.trace --html a.html           everything, with charts and a flame graph
 
-Nothing of this host is read: a trace is shown alike on any machine.
+This host is not read, so a trace is shown alike on any machine.
 Exit status: 0 shown; 1 the trace has no such lock or function, or no samples for a flame graph;
-2 wrong usage; 3 the file cannot be read or written."
-)]
+2 wrong usage; 3 the file cannot be read or written.")]
 pub struct Args {
-    /// The trace
+    /// Trace file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Only these parts of it, separated by commas
+    /// Show only these sections, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_section)]
     section: Vec<&'static Part>,
-    /// Every part, and whole lists
+    /// Show every section, with full lists
     #[arg(long)]
     all: bool,
-    /// One lock, by address, name, or the function that takes it: threads, callers, events
+    /// Show one lock, by address, name or locking function: its threads, callers and events
     #[arg(long, value_name = "LOCK", conflicts_with_all = ["section", "callers"])]
     lock: Option<String>,
-    /// One function: who called it, and the ways there
+    /// Show the callers of one function, with call paths
     #[arg(long, value_name = "FUNCTION", conflicts_with = "section")]
     callers: Option<String>,
-    /// Also write it as one page with charts
+    /// Also write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write the CPU profile (the target's, where there is one) as a flame graph, in SVG
+    /// Also write the CPU profile as an SVG flame graph, of the target if there is one
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
 }
