@@ -340,7 +340,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     // As in the engine: the time limit ends nothing before the minimum number of pairs.
     while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
         logs.extend(server.pair(orders.draw(), play, rng));
-        let is_due = play.rule.is_look(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
+        let is_due = play.rule.is_interim(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
         let interval = || weigh::weigh(&play.rule, &logs).map(|w| w.interval);
         if is_due && play.rule.enough(logs.len(), interval().as_ref()) {
             break;

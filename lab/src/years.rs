@@ -16,7 +16,7 @@ use crate::simulate::{Noise, Play, normal, pairs};
 
 pub const PAIRS: usize = 12;
 /// Number of pairs of one session, without a pause between them.
-const AT_A_TIME: usize = 4;
+const PAIRS_PER_SESSION: usize = 4;
 pub const TEN_YEARS: usize = 520;
 
 /// Noise of the pairs.
@@ -80,8 +80,8 @@ fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64
         ..Play::default()
     };
     let noise = &noises[rng.usize(..noises.len())];
-    let sitting = |_| pairs(noise, effect, &play, AT_A_TIME, rng);
-    (0..PAIRS / AT_A_TIME).flat_map(sitting).collect()
+    let sitting = |_| pairs(noise, effect, &play, PAIRS_PER_SESSION, rng);
+    (0..PAIRS / PAIRS_PER_SESSION).flat_map(sitting).collect()
 }
 
 /// Judges one test alone, as the guard did earlier.

@@ -4,7 +4,7 @@ use hugeleaf_sys::Question;
 
 use crate::base64::encoded;
 use crate::percent::decoded_bytes;
-use crate::{Exchange, Place, Unanswered, Wire};
+use crate::{Exchange, Place, QueryError, Wire};
 
 /// The default port.
 pub const PORT: u16 = 80;
@@ -61,14 +61,14 @@ impl Address {
     }
 
     /// Returns the target of a redirect, without the login, which is not meant for it.
-    fn elsewhere(&self, location: &str) -> Result<Address, Unanswered> {
+    fn elsewhere(&self, location: &str) -> Result<Address, QueryError> {
         let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let text = match location {
             whole if whole.contains("://") => whole.to_owned(),
             path if path.starts_with('/') => format!("http://{}{path}", self.authority),
             path => format!("http://{}{folder}/{path}", self.authority),
         };
-        let wrong = |_| Unanswered::new("it sends to an address that is not plain http://");
+        let wrong = |_| QueryError::new("it sends to an address that is not plain http://");
         Address::parse(&text).map_err(wrong)
     }
 
@@ -95,7 +95,7 @@ pub fn page(
     address: &Address,
     question: Question<'_>,
     longest: usize,
-) -> Result<String, Unanswered> {
+) -> Result<String, QueryError> {
     let mut address = address.clone();
     for _ in 0..=MOST_REDIRECTS {
         let mut wire = Wire::connect(&address.place, question)?;
@@ -107,7 +107,7 @@ pub fn page(
             Answer::Elsewhere(location) => address = address.elsewhere(&location)?,
         }
     }
-    Err(Unanswered::new("it sends elsewhere without end"))
+    Err(QueryError::new("it sends elsewhere without end"))
 }
 
 #[derive(Debug, PartialEq)]
@@ -116,11 +116,11 @@ enum Answer {
     Elsewhere(String),
 }
 
-fn nonsense() -> Unanswered {
-    Unanswered::new("its answer is no HTTP")
+fn nonsense() -> QueryError {
+    QueryError::new("its answer is no HTTP")
 }
 
-fn answer(wire: &mut Exchange<'_>) -> Result<Answer, Unanswered> {
+fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {
     let line = wire.line()?;
     let code = line
         .strip_prefix("HTTP/1.")
@@ -146,7 +146,7 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, Unanswered> {
     match (code, location) {
         (200..=299, _) => {}
         (301 | 302 | 303 | 307 | 308, Some(location)) => return Ok(Answer::Elsewhere(location)),
-        _ => return Err(Unanswered::new(format!("http status: {code}"))),
+        _ => return Err(QueryError::new(format!("http status: {code}"))),
     }
     Ok(Answer::Page(match length {
         _ if is_chunked => chunks(wire)?,
@@ -156,7 +156,7 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, Unanswered> {
 }
 
 /// Reads a chunked body.
-fn chunks(wire: &mut Exchange<'_>) -> Result<Vec<u8>, Unanswered> {
+fn chunks(wire: &mut Exchange<'_>) -> Result<Vec<u8>, QueryError> {
     let mut body = Vec::new();
     loop {
         let line = wire.line()?;
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    fn answered(text: &[u8]) -> Result<Answer, Unanswered> {
+    fn answered(text: &[u8]) -> Result<Answer, QueryError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(text).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();

@@ -5,7 +5,7 @@
 //! Metrics and the balancer use it. It replaced libraries. The maintained ones bring 90 crates, two of them an asynchronous runtime, and trust the
 //! length that a server announces. The small ones (`postgres_sync`, `connxt-mysql`) know no Unix sockets.
 //!
-//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Exchange`], [`Unanswered`].
+//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Exchange`], [`QueryError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -24,24 +24,24 @@ pub use wire::{Exchange, LONGEST, Wire};
 /// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct Unanswered {
+pub struct QueryError {
     pub what: String,
     /// True if no answer came in time. The server may still execute the request.
     pub is_late: bool,
 }
 
-impl Unanswered {
+impl QueryError {
     /// Creates the error of a refusal or an invalid answer.
-    pub fn new(what: impl Into<String>) -> Unanswered {
-        Unanswered {
+    pub fn new(what: impl Into<String>) -> QueryError {
+        QueryError {
             what: what.into(),
             is_late: false,
         }
     }
 
     /// Creates the error of a missed deadline.
-    pub fn late(what: impl Into<String>) -> Unanswered {
-        Unanswered {
+    pub fn late(what: impl Into<String>) -> QueryError {
+        QueryError {
             what: what.into(),
             is_late: true,
         }

@@ -9,7 +9,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, Unanswered, Wire};
+use crate::{Exchange, Place, QueryError, Wire};
 
 /// The default port.
 pub const PORT: u16 = 3306;
@@ -155,7 +155,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
         let mut wire = Wire::connect(&address.place(), question)?;
         log_in(&mut wire.ask(question), address)?;
         Ok(Connection { wire: Some(wire) })
@@ -165,8 +165,8 @@ impl Connection {
     ///
     /// # Errors
     /// The server's own error, or a broken connection, which is then unusable.
-    pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, Unanswered> {
-        let broke = || Unanswered::new("the connection broke before");
+    pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, QueryError> {
+        let broke = || QueryError::new("the connection broke before");
         let mut wire = self.wire.take().ok_or_else(broke)?;
         let answer = rows(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
@@ -175,7 +175,7 @@ impl Connection {
 }
 
 /// Reads a packet: its number in the exchange, and its bytes.
-fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
+fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), QueryError> {
     let head = wire.bytes(4)?;
     let [a, b, c, number] = head[..] else {
         return Err(nonsense());
@@ -184,29 +184,29 @@ fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     Ok((number, wire.bytes(length as usize)?))
 }
 
-fn send(wire: &mut Exchange<'_>, number: u8, body: &[u8]) -> Result<(), Unanswered> {
+fn send(wire: &mut Exchange<'_>, number: u8, body: &[u8]) -> Result<(), QueryError> {
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let [a, b, c, 0] = length.to_le_bytes() else {
-        return Err(Unanswered::new("the question is too long"));
+        return Err(QueryError::new("the question is too long"));
     };
     wire.send(&[&[a, b, c, number], body].concat())
 }
 
-fn nonsense() -> Unanswered {
-    Unanswered::new("its answer is none of MariaDB or MySQL")
+fn nonsense() -> QueryError {
+    QueryError::new("its answer is none of MariaDB or MySQL")
 }
 
 /// A cursor that takes bytes from the front.
 struct Take<'a>(&'a [u8]);
 
 impl<'a> Take<'a> {
-    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Unanswered> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], QueryError> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(nonsense)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, Unanswered> {
+    fn byte(&mut self) -> Result<u8, QueryError> {
         Ok(self.bytes(1)?[0])
     }
 
@@ -219,7 +219,7 @@ impl<'a> Take<'a> {
     }
 
     /// Takes a length-encoded integer.
-    fn number(&mut self) -> Result<u64, Unanswered> {
+    fn number(&mut self) -> Result<u64, QueryError> {
         let count = match self.byte()? {
             small @ ..=0xfa => return Ok(u64::from(small)),
             0xfc => 2,
@@ -232,7 +232,7 @@ impl<'a> Take<'a> {
         Ok(u64::from_le_bytes(number))
     }
 
-    fn counted(&mut self) -> Result<String, Unanswered> {
+    fn counted(&mut self) -> Result<String, QueryError> {
         if self.0.first() == Some(&NULL) {
             self.byte()?;
             return Ok(String::new());
@@ -243,7 +243,7 @@ impl<'a> Take<'a> {
 }
 
 /// Formats `ERROR 1045 (28000): Access denied …` from the bytes after the packet's first byte.
-fn refused(body: &[u8]) -> Unanswered {
+fn refused(body: &[u8]) -> QueryError {
     let mut rest = Take(body);
     let Ok([low, high]) = rest.bytes(2) else {
         return nonsense();
@@ -257,11 +257,11 @@ fn refused(body: &[u8]) -> Unanswered {
         _ => String::new(),
     };
     let text = String::from_utf8_lossy(rest.0);
-    Unanswered::new(format!("ERROR {code}{state}: {text}"))
+    QueryError::new(format!("ERROR {code}{state}: {text}"))
 }
 
 /// Returns the challenge and the authentication plugin of the server's greeting.
-fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
+fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), QueryError> {
     let mut rest = Take(body);
     match rest.byte()? {
         10 => {}
@@ -277,7 +277,7 @@ fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
     Ok((salt, rest.text().to_vec()))
 }
 
-fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> {
+fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> {
     let (number, body) = packet(wire)?;
     let (salt, plugin) = greeting(&body)?;
     let password = address.password.as_deref().unwrap_or_default();
@@ -318,7 +318,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
                 send(wire, number, format!("{password}\0").as_bytes())?;
             }
             (MORE, [4]) => {
-                return Err(Unanswered::new(
+                return Err(QueryError::new(
                     "it wants the password itself, which is not sent over TCP without TLS: use its socket, or log in \
                      once with mysql (caching_sha2_password then knows the user)",
                 ));
@@ -329,7 +329,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
 }
 
 /// Returns the response of an authentication plugin to the challenge.
-fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswered> {
+fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, QueryError> {
     let salt = salt.get(..SALT).unwrap_or(salt);
     match plugin {
         b"unix_socket" | b"auth_socket" => Ok(Vec::new()),
@@ -346,7 +346,7 @@ fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswer
             let twice = Sha256::digest(once);
             Ok(mixed(&once, &Sha256::digest([&twice, salt].concat())))
         }
-        other => Err(Unanswered::new(format!(
+        other => Err(QueryError::new(format!(
             "it wants a login by {}, which is not spoken here; give the user mysql_native_password or unix_socket",
             String::from_utf8_lossy(other)
         ))),
@@ -359,7 +359,7 @@ fn mixed(a: &[u8], b: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the rows or the server's own error. The outer error means a broken connection.
-fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, Unanswered>, Unanswered> {
+fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryError>, QueryError> {
     send(wire, 0, &[&[QUERY], statement.as_bytes()].concat())?;
     let (_, body) = packet(wire)?;
     let columns = match body.split_first() {

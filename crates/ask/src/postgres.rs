@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 pub use address::{Address, Host};
 use scram::Scram;
 
-use crate::{Exchange, Place, Unanswered, Wire};
+use crate::{Exchange, Place, QueryError, Wire};
 
 /// The default port.
 pub const PORT: u16 = 5432;
@@ -30,13 +30,13 @@ impl Connection {
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
         if address.needs_tls {
-            return Err(Unanswered::new(
+            return Err(QueryError::new(
                 "it is asked for TLS, which is not spoken here: use its socket, or sslmode=prefer",
             ));
         }
-        let mut failed = Unanswered::new("both host and hostaddr are missing");
+        let mut failed = QueryError::new("both host and hostaddr are missing");
         let places = address.places()?;
         for (at, place) in places.iter().enumerate() {
             let its = question.first_of(places.len() - at);
@@ -52,7 +52,7 @@ impl Connection {
         place: &Place,
         address: &Address,
         question: Question<'_>,
-    ) -> Result<Connection, Unanswered> {
+    ) -> Result<Connection, QueryError> {
         let mut wire = Wire::connect(place, question)?;
         log_in(&mut wire.ask(question), address)?;
         let mut connection = Connection { wire: Some(wire) };
@@ -61,7 +61,7 @@ impl Connection {
         if let Some(writes) = address.writes {
             let says = connection.ask("SHOW transaction_read_only", question)?;
             if (says.as_deref() == Some("off")) != writes {
-                return Err(Unanswered::new(format!(
+                return Err(QueryError::new(format!(
                     "{place}: the session is not what target_session_attrs asks for"
                 )));
             }
@@ -77,8 +77,8 @@ impl Connection {
         &mut self,
         statement: &str,
         question: Question<'_>,
-    ) -> Result<Option<String>, Unanswered> {
-        let broke = || Unanswered::new("the connection broke before");
+    ) -> Result<Option<String>, QueryError> {
+        let broke = || QueryError::new("the connection broke before");
         let mut wire = self.wire.take().ok_or_else(broke)?;
         let answer = first(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
@@ -91,12 +91,12 @@ impl Connection {
     }
 }
 
-fn nonsense() -> Unanswered {
-    Unanswered::new("its answer is none of PostgreSQL")
+fn nonsense() -> QueryError {
+    QueryError::new("its answer is none of PostgreSQL")
 }
 
 /// Reads a message: its kind and its bytes.
-fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
+fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), QueryError> {
     let head = wire.bytes(5)?;
     let [kind, a, b, c, d] = head[..] else {
         return Err(nonsense());
@@ -105,22 +105,22 @@ fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     Ok((kind, wire.bytes(length.ok_or_else(nonsense)? as usize)?))
 }
 
-fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), Unanswered> {
+fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), QueryError> {
     let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
     let kind = Vec::from_iter(kind);
     wire.send(&[&kind, &length.to_be_bytes()[..], body].concat())
 }
 
 /// Returns the server's message from the fields of an error.
-fn refused(fields: &[u8]) -> Unanswered {
+fn refused(fields: &[u8]) -> QueryError {
     let mut texts = fields.split(|byte| *byte == 0);
     let words = texts.find_map(|field| field.strip_prefix(b"M"));
     words.map_or_else(nonsense, |words| {
-        Unanswered::new(String::from_utf8_lossy(words))
+        QueryError::new(String::from_utf8_lossy(words))
     })
 }
 
-fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> {
+fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> {
     let user = address.user()?;
     let mut start = VERSION.to_be_bytes().to_vec();
     let settings = [
@@ -161,11 +161,11 @@ fn answer(
     user: &str,
     body: &[u8],
     scram: &mut Option<Scram>,
-) -> Result<(), Unanswered> {
+) -> Result<(), QueryError> {
     let (kind, rest) = body.split_at_checked(4).ok_or_else(nonsense)?;
     let password = || {
         let password = address.password.as_deref();
-        password.ok_or_else(|| Unanswered::new("it wants a password, and none is given"))
+        password.ok_or_else(|| QueryError::new("it wants a password, and none is given"))
     };
     match (kind[3], rest) {
         (0, _) => Ok(()),
@@ -178,7 +178,7 @@ fn answer(
         (10, offers) => {
             let name = scram::NAME.as_bytes();
             if !offers.split(|byte| *byte == 0).any(|offer| offer == name) {
-                return Err(Unanswered::new("it offers no login by SCRAM-SHA-256"));
+                return Err(QueryError::new("it offers no login by SCRAM-SHA-256"));
             }
             let begun = scram.insert(Scram::begin(password()?)?);
             let first = begun.first();
@@ -193,11 +193,11 @@ fn answer(
         }
         (12, proof) => match scram.as_mut().is_some_and(|begun| begun.check(proof)) {
             true => Ok(()),
-            false => Err(Unanswered::new(
+            false => Err(QueryError::new(
                 "it does not prove that it knows the password",
             )),
         },
-        (other, _) => Err(Unanswered::new(format!(
+        (other, _) => Err(QueryError::new(format!(
             "it wants a login of kind {other}, which is not spoken here; give the user scram-sha-256 or peer in pg_hba.conf"
         ))),
     }
@@ -211,7 +211,7 @@ fn hex(bytes: &[u8]) -> String {
 fn first(
     wire: &mut Exchange<'_>,
     statement: &str,
-) -> Result<Result<Option<String>, Unanswered>, Unanswered> {
+) -> Result<Result<Option<String>, QueryError>, QueryError> {
     send(wire, Some(b'Q'), format!("{statement}\0").as_bytes())?;
     let mut answer = Ok(None);
     loop {

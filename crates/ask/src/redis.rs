@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Question;
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, Unanswered, Wire};
+use crate::{Exchange, Place, QueryError, Wire};
 
 /// The default port.
 pub const PORT: u16 = 6379;
@@ -105,7 +105,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
         let mut connection = Connection {
             wire: Wire::connect(&address.place, question)?,
         };
@@ -115,9 +115,9 @@ impl Connection {
                 user => vec!["AUTH", user, password],
             };
             // The server's message may repeat the password.
-            let refused = |e: Unanswered| match e.is_late {
+            let refused = |e: QueryError| match e.is_late {
                 true => e,
-                false => Unanswered::new("it refuses the password"),
+                false => QueryError::new("it refuses the password"),
             };
             connection.ask(&words, question).map_err(refused)?;
         }
@@ -135,7 +135,7 @@ impl Connection {
         &mut self,
         words: &[&str],
         question: Question<'_>,
-    ) -> Result<Vec<String>, Unanswered> {
+    ) -> Result<Vec<String>, QueryError> {
         let mut exchange = self.wire.ask(question);
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
@@ -146,7 +146,7 @@ impl Connection {
         let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
         match kind {
             "+" | ":" => Ok(vec![rest.to_owned()]),
-            "-" => Err(Unanswered::new(rest)),
+            "-" => Err(QueryError::new(rest)),
             "$" => Ok(text(&mut exchange, rest)?.into_iter().collect()),
             "*" => {
                 let count = rest.parse().unwrap_or(0);
@@ -155,11 +155,11 @@ impl Connection {
                     let line = exchange.line()?;
                     let length = line.strip_prefix('$').unwrap_or_default();
                     let text = text(&mut exchange, length)?;
-                    parts.push(text.ok_or_else(|| Unanswered::new("its answer is none of Redis"))?);
+                    parts.push(text.ok_or_else(|| QueryError::new("its answer is none of Redis"))?);
                 }
                 Ok(parts)
             }
-            _ => Err(Unanswered::new(
+            _ => Err(QueryError::new(
                 "its answer is none of Redis; try: redis-cli -h HOST ping",
             )),
         }
@@ -173,7 +173,7 @@ impl Connection {
         &mut self,
         section: Option<&str>,
         question: Question<'_>,
-    ) -> Result<Info, Unanswered> {
+    ) -> Result<Info, QueryError> {
         let words: Vec<&str> = ["INFO"].into_iter().chain(section).collect();
         let answer = self.ask(&words, question)?;
         Ok(Info::parse(answer.first().map_or("", String::as_str)))
@@ -188,7 +188,7 @@ impl Reading {
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, QueryError> {
         Connection::open(address, question).map(Reading)
     }
 
@@ -200,13 +200,13 @@ impl Reading {
         &mut self,
         section: Option<&str>,
         question: Question<'_>,
-    ) -> Result<Info, Unanswered> {
+    ) -> Result<Info, QueryError> {
         self.0.info(section, question)
     }
 }
 
 /// Reads a text of `length` bytes and its line end. `None` if the length is negative.
-fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, Unanswered> {
+fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, QueryError> {
     let Ok(length) = length.parse::<usize>() else {
         return Ok(None);
     };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     /// Returns the result of a query to a server that sends these bytes and hangs up.
-    fn answered(bytes: Vec<u8>) -> Result<Vec<String>, Unanswered> {
+    fn answered(bytes: Vec<u8>) -> Result<Vec<String>, QueryError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let server = std::thread::spawn(move || {
             let _ = theirs.read(&mut [0; 64]);

@@ -13,7 +13,7 @@ use rustix::io::{Errno, ioctl_fionbio, read};
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, send};
 
-use crate::{Place, Unanswered};
+use crate::{Place, QueryError};
 
 /// Default limit of an answer in bytes.
 pub const LONGEST: usize = 256 << 10;
@@ -93,7 +93,7 @@ pub struct Wire {
 impl Wire {
     /// # Errors
     /// The server cannot be reached.
-    pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, Unanswered> {
+    pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, QueryError> {
         let shown = place.to_string();
         match connect(place, question) {
             Ok(socket) => Ok(Wire::of(socket, shown)),
@@ -140,7 +140,7 @@ pub struct Exchange<'a> {
 impl Exchange<'_> {
     /// # Errors
     /// The server is gone, or accepts nothing in time.
-    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), Unanswered> {
+    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), QueryError> {
         while !bytes.is_empty() {
             let sent = self.timed(PollFlags::OUT, |socket| {
                 send(socket, bytes, SendFlags::NOSIGNAL)
@@ -157,7 +157,7 @@ impl Exchange<'_> {
     ///
     /// # Errors
     /// The line is late or too long, or the connection broke.
-    pub fn line(&mut self) -> Result<String, Unanswered> {
+    pub fn line(&mut self) -> Result<String, QueryError> {
         loop {
             let buffer = &mut self.wire.buffer;
             if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
@@ -174,7 +174,7 @@ impl Exchange<'_> {
     ///
     /// # Errors
     /// Errors of [`Exchange::line`].
-    pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Unanswered> {
+    pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, QueryError> {
         while self.wire.buffer.len() < count {
             if count > self.longest {
                 return Err(self.too_long());
@@ -189,14 +189,14 @@ impl Exchange<'_> {
     ///
     /// # Errors
     /// Errors of [`Exchange::line`].
-    pub fn rest(&mut self) -> Result<Vec<u8>, Unanswered> {
+    pub fn rest(&mut self) -> Result<Vec<u8>, QueryError> {
         while self.fill()? {}
         self.taken += self.wire.buffer.len();
         Ok(std::mem::take(&mut self.wire.buffer))
     }
 
     /// Reads more of an incomplete answer.
-    fn need(&mut self) -> Result<(), Unanswered> {
+    fn need(&mut self) -> Result<(), QueryError> {
         match self.fill()? {
             true => Ok(()),
             false => Err(self.closed()),
@@ -204,7 +204,7 @@ impl Exchange<'_> {
     }
 
     /// Reads more. Returns `false` if the connection is closed.
-    fn fill(&mut self) -> Result<bool, Unanswered> {
+    fn fill(&mut self) -> Result<bool, QueryError> {
         if self.taken + self.wire.buffer.len() > self.longest {
             return Err(self.too_long());
         }
@@ -219,7 +219,7 @@ impl Exchange<'_> {
         &self,
         ready: PollFlags,
         mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
-    ) -> Result<usize, Unanswered> {
+    ) -> Result<usize, QueryError> {
         let socket = &self.wire.socket;
         let mut once = || -> Result<Option<usize>, Error> {
             // Check the deadline even if bytes trickle in, so that no call ever blocks.
@@ -241,22 +241,22 @@ impl Exchange<'_> {
         }
     }
 
-    fn too_long(&self) -> Unanswered {
-        Unanswered::new(format!("{}: its answer is too long", self.wire.shown))
+    fn too_long(&self) -> QueryError {
+        QueryError::new(format!("{}: its answer is too long", self.wire.shown))
     }
 
-    fn closed(&self) -> Unanswered {
-        Unanswered::new(format!("{}: it closed the connection", self.wire.shown))
+    fn closed(&self) -> QueryError {
+        QueryError::new(format!("{}: it closed the connection", self.wire.shown))
     }
 }
 
-fn failed(shown: &str, question: Question<'_>, error: &Error) -> Unanswered {
+fn failed(shown: &str, question: Question<'_>, error: &Error) -> QueryError {
     match error.kind() {
         ErrorKind::TimedOut => {
             let seconds = question.time().as_secs();
-            Unanswered::late(format!("{shown}: no answer in {seconds} s"))
+            QueryError::late(format!("{shown}: no answer in {seconds} s"))
         }
-        _ => Unanswered::new(format!("{shown}: {error}")),
+        _ => QueryError::new(format!("{shown}: {error}")),
     }
 }
 
@@ -337,7 +337,7 @@ mod tests {
         assert!(error.is_late, "{error}");
         let stop = AtomicBool::new(false);
         let error = std::thread::scope(|scope| {
-            let question = Question::new(PATIENCE * 60).or_by(&stop);
+            let question = Question::new(PATIENCE * 60).with_stop(&stop);
             let waits = scope.spawn(move || asked(&trickle(), question, |asked| asked.line()));
             stop.store(true, Ordering::Relaxed);
             waits.join()

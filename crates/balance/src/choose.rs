@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 use crate::component::{Component, Estimate};
 use crate::history::OperationKind;
 use crate::settings::Settings;
-use crate::state::{State, Stride, Track};
+use crate::state::{LastStep, State, Track};
 
 /// Maximum growth of a step relative to the previous one in the same direction.
 const LONGER: u64 = 4;
@@ -193,8 +193,8 @@ fn after_failure(
 }
 
 /// Returns the last step, while it is relevant for the next.
-fn recent(settings: &Settings, track: &Track, now: Duration) -> Option<Stride> {
-    let is_recent = |s: &Stride| now.saturating_sub(s.at) <= settings.reversal;
+fn recent(settings: &Settings, track: &Track, now: Duration) -> Option<LastStep> {
+    let is_recent = |s: &LastStep| now.saturating_sub(s.at) <= settings.reversal;
     track.stride.filter(is_recent)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
 use crate::standing::Trouble;
-use crate::state::{BackOff, Cause, Check, Flight, Grant, State, Stride, Track};
+use crate::state::{BackOff, Cause, Check, LastStep, OpenOrder, ReservedGift, State, Track};
 
 /// Result of an [`crate::Order`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, 
 fn resized(
     settings: &Settings,
     track: &mut Track,
-    flight: &Flight,
+    flight: &OpenOrder,
     (said, measured): (Bytes, Option<Bytes>),
     now: Duration,
 ) -> Bytes {
@@ -147,7 +147,7 @@ fn resized(
         Cause::Benefit | Cause::Try | Cause::TakenBack
     ) && !done.is_zero()
     {
-        track.stride = Some(Stride {
+        track.stride = Some(LastStep {
             kind: flight.order.kind,
             bytes: done,
             at: now,
@@ -157,14 +157,14 @@ fn resized(
 }
 
 /// Starts the follow-up: freed memory is given, and given memory is judged.
-fn follow(settings: &Settings, state: &mut State, flight: Flight, done: Bytes, now: Duration) {
-    let Flight { plan, order, .. } = flight;
+fn follow(settings: &Settings, state: &mut State, flight: OpenOrder, done: Bytes, now: Duration) {
+    let OpenOrder { plan, order, .. } = flight;
     if done.is_zero() || flight.abandoned {
         return;
     }
     match (order.kind, plan.cause) {
         (OperationKind::Shrink, _) if plan.to.is_some() => {
-            state.grants.push(Grant { plan, bytes: done });
+            state.grants.push(ReservedGift { plan, bytes: done });
         }
         (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(Check {
             plan,

@@ -16,7 +16,7 @@ use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::look::look;
 use crate::settings::Settings;
 use crate::standing::{Problem, Standing, Trouble, seconds_until};
-use crate::state::{Cause, Check, Flight, Move, Order, Plan, State, Track};
+use crate::state::{Cause, Check, Move, OpenOrder, Order, Plan, State, Track};
 
 /// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;
@@ -239,7 +239,7 @@ impl<'a> Round<'a> {
         });
         if let Some(track) = self.state.tracks.get_mut(&component.name) {
             track.operations += 1;
-            track.flight = Some(Flight {
+            track.flight = Some(OpenOrder {
                 id,
                 plan,
                 order,

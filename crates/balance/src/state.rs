@@ -93,7 +93,7 @@ impl Plan {
 
 /// An order without an answer so far.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Flight {
+pub(crate) struct OpenOrder {
     pub id: u64,
     pub plan: Plan,
     pub order: Order,
@@ -104,7 +104,7 @@ pub(crate) struct Flight {
     pub abandoned: bool,
 }
 
-impl Flight {
+impl OpenOrder {
     /// Returns the maximum memory of the component, which it counts as until its answer.
     pub fn committed(&self, held: Bytes) -> Bytes {
         match (self.order.kind, self.abandoned) {
@@ -125,7 +125,7 @@ impl Flight {
 
 /// Freed memory, reserved for a receiver.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Grant {
+pub(crate) struct ReservedGift {
     pub plan: Plan,
     pub bytes: Bytes,
 }
@@ -183,7 +183,7 @@ pub(crate) struct ByHand {
 
 /// The last resize of a component for its benefit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stride {
+pub(crate) struct LastStep {
     pub kind: OperationKind,
     pub bytes: Bytes,
     pub at: Duration,
@@ -196,7 +196,7 @@ pub(crate) struct Track {
     pub held: Bytes,
     /// The size by its last order; another size was set by hand.
     pub expected: Bytes,
-    pub flight: Option<Flight>,
+    pub flight: Option<OpenOrder>,
     pub by_hand: Option<ByHand>,
     pub trouble: Option<Trouble>,
     /// True if the trouble came from growth. Otherwise it came from shrinking, and the component may still grow.
@@ -206,7 +206,7 @@ pub(crate) struct Track {
     pub tries: BackOff,
     /// Its total loss at the last try.
     pub tried_at: f64,
-    pub stride: Option<Stride>,
+    pub stride: Option<LastStep>,
     pub standing: Standing,
     /// The smallest and the largest size seen.
     pub smallest: Bytes,
@@ -266,7 +266,7 @@ pub(crate) struct Pair {
 pub struct State {
     pub(crate) tracks: BTreeMap<String, Track>,
     pub(crate) pairs: BTreeMap<PairName, Pair>,
-    pub(crate) grants: Vec<Grant>,
+    pub(crate) grants: Vec<ReservedGift>,
     pub(crate) checks: Vec<Check>,
     pub(crate) target: Bytes,
     pub(crate) allowed: f64,

@@ -15,7 +15,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 use hugeleaf_verdict::growth::Holes;
 
-use crate::memory::{Footprint, Spot};
+use crate::memory::{BlockLocation, HeldBeforeSplit};
 use crate::options::Percent;
 use crate::outcome::{Part, Reason};
 use crate::refusals::NoSplit;
@@ -58,7 +58,7 @@ impl Block {
         (self.kind != Kind::Private).then_some((self.object, self.offset))
     }
 
-    pub(crate) fn spot(&self) -> Spot {
+    pub(crate) fn spot(&self) -> BlockLocation {
         match self.key() {
             Some((object, offset)) => (Pid(0), offset, object),
             None => (self.pid, self.range.start(), ObjectId::default()),
@@ -86,7 +86,7 @@ pub struct Plan {
     /// Sorted by address.
     pub blocks: Vec<Block>,
     pub already: Bytes,
-    pub already_own: Bytes,
+    pub already_private: Bytes,
     pub already_shared: Vec<(BlockKey, Bytes)>,
     pub left_out: Vec<Part>,
     /// The same by proportional share, so that each page counts once over all processes that map it.
@@ -97,7 +97,7 @@ pub struct Plan {
     pub holes: BTreeMap<eligible::Reason, Holes>,
     /// Blocks of which every page is private to the process or the zero page, as after a split of a huge page. They
     /// are neither selected nor left out before [`Plan::settle`] is called.
-    pub torn: Vec<Torn>,
+    pub torn: Vec<SplitCandidate>,
     /// True if the page map does not report which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,
     /// Memory of `blocks` that is already on the target page size, by smaps; nonzero only with `huge_unknown`.
@@ -111,7 +111,7 @@ impl Plan {
     }
 
     /// Selects the torn blocks that were huge pages before, and leaves out the others.
-    pub fn settle(&mut self, huge: PageSize, was_huge: impl Fn(&Torn) -> bool) {
+    pub fn settle(&mut self, huge: PageSize, was_huge: impl Fn(&SplitCandidate) -> bool) {
         for torn in std::mem::take(&mut self.torn) {
             let block = torn.block;
             if was_huge(&torn) {
@@ -144,7 +144,7 @@ impl Plan {
 
 /// A block that may have been a huge page; `missing` of the block counts its zero pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Torn {
+pub struct SplitCandidate {
     pub block: Block,
     pub own: u64,
     /// The reason for leaving it out if it was not a huge page.
@@ -155,7 +155,7 @@ pub struct Torn {
 /// as many cases as a huge page has base pages.
 const WITNESSES: u64 = 8;
 
-impl Torn {
+impl SplitCandidate {
     /// Returns true if the block was one huge page, by the frames of its base pages. A split moves no data:
     /// remaining pages keep their frames, and all others are the one zero page.
     pub fn was_one_page(&self, frames: &[Option<u64>]) -> bool {
@@ -219,11 +219,11 @@ impl Share {
     }
 
     fn of_base(&self, tally: &Tally) -> Bytes {
-        tally.own_base + Share::part(tally.on_base() - tally.own_base, self.others)
+        tally.exclusive_base + Share::part(tally.on_base() - tally.exclusive_base, self.others)
     }
 
     fn of_huge(&self, tally: &Tally) -> Bytes {
-        let own = tally.exclusive - tally.own_base;
+        let own = tally.exclusive - tally.exclusive_base;
         own + Share::part(tally.huge - own, self.others)
     }
 }
@@ -235,7 +235,7 @@ pub struct Rules<'a> {
     pub base: PageSize,
     pub min_resident: Percent,
     /// Memory that blocks held when they were split, used instead of `min_resident`; `None` if unknown.
-    pub held: Option<&'a Footprint>,
+    pub held: Option<&'a HeldBeforeSplit>,
     /// Ranges to restrict the plan to, one list per process in their order; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
 }
@@ -302,7 +302,7 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
         if !pages.huge_known {
             plan.huge_unknown = true;
             plan.already += thp_bytes(segment);
-            plan.already_own += share.of_any(thp_bytes(segment));
+            plan.already_private += share.of_any(thp_bytes(segment));
             plan.overlap += thp_bytes(segment);
         }
         let place = Place {
@@ -346,7 +346,7 @@ fn plan_slot(
         plan.already += tally.huge;
         match block.key() {
             Some(key) => plan.already_shared.push((key, tally.huge)),
-            None => plan.already_own += place.share.of_huge(tally),
+            None => plan.already_private += place.share.of_huge(tally),
         }
         return;
     }
@@ -359,11 +359,13 @@ fn plan_slot(
             plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
         }
         Ok(block) => plan.blocks.push(block),
-        Err(reason) if rules.held.is_none() && is_torn(&block, tally) => plan.torn.push(Torn {
-            block,
-            own: rules.base.pages_for(tally.present).get(),
-            reason,
-        }),
+        Err(reason) if rules.held.is_none() && is_torn(&block, tally) => {
+            plan.torn.push(SplitCandidate {
+                block,
+                own: rules.base.pages_for(tally.present).get(),
+                reason,
+            })
+        }
         Err(reason) => {
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
@@ -481,7 +483,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
         let share = Share::of(segment);
         let base = Held::on_base(&segment.by_page_size);
         plan.already += base;
-        plan.already_own += share.of_any(base);
+        plan.already_private += share.of_any(base);
         let pool: Bytes = held_on(segment, PageKind::Hugetlb);
         leave_out_pool(&mut plan, segment, pool);
         let thp = thp_bytes(segment);

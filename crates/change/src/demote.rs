@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks;
 use crate::error::ChangeError;
-use crate::memory::Footprint;
+use crate::memory::HeldBeforeSplit;
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::split::{self, Splitter};
@@ -52,7 +52,7 @@ pub fn demote(
     };
     // A split needs almost no memory, so there is no floor to keep.
     let mut job = Job::new(context, progress, options.pace, Bytes::ZERO);
-    job.held = options.notes_held.then(Footprint::default);
+    job.held = options.notes_held.then(HeldBeforeSplit::default);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
     job.begin(&works);
     if !options.dry_run {

@@ -8,7 +8,7 @@
 //! their effect, because the kernel's return values are not reliable.
 //!
 //! `memory` has everything remembered about a process: its identity ([`Who`]), ranges that are valid only with it
-//! ([`Memory`]), and what blocks held when they were split ([`Footprint`]). The mover announces the memory before the
+//! ([`Memory`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The mover announces the memory before the
 //! first call (`Progress::planned`), and the guard writes it to its state.
 //!
 //! [`host`] is given steps (`hugeleaf_verdict::plan`) and knows no plans. It checks each step, writes it into the journal with the
@@ -50,7 +50,7 @@ mod zeros;
 
 pub use demote::demote;
 pub use error::ChangeError;
-pub use memory::{Footprint, Memory, Who};
+pub use memory::{HeldBeforeSplit, Memory, Who};
 pub use mover::promote;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
@@ -61,5 +61,5 @@ pub use pacer::Stalls;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use touched::{Look, MOST_HELD, Touched, Watch, look, may_walk, touched, walk_time};
+pub use touched::{Look, MAX_LOCK_TIME, Touched, Watch, look, may_walk, touched, walk_time};
 pub use whole::Outcome;

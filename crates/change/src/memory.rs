@@ -69,27 +69,27 @@ pub struct Memory {
 pub type ObjectId = (u32, u32, u64, bool);
 
 /// Location of a block: process (0 for memory that several map), address or offset, and object.
-pub(crate) type Spot = (Pid, u64, ObjectId);
+pub(crate) type BlockLocation = (Pid, u64, ObjectId);
 
 /// Memory that each block held when it was split. A block may become huge again while it holds as much, because it then
 /// regains its former size. Otherwise promotion would permanently refill memory that its process freed since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Footprint(HashMap<Spot, Bytes>);
+pub struct HeldBeforeSplit(HashMap<BlockLocation, Bytes>);
 
-impl Footprint {
+impl HeldBeforeSplit {
     /// Returns `None` for a block that was not split.
-    pub fn of(&self, block: Spot) -> Option<Bytes> {
+    pub fn of(&self, block: BlockLocation) -> Option<Bytes> {
         self.0.get(&block).copied()
     }
 
     /// Keeps the largest amount if several processes map the block.
-    pub(crate) fn add(&mut self, block: Spot, held: Bytes) {
+    pub(crate) fn add(&mut self, block: BlockLocation, held: Bytes) {
         let known = self.0.entry(block).or_default();
         *known = held.max(*known);
     }
 
     /// Adds blocks that were split later.
-    pub fn renew(&mut self, later: &Footprint) {
+    pub fn renew(&mut self, later: &HeldBeforeSplit) {
         self.0.extend(&later.0);
     }
 }

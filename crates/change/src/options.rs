@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::memory::{Footprint, Memory, Who};
+use crate::memory::{HeldBeforeSplit, Memory, Who};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,7 @@ pub struct PromoteOptions {
     pub only: Option<Vec<Memory>>,
     /// Memory that blocks held when they were split. A block is promoted while it still holds as much, regardless of
     /// `min_resident`, so that it regains its former size and does not grow beyond.
-    pub held: Option<Footprint>,
+    pub held: Option<HeldBeforeSplit>,
     /// Switches THP on first for a process that has disabled it for itself ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
     pub dry_run: bool,

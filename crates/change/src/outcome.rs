@@ -142,22 +142,22 @@ impl Part {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum BlockResult {
     /// Nothing was tried (dry run).
     Planned,
     Done,
     Failed(Reason),
 }
 
-impl Fate {
+impl BlockResult {
     /// Combines the results of one block mapped in two places: a failure in either place counts. A process that has
     /// ended does not reduce the result of the others.
-    pub(crate) fn worse(self, other: Fate) -> Fate {
-        let rank = |fate: Fate| match fate {
-            Fate::Planned => 0,
-            Fate::Failed(Reason::ProcessEnded) => 1,
-            Fate::Done => 2,
-            Fate::Failed(_) => 3,
+    pub(crate) fn worse(self, other: BlockResult) -> BlockResult {
+        let rank = |fate: BlockResult| match fate {
+            BlockResult::Planned => 0,
+            BlockResult::Failed(Reason::ProcessEnded) => 1,
+            BlockResult::Done => 2,
+            BlockResult::Failed(_) => 3,
         };
         match rank(other) > rank(self) {
             true => other,

@@ -9,8 +9,8 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::{self, Block};
-use crate::memory::{Footprint, push_joined};
-use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::memory::{HeldBeforeSplit, push_joined};
+use crate::outcome::{BlockResult, DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Context, State, Work};
 use crate::zeros;
 
@@ -91,7 +91,7 @@ pub(crate) fn outcome(
     work: &mut Work,
     to_huge: bool,
     unreached: Reason,
-    held: Option<&mut Footprint>,
+    held: Option<&mut HeldBeforeSplit>,
 ) -> ProcessOutcome {
     if work.lost.is_none() {
         work.lost = work.identity.check(context.kernel, context.root).err();
@@ -109,12 +109,12 @@ pub(crate) fn outcome(
     match (work.lost_reason(), now) {
         (Some(reason), _) => {
             Part::add(&mut outcome.failed, reason, outcome.asked);
-            work.fates = vec![Fate::Failed(reason); work.plan.blocks.len()];
+            work.fates = vec![BlockResult::Failed(reason); work.plan.blocks.len()];
         }
         (None, Some(now)) => {
             work.fates = tell_blocks(&mut outcome, work, &now, to_huge, unreached);
             if !to_huge {
-                let split = work.fates.iter().map(|fate| *fate == Fate::Done);
+                let split = work.fates.iter().map(|fate| *fate == BlockResult::Done);
                 let split: Vec<bool> = split.collect();
                 outcome.zeros_given_back = zeros::given_back(context, work, &split, held);
                 outcome.no_zeros = work.no_zeros;
@@ -122,7 +122,7 @@ pub(crate) fn outcome(
         }
         (None, None) => {
             tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached);
-            work.fates = vec![Fate::Failed(Reason::NotSeen); work.plan.blocks.len()];
+            work.fates = vec![BlockResult::Failed(Reason::NotSeen); work.plan.blocks.len()];
         }
     }
     outcome
@@ -176,7 +176,7 @@ fn tell_blocks(
     now: &[Now],
     to_huge: bool,
     unreached: Reason,
-) -> Vec<Fate> {
+) -> Vec<BlockResult> {
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
     let mut fates = Vec::with_capacity(now.len());
     for (((block, state), method), now) in each.zip(now) {
@@ -193,7 +193,7 @@ fn tell_blocks(
             }
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
-            fates.push(Fate::Done);
+            fates.push(BlockResult::Done);
             if *now == Now::Nothing && block.kind == Kind::Shared {
                 outcome.unmapped += len;
             }
@@ -207,7 +207,7 @@ fn tell_blocks(
             }
         };
         Part::add(&mut outcome.failed, reason, len);
-        fates.push(Fate::Failed(reason));
+        fates.push(BlockResult::Failed(reason));
     }
     fates
 }

@@ -9,7 +9,7 @@ use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
 use hugeleaf_verdict::plan::{InForce, Plan, Step, parse, steps};
-use hugeleaf_verdict::verify::{self, Did, Facts, GivenBack, Report, Stands};
+use hugeleaf_verdict::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
 
 use crate::host::{Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, look};
 
@@ -61,7 +61,7 @@ pub fn verify(
     kernel: &Kernel,
     host: &Host,
     log_since: Option<u64>,
-    given: &[GivenBack],
+    given: &[ReclaimablePages],
 ) -> Report {
     let found = read_services(root, kernel, host);
     let units: Vec<&str> = found
@@ -142,10 +142,10 @@ fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
     let (looked, obstacles) = look(root, std::slice::from_ref(planned));
     let (now, stands) = match (looked.first(), obstacles.first()) {
         (Some(looked), _) => (words(&looked.before), stands(looked)),
-        (None, Some(Obstacle::Missing(_))) => (None, Stands::Gone),
-        (None, Some(Obstacle::Denied(error))) => (None, Stands::Unread(error.to_string())),
-        (None, Some(other)) => (Some(other.to_string()), Stands::Changed),
-        (None, None) => (None, Stands::Gone),
+        (None, Some(Obstacle::Missing(_))) => (None, PlaceState::Gone),
+        (None, Some(Obstacle::Denied(error))) => (None, PlaceState::Unread(error.to_string())),
+        (None, Some(other)) => (Some(other.to_string()), PlaceState::Changed),
+        (None, None) => (None, PlaceState::Gone),
     };
     verify::Place {
         id: step.listed.id.clone(),
@@ -158,12 +158,12 @@ fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
     }
 }
 
-fn stands(looked: &Looked) -> Stands {
+fn stands(looked: &Looked) -> PlaceState {
     match (looked.state, &looked.before) {
-        (State::Already, _) => Stands::AsApplied,
-        (State::NotApplicable, _) => Stands::NotApplicable,
-        (_, Place::Absent | Place::NoMount) => Stands::Gone,
-        _ => Stands::Changed,
+        (State::Already, _) => PlaceState::AsApplied,
+        (State::NotApplicable, _) => PlaceState::NotApplicable,
+        (_, Place::Absent | Place::NoMount) => PlaceState::Gone,
+        _ => PlaceState::Changed,
     }
 }
 

@@ -11,7 +11,7 @@ use hugeleaf_verdict::growth::Holes;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, ObjectId};
-use crate::outcome::{Fate, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::outcome::{BlockResult, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::readback;
 use crate::refusals::NoSplit;
 use crate::split::can_split_shared;
@@ -58,7 +58,7 @@ pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part>
 }
 
 struct Entry {
-    fate: Fate,
+    fate: BlockResult,
     role: Role,
     bytes: Bytes,
     missing: Bytes,
@@ -83,7 +83,7 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
             continue;
         }
         for (n, block) in work.plan.blocks.iter().enumerate() {
-            let fate = work.fates.get(n).copied().unwrap_or(Fate::Planned);
+            let fate = work.fates.get(n).copied().unwrap_or(BlockResult::Planned);
             let at = block.key().and_then(|key| seen.get(&key).copied());
             if let Some(known) = at.and_then(|at| entries.get_mut(at)) {
                 known.fate = known.fate.worse(fate);
@@ -108,7 +108,7 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     // Memory that is huge in one process and to be mapped in another counts as requested.
     let mut there: HashSet<BlockKey> = seen.into_keys().collect();
     for plan in works.iter().map(|work| &work.plan) {
-        totals.already += plan.already_own;
+        totals.already += plan.already_private;
         let shared = plan.already_shared.iter();
         let new = shared.filter(|(key, _)| there.insert(*key));
         totals.already += new.map(|(_, bytes)| *bytes).sum();
@@ -117,7 +117,7 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
 }
 
 impl Entry {
-    fn of(block: &Block, fate: Fate, no_split: Option<NoSplit>) -> Entry {
+    fn of(block: &Block, fate: BlockResult, no_split: Option<NoSplit>) -> Entry {
         Entry {
             fate,
             role: block.role,
@@ -133,15 +133,17 @@ impl Totals {
         self.asked += entry.bytes;
         self.role(entry.role).asked += entry.bytes;
         match entry.fate {
-            Fate::Done => {
+            BlockResult::Done => {
                 self.done += entry.bytes;
                 self.role(entry.role).done += entry.bytes;
                 self.grown += entry.missing;
             }
-            Fate::Failed(reason) => Part::add(&mut self.failed, reason, entry.bytes),
-            Fate::Planned => self.grown += entry.missing,
+            BlockResult::Failed(reason) => Part::add(&mut self.failed, reason, entry.bytes),
+            BlockResult::Planned => self.grown += entry.missing,
         }
-        if let (Fate::Done | Fate::Planned, Some(reason)) = (entry.fate, entry.one_way) {
+        if let (BlockResult::Done | BlockResult::Planned, Some(reason)) =
+            (entry.fate, entry.one_way)
+        {
             Part::add(&mut self.one_way, reason, entry.bytes);
         }
     }
@@ -224,15 +226,15 @@ mod tests {
 
     #[test]
     fn what_one_place_did_not_get_was_not_got() {
-        let busy = Fate::Failed(Reason::Busy);
-        let ended = Fate::Failed(Reason::ProcessEnded);
+        let busy = BlockResult::Failed(Reason::Busy);
+        let ended = BlockResult::Failed(Reason::ProcessEnded);
         for (one, other, both) in [
-            (Fate::Done, busy, busy),
-            (busy, Fate::Done, busy),
-            (Fate::Done, ended, Fate::Done),
-            (ended, Fate::Done, Fate::Done),
+            (BlockResult::Done, busy, busy),
+            (busy, BlockResult::Done, busy),
+            (BlockResult::Done, ended, BlockResult::Done),
+            (ended, BlockResult::Done, BlockResult::Done),
             (ended, busy, busy),
-            (Fate::Done, Fate::Done, Fate::Done),
+            (BlockResult::Done, BlockResult::Done, BlockResult::Done),
         ] {
             assert_eq!(one.worse(other), both);
         }

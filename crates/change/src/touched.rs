@@ -4,7 +4,7 @@
 //! The kernel offers this only for a whole process (`clear_refs`, proc(5); `Referenced` of `smaps_rollup`). It takes two
 //! walks of the page tables, about 20 ms per gigabyte on base pages, and the process cannot map memory meanwhile. Idle page
 //! tracking could cover a part, but few kernels have it, and PAGEMAP_SCAN does not report accessed pages. So the time of
-//! the walk is estimated first ([`walk_time`]). The walk is skipped if it would exceed the allowed lock time ([`MOST_HELD`]
+//! the walk is estimated first ([`walk_time`]). The walk is skipped if it would exceed the allowed lock time ([`MAX_LOCK_TIME`]
 //! by default). The process also pays a TLB flush and setting the bits again, which is measurable without nested paging
 //! (kernel-notes.md). So use it rarely, e.g. to decide which of several processes to promote first.
 
@@ -23,9 +23,9 @@ use hugeleaf_verdict::predict::Seen as Touches;
 const ALL: &str = "1";
 
 /// Longest time that a read may hold the lock on a process's address space by default.
-pub const MOST_HELD: Duration = Duration::from_millis(5);
+pub const MAX_LOCK_TIME: Duration = Duration::from_millis(5);
 /// Upper bound of a walk's time per base page: 70 to 100 ns were measured (kernel-notes.md).
-const A_PAGE: Duration = Duration::from_nanos(100);
+const WALK_TIME_PER_PAGE: Duration = Duration::from_nanos(100);
 
 /// Settings for watching a process.
 #[derive(Debug, Clone, Copy)]
@@ -189,7 +189,7 @@ pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, Str
             .sum();
     }
     let pages = base.pages_for(small).get();
-    Ok(A_PAGE.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX)))
+    Ok(WALK_TIME_PER_PAGE.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX)))
 }
 
 fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String> {

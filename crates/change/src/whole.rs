@@ -4,7 +4,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
-use crate::memory::Footprint;
+use crate::memory::HeldBeforeSplit;
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::totals::{self, Totals};
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub stalls: Stalls,
     /// Memory that blocks held after the split, if requested ([`crate::DemoteOptions::notes_held`]).
     #[serde(skip)]
-    pub held: Footprint,
+    pub held: HeldBeforeSplit,
     /// Time spent waiting for the host's memory pressure, beyond the budget's pauses.
     pub held_back_seconds: f64,
     #[serde(rename = "huge_page_bytes")]

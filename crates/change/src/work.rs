@@ -12,9 +12,11 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
-use crate::memory::{Footprint, Memory, Who, push_joined};
+use crate::memory::{HeldBeforeSplit, Memory, Who, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
-use crate::outcome::{Ended, Fate, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{
+    BlockResult, Ended, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy,
+};
 use crate::pacer::Stalls;
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
@@ -37,7 +39,7 @@ pub(crate) struct Work {
     pub(crate) plan: Plan,
     pub(crate) states: Vec<State>,
     /// Result of each block after reading back, one per block; empty if the page map does not report huge pages.
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) fates: Vec<BlockResult>,
     pub(crate) methods: Vec<Option<Method>>,
     /// Why memory that several processes map could not be split; also `None` if no split was needed.
     pub(crate) no_split: Option<NoSplit>,
@@ -219,7 +221,7 @@ pub(crate) struct Job<'a> {
     /// Promoted memory that cannot be demoted.
     pub(crate) one_way: Option<Part>,
     /// Memory that blocks held when they were split, if requested.
-    pub(crate) held: Option<Footprint>,
+    pub(crate) held: Option<HeldBeforeSplit>,
 }
 
 impl<'a> Job<'a> {
@@ -371,7 +373,7 @@ impl<'a> Job<'a> {
         let before = kernel.now();
         let answer = {
             // A task that waits for a lock of this call should not also wait for the scheduler.
-            let _first = (self.pace.longest_stall).and_then(|_| kernel.run_first().ok());
+            let _first = (self.pace.longest_stall).and_then(|_| kernel.raise_priority().ok());
             act(kernel, &work.identity.fd)
         };
         let took = kernel.now().saturating_sub(before);

@@ -12,7 +12,7 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Kind, is_resident};
 
-use crate::memory::Footprint;
+use crate::memory::HeldBeforeSplit;
 use crate::pressure;
 use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
@@ -69,7 +69,7 @@ pub(crate) fn given_back(
     context: &Context<'_>,
     work: &Work,
     split: &[bool],
-    mut held: Option<&mut Footprint>,
+    mut held: Option<&mut HeldBeforeSplit>,
 ) -> Bytes {
     let mut given_back = Bytes::ZERO;
     for (block, is_split) in work.plan.blocks.iter().zip(split) {

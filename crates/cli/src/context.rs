@@ -271,7 +271,7 @@ pub fn agrees(question: &str) -> Result<bool, Failure> {
 }
 
 /// Returns true if stderr is a terminal.
-pub fn is_told_to_a_terminal() -> bool {
+pub fn is_stderr_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 

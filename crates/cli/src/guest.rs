@@ -10,7 +10,7 @@ use crate::context::Failure;
 /// Peak memory of most commands, including all mappings (docs/internals/kernel-notes.md).
 const USUAL: Bytes = Bytes::from_mib(8);
 /// Assumed memory of any command if the OOM killer ends all processes together, because an underestimate is fatal.
-const TOGETHER: Bytes = Bytes::from_mib(64);
+const OOM_GROUP_NEED: Bytes = Bytes::from_mib(64);
 
 /// Returns the memory that a command may take. `None` exempts commands that start a program or take almost no memory.
 const fn need(command: Option<&Command>) -> Option<Bytes> {
@@ -29,15 +29,15 @@ pub fn admit(command: Option<&Command>) -> Result<(), Failure> {
 }
 
 fn judge(need: Bytes, guest: &Guest) -> Result<(), Failure> {
-    let need = match guest.all_end_together {
-        true => need.max(TOGETHER),
+    let need = match guest.oom_group {
+        true => need.max(OOM_GROUP_NEED),
         false => need,
     };
     let (room, limit) = (guest.room(), &guest.limit);
     if room >= need {
         return Ok(());
     }
-    let who = match guest.all_end_together {
+    let who = match guest.oom_group {
         true => "all processes of this cgroup together (memory.oom.group)",
         false => "a process of this cgroup",
     };
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_command_is_refused_where_a_process_would_end_for_it() {
-        let guest = |room, all_end_together| Guest {
+        let guest = |room, oom_group| Guest {
             limit: MemoryLimit {
                 only_throttles: false,
                 version: 2,
@@ -68,10 +68,10 @@ mod tests {
                 file: "/sys/fs/cgroup/db/memory.max".into(),
                 limit: Bytes::from_mib(512),
                 usage: Bytes::from_mib(512) - room,
-                unused_cache: Bytes::ZERO,
-                used_cache: Bytes::ZERO,
+                inactive_cache: Bytes::ZERO,
+                active_cache: Bytes::ZERO,
             },
-            all_end_together,
+            oom_group,
         };
         for (need, room, together, good) in [
             (USUAL, 8, false, true),

@@ -105,7 +105,7 @@ fn wrong_usage(error: &clap::Error) -> Failure {
 }
 
 pub fn run() -> ExitCode {
-    hugeleaf_sys::be_ended_first();
+    hugeleaf_sys::prefer_oom_kill();
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(failure) = cmd::bench::moved_to_the_lab(&words) {
         return failure.report();

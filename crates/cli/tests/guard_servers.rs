@@ -15,7 +15,7 @@ use hugeleaf_testkit::{facts, find_program, left_to_all};
 
 /// Returns true if at least 95 % of the promotable memory is on huge pages.
 fn is_covered(pid: u32) -> bool {
-    let movable = facts::movable_kb(pid);
+    let movable = facts::promotable_kb(pid);
     movable > 100 << 10 && facts::private_memory(pid, 8 << 10).huge_kb >= movable / 20 * 19
 }
 

@@ -135,7 +135,7 @@ fn mariadb_live() {
     guide.run("see");
     let why = guide.run("why").stdout;
     let before = facts::private_memory(pid, LARGE_KB);
-    let movable = facts::movable_kb(pid);
+    let movable = facts::promotable_kb(pid);
     assert!(movable >= mariadb::BUFFER_POOL_KB / 10 * 9, "{movable} kB");
     let tables = facts::status_kb(pid, "VmPTE");
     assert_eq!(before.huge_kb, 0);
@@ -236,7 +236,7 @@ fn redis_live() {
     guide.run("see");
     guide.run("why");
     let before = facts::private_memory(pid, LARGE_KB);
-    let movable = facts::movable_kb(pid);
+    let movable = facts::promotable_kb(pid);
     guide.run("promote");
     load.assert_healthy();
     let after = facts::private_memory(pid, LARGE_KB);

@@ -33,7 +33,7 @@ fn send(terminal: &Terminal, signal: Signal) {
 #[track_caller]
 fn is_as_it_was(terminal: &Terminal) {
     assert!(
-        terminal.is_cooked(),
+        terminal.is_line_mode(),
         "the terminal's modes are not as they were"
     );
     assert!(
@@ -61,7 +61,7 @@ fn keys_screens_and_sizes() {
     let held = holder(64, None);
     let mut terminal = top(&[], (80, 24));
     only(&mut terminal, &held);
-    assert!(terminal.is_taken() && !terminal.is_cooked());
+    assert!(terminal.is_taken() && !terminal.is_line_mode());
     // Its memory has been scanned.
     let pid = held.pid();
     terminal.wait_for("its memory", |shown| {
@@ -218,7 +218,7 @@ fn ctrl_z_stops_it_and_it_goes_on() {
         is_as_it_was(&terminal);
         send(&terminal, Signal::CONT);
         terminal.wait_text("PRESSURE");
-        assert!(terminal.is_taken() && !terminal.is_cooked());
+        assert!(terminal.is_taken() && !terminal.is_line_mode());
         terminal.types("q");
         assert_eq!(terminal.end().code(), Some(0));
         is_as_it_was(&terminal);

@@ -26,7 +26,7 @@ pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
 
 type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
 
-struct Going {
+struct RunningJob {
     targets: Vec<Target>,
     pause_memory: Share,
     stop: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ struct Going {
 
 #[derive(Default)]
 pub(crate) struct Balancing {
-    going: Option<Going>,
+    going: Option<RunningJob>,
     lock: Option<HostLock>,
     tried: Option<Instant>,
     paused: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ impl Balancing {
             return Ok(());
         }
         self.need_lock(folder)?;
-        let going = Going {
+        let going = RunningJob {
             targets: targets.to_vec(),
             pause_memory,
             stop: Arc::default(),

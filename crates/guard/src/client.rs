@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hugeleaf_ask::{Place, Unanswered, Wire};
+use hugeleaf_ask::{Place, QueryError, Wire};
 use hugeleaf_sys::Question;
 use hugeleaf_units::Failure;
 
@@ -17,7 +17,7 @@ const START: &str = "systemctl start hugeleaf-guard, or: hugeleaf guard";
 /// Returns the body of the answer to `METHOD PATH`.
 pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
     let question = Question::new(PATIENCE);
-    let nobody = |why: Unanswered| {
+    let nobody = |why: QueryError| {
         let next = match why.what.contains("Permission denied") {
             true => "run as root, or as a member of the group that the rules name (group = \"…\")",
             false => START,

@@ -158,7 +158,7 @@ pub struct Guard<'a> {
     serving: BTreeMap<&'static str, Serving>,
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
-    jobs: BTreeMap<ProgramId, Arc<Going>>,
+    jobs: BTreeMap<ProgramId, Arc<RunningJob>>,
     seen: BTreeMap<ProgramId, Seen>,
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
@@ -170,12 +170,12 @@ pub struct Guard<'a> {
 }
 
 #[derive(Default)]
-struct Going {
+struct RunningJob {
     stop: AtomicBool,
     progress: Mutex<Option<MoveStatus>>,
 }
 
-impl Going {
+impl RunningJob {
     fn progress(&self) -> MutexGuard<'_, Option<MoveStatus>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -579,7 +579,7 @@ impl<'a> Guard<'a> {
             None,
         );
         self.save(true);
-        let going = Arc::new(Going::default());
+        let going = Arc::new(RunningJob::default());
         self.jobs.insert(decision.id, Arc::clone(&going));
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let events = self.events.0.clone();

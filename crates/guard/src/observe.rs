@@ -10,7 +10,7 @@ use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::{available, meminfo, read_pools};
-use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
+use hugeleaf_host::watch::{Holding, Program, Watch, since_boot, walk_pages};
 use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
@@ -18,8 +18,8 @@ use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
 
 use crate::config::{Action, Config};
-use crate::policy::needs_closer;
-use crate::seen::{Closer, FileId, HostSeen, Now, Observation, ProgramId, Seen, pod_of};
+use crate::policy::needs_detail;
+use crate::seen::{Detail, FileId, HostSeen, Now, Observation, ProgramId, Seen, pod_of};
 use crate::state::State;
 use crate::status::{HostStatus, PoolStatus};
 
@@ -111,7 +111,7 @@ impl<'a> Observer<'a> {
         let mut seen: Vec<Seen> = Vec::with_capacity(programs.len());
         for program in programs {
             let mut program = self.seen(program);
-            if needs_closer(config, state, &program, now) {
+            if needs_detail(config, state, &program, now) {
                 program.closer = self.closer(&program);
                 let moved = state.tracks.get(&program.id).and_then(|t| t.moved.as_ref());
                 if let (Some(closer), Some(moved)) = (&mut program.closer, moved) {
@@ -197,15 +197,15 @@ impl<'a> Observer<'a> {
     }
 
     /// Returns the detailed scan of a process tree; `None` if it ended.
-    fn closer(&self, seen: &Seen) -> Option<Closer> {
+    fn closer(&self, seen: &Seen) -> Option<Detail> {
         let leader = hugeleaf_sys::Pid(seen.id.pid);
-        let look = look_closer(self.root, self.kernel, self.host, &seen.pids, leader);
+        let look = walk_pages(self.root, self.kernel, self.host, &seen.pids, leader);
         match look {
             Fact::Known(holding) => Some(closer_of(holding)),
             Fact::Absent => None,
-            Fact::Unreadable(error) => Some(Closer {
+            Fact::Unreadable(error) => Some(Detail {
                 unreadable: Some(error.to_string()),
-                ..Closer::default()
+                ..Detail::default()
             }),
         }
     }
@@ -242,8 +242,8 @@ impl<'a> Observer<'a> {
     }
 }
 
-fn closer_of(holding: Holding) -> Closer {
-    Closer {
+fn closer_of(holding: Holding) -> Detail {
+    Detail {
         small: holding.small,
         large: holding.large,
         page_tables: holding.page_tables,

@@ -1,7 +1,7 @@
 //! Decides from rules, stored state and a scan. Pure: no clock, no input, no output, so that days are simulated in milliseconds
 //! (`tests`).
 //!
-//! A scan has two parts. The first reads one small file per process. [`needs_closer`] selects the process trees that justify the
+//! A scan has two parts. The first reads one small file per process. [`needs_detail`] selects the process trees that justify the
 //! second, a walk over page tables. [`decide`] then returns the work to do, and records the state and reason of each process
 //! tree. [`learn`] receives the results.
 
@@ -148,7 +148,7 @@ pub enum Came {
 }
 
 /// True if this scan should walk the page tables of a process tree.
-pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
+pub fn needs_detail(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
     let Some(rule) = rule_of(&config.rules, seen) else {
         return false;
     };
@@ -201,7 +201,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
             continue;
         };
         match judge(rule, state, program, &seen.host, now) {
-            Judged::Stands(standing) => stand(state, program, standing),
+            Judged::PlaceState(standing) => stand(state, program, standing),
             Judged::Act(next) => fit.push(Fit {
                 rank: rank(state, program),
                 rule,
@@ -278,7 +278,7 @@ struct Next {
 }
 
 enum Judged {
-    Stands(Standing),
+    PlaceState(Standing),
     Act(Next),
 }
 
@@ -333,7 +333,7 @@ fn stand(state: &mut State, program: &Seen, standing: Standing) {
 }
 
 fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
-    let no = |why: WhyNot| Judged::Stands(Standing::not(&why, &rule.label));
+    let no = |why: WhyNot| Judged::PlaceState(Standing::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
@@ -342,7 +342,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
         return no(not_looked_at(rule, seen));
     };
     if let Some(job) = track.job {
-        return Judged::Stands(going_on(job, track, rule));
+        return Judged::PlaceState(going_on(job, track, rule));
     }
     if let Some(error) = &track.closer.unreadable {
         return no(WhyNot::Unreadable(error.clone()));
@@ -363,7 +363,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     // Little base-page memory besides much huge-page memory: another mechanism has promoted it.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
         track.looks = 0;
-        return Judged::Stands(large(track, rule));
+        return Judged::PlaceState(large(track, rule));
     }
     if let Some(why) = unfit(rule, track, seen) {
         track.looks = 0;
@@ -456,7 +456,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
     let small = track.closer.small;
     let Some(moved) = &track.moved else {
-        return Judged::Stands(large(track, rule));
+        return Judged::PlaceState(large(track, rule));
     };
     let left = moved.left.unwrap_or(small);
     let again = moved.again.is_some_and(|at| now.since_boot >= at);
@@ -478,7 +478,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
         None => {
             let (large, proof) = (track.closer.large, proof_in_words(&track.proof));
             let text = format!("{large} of {held} on huge pages, {proof}");
-            Judged::Stands(Standing::new(Stand::Kept, text, &rule.label))
+            Judged::PlaceState(Standing::new(Stand::Kept, text, &rule.label))
         }
     }
 }

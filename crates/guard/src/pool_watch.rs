@@ -9,7 +9,7 @@ use hugeleaf_change::standing::{in_force, verify};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::verify::GivenBack;
+use hugeleaf_verdict::verify::ReclaimablePages;
 
 use crate::config::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
@@ -36,7 +36,7 @@ pub struct Check<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     is_idle: bool,
-    given: Vec<GivenBack>,
+    given: Vec<ReclaimablePages>,
     unused: Vec<PoolFinding>,
 }
 

@@ -7,7 +7,7 @@ use hugeleaf_host::Pool;
 use hugeleaf_units::{PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Severity};
 use hugeleaf_verdict::plan::Plan;
-use hugeleaf_verdict::verify::{GivenBack, slack};
+use hugeleaf_verdict::verify::{ReclaimablePages, slack};
 use serde::{Deserialize, Serialize};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -41,10 +41,10 @@ impl PoolsState {
     }
 
     /// Returns the pages currently given back, for `verify`.
-    pub fn given_back(&self) -> Vec<GivenBack> {
+    pub fn given_back(&self) -> Vec<ReclaimablePages> {
         let given = self.given.iter().filter(|given| given.missing() > Pages(0));
         given
-            .map(|given| GivenBack {
+            .map(|given| ReclaimablePages {
                 page: given.page,
                 node: given.node,
                 pages: given.missing(),

@@ -36,11 +36,11 @@ pub struct Seen {
     /// Upper bound of the resident memory: the sum over processes, in which shared memory counts several times.
     pub resident: Bytes,
     /// Result of a detailed scan, if one was made.
-    pub closer: Option<Closer>,
+    pub closer: Option<Detail>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Closer {
+pub struct Detail {
     /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
@@ -60,7 +60,7 @@ pub struct Closer {
     pub unreadable: Option<String>,
 }
 
-impl Closer {
+impl Detail {
     pub fn held(&self) -> Bytes {
         self.small + self.large
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, Proven};
 use crate::pools::PoolsState;
-use crate::seen::{Closer, FileId, ProgramId};
+use crate::seen::{Detail, FileId, ProgramId};
 use crate::why::Standing;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Track {
     pub group: String,
     /// Number of consecutive scans that found it eligible.
     pub looks: u32,
-    pub closer: Closer,
+    pub closer: Detail,
     /// Time of the last detailed scan, since boot; `None` before the first.
     pub closer_at: Option<Duration>,
     pub closer_resident: Bytes,
@@ -224,7 +224,7 @@ impl Remembered {
     }
 
     /// True if it applies to this program: same file, size within a factor of two, same kernel.
-    pub fn holds_for(&self, group: &str, name: &str, closer: &Closer, kernel: &str) -> bool {
+    pub fn holds_for(&self, group: &str, name: &str, closer: &Detail, kernel: &str) -> bool {
         let (then, now) = (self.held.get().max(1), closer.held().get().max(1));
         self.group == group
             && self.name == name
@@ -359,14 +359,14 @@ mod tests {
 
     #[test]
     fn what_was_said_holds_while_nothing_changed() {
-        let closer = |bytes, inode| Closer {
+        let closer = |bytes, inode| Detail {
             small: Bytes(bytes),
             file: Some(FileId {
                 device: 1,
                 inode,
                 changed: 5,
             }),
-            ..Closer::default()
+            ..Detail::default()
         };
         let remembered = Remembered {
             group: "redis.service".into(),

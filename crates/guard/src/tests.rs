@@ -5,7 +5,7 @@ use std::time::Duration;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use crate::seen::{Closer, ProgramId, Seen};
+use crate::seen::{Detail, ProgramId, Seen};
 
 /// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
 pub fn seen(pid: u32) -> Seen {
@@ -31,11 +31,11 @@ pub fn seen(pid: u32) -> Seen {
 }
 
 /// Returns a detailed scan with these megabytes on base and huge pages.
-pub fn closer(small: u64, large: u64) -> Closer {
-    Closer {
+pub fn closer(small: u64, large: u64) -> Detail {
+    Detail {
         small: Bytes::from_mib(small),
         large: Bytes::from_mib(large),
-        ..Closer::default()
+        ..Detail::default()
     }
 }
 

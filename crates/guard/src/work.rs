@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, MOST_HELD, Outcome, ProcessOutcome, Progress, PromoteOptions,
+    ChangeError, DemoteOptions, MAX_LOCK_TIME, Outcome, ProcessOutcome, Progress, PromoteOptions,
     Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
 };
 use hugeleaf_host::{Host, Root};
@@ -78,7 +78,7 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came 
             let leader = Pid(decision.id.pid);
             let watch = Watch {
                 time: *time,
-                held: MOST_HELD,
+                held: MAX_LOCK_TIME,
                 stop,
             };
             match touched(kernel, root, leader, watch) {

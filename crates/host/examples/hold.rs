@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = Kernel::new();
     let host = read_host(&Root::live(), &kernel)?;
     let pmd = host.pmd_page.get().ok_or("this host has no THP")?;
-    let space = Memory::new().set_aside(size + pmd.bytes(), pmd)?;
+    let space = Memory::new().reserve_addresses(size + pmd.bytes(), pmd)?;
     let part = space.part(skew.get(), size).ok_or("SKEW is too much")?;
     if file == "-" {
         space.map_private(part)?;

@@ -108,7 +108,7 @@ pub enum Insists {
     /// It cannot use them. As configured, its memory is of a kind that no pool provides.
     Cannot,
     /// It requests them, and starts without them if they are unavailable.
-    IfToBeHad,
+    IfAvailable,
     /// It does not start without them.
     Always,
 }

@@ -44,7 +44,7 @@ pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Available, Buddy, Cgroup, Compaction, FreeBlocks, Held, Host, HugetlbLimit,
     Khugepaged, Leftover, LeftoverKind, Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo,
-    Pool, Process, ProcessKind, ProcessLimits, Role, RunAsked, RunRole, RunSettings, RunWay,
+    Pool, Process, ProcessKind, ProcessLimits, Role, RunPageKind, RunPolicy, RunRole, RunSettings,
     Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder,
     thp_file, thp_is_on,
 };

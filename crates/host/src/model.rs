@@ -344,7 +344,7 @@ pub struct Khugepaged {
     /// True if it also makes sizes below the PMD's if they are on (Linux 7.2). The kernel then counts them in
     /// `hugepages-*kB/stats/collapse_alloc`.
     #[serde(rename = "makes_smaller_sizes")]
-    pub makes_smaller: bool,
+    pub collapses_small_orders: bool,
 }
 
 fn in_seconds<S: Serializer>(millis: &Fact<u64>, out: S) -> Result<S::Ok, S::Error> {
@@ -435,7 +435,7 @@ impl Thp {
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
             let setting = order.in_force(self, ThpUse::Private);
-            let is_its = Some(order.size) == pmd || self.khugepaged.makes_smaller;
+            let is_its = Some(order.size) == pmd || self.khugepaged.collapses_small_orders;
             is_its && !order.anon.is_absent() && setting != Some("never")
         };
         self.orders.iter().filter(makes).map(|o| o.size).collect()
@@ -713,10 +713,10 @@ pub struct MemoryLimit {
     pub usage: Bytes,
     /// Page cache not used recently (`inactive_file` of `memory.stat`).
     #[serde(rename = "unused_cache_bytes")]
-    pub unused_cache: Bytes,
+    pub inactive_cache: Bytes,
     /// Other page cache (`active_file`).
     #[serde(rename = "used_cache_bytes")]
-    pub used_cache: Bytes,
+    pub active_cache: Bytes,
     /// True for `memory.high`: beyond it the kernel reclaims memory and slows allocations, but refuses none.
     #[serde(skip)]
     pub only_throttles: bool,
@@ -725,12 +725,12 @@ pub struct MemoryLimit {
 impl MemoryLimit {
     /// Returns the memory that may be taken before pages in use must be reclaimed.
     pub fn room(&self) -> Bytes {
-        self.limit - (self.usage - self.unused_cache)
+        self.limit - (self.usage - self.inactive_cache)
     }
 
     /// Returns the memory that may be taken if all page cache is reclaimed. Swap is not counted.
     pub fn room_at_most(&self) -> Bytes {
-        self.limit - (self.usage - self.unused_cache - self.used_cache)
+        self.limit - (self.usage - self.inactive_cache - self.active_cache)
     }
 }
 
@@ -929,7 +929,7 @@ impl std::fmt::Display for RunRole {
 
 /// A kind of huge page that the library of `hugeleaf run` can try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunWay {
+pub enum RunPageKind {
     /// Transparent huge pages of the PMD's size.
     Thp,
     /// Pages of this size from a pool.
@@ -938,9 +938,9 @@ pub enum RunWay {
 
 /// Policy of the library of `hugeleaf run` for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RunAsked {
+pub struct RunPolicy {
     /// The kinds to try, in this order. Empty if the role is left alone.
-    pub ways: Vec<RunWay>,
+    pub ways: Vec<RunPageKind>,
     /// Base pages are not acceptable.
     pub mandatory: bool,
     /// The policy as it was typed: `auto`, `1G,2M!`. Empty if that was not passed on.
@@ -956,7 +956,7 @@ pub struct RunSettings {
     /// The size of a full THP. `None` if the host had none.
     pub pmd: Option<PageSize>,
     /// The policy of each role, in the order of [`RunRole::ALL`].
-    pub roles: [RunAsked; 4],
+    pub roles: [RunPolicy; 4],
     /// Size of the process up to which private memory stays on base pages.
     pub data_after: Option<Bytes>,
     /// The smallest shared segment that is considered.
@@ -975,7 +975,7 @@ pub struct RunSettings {
 }
 
 impl RunSettings {
-    pub const fn of(&self, role: RunRole) -> &RunAsked {
+    pub const fn of(&self, role: RunRole) -> &RunPolicy {
         &self.roles[role as usize]
     }
 }

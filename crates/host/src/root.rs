@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hugeleaf_sys::{
-    Errno, Inside, Pid, Rights, list_at_most, open_regular, read_at_most, unless_stuck,
+    Errno, Inside, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -118,7 +118,7 @@ impl Root {
             return act(&Inside::new(&self.dir, None)?.open(relative)?);
         }
         if is_of_memory(relative) {
-            let answer = unless_stuck(move || act(&File::open(path)?));
+            let answer = with_stall_limit(move || act(&File::open(path)?));
             return answer.unwrap_or_else(|| Err(stands_still()));
         }
         match is_of_kernel(relative) {

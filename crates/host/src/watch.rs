@@ -270,7 +270,7 @@ const LONGEST_SAVE: Duration = Duration::from_secs(3600);
 
 /// Facts of a process that decide if it saves.
 #[derive(Debug, Clone, Copy, Default)]
-struct Kin {
+struct ForkInfo {
     age: Duration,
     /// Its private memory.
     anon: Bytes,
@@ -281,8 +281,8 @@ struct Kin {
 /// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at
 /// least half as much private memory as the first one, still shares some of it, and started late. Workers of a
 /// server are several, or have existed for most of its life.
-fn is_save(first: &Kin, forked: &[Kin]) -> bool {
-    let holds = |kin: &&Kin| kin.anon >= Bytes(first.anon.get() / 2);
+fn is_save(first: &ForkInfo, forked: &[ForkInfo]) -> bool {
+    let holds = |kin: &&ForkInfo| kin.anon >= Bytes(first.anon.get() / 2);
     let mut holders = forked.iter().filter(holds);
     let (Some(one), None) = (holders.next(), holders.next()) else {
         return false;
@@ -295,7 +295,7 @@ fn is_save(first: &Kin, forked: &[Kin]) -> bool {
 ///
 /// # Errors
 /// The reason why the first process's memory cannot be read. [`Fact::Absent`] if it has ended.
-pub fn look_closer(
+pub fn walk_pages(
     root: &Root,
     kernel: &Kernel,
     host: &Host,
@@ -341,7 +341,7 @@ pub fn look_closer(
         common: Sizes::default(),
     };
     let now = since_boot(root).unwrap_or_default();
-    let (mut first, mut forked) = (Kin::default(), Vec::new());
+    let (mut first, mut forked) = (ForkInfo::default(), Vec::new());
     for (pid, status) in &all {
         let found = match walk.process(*pid) {
             Fact::Known(found) => found,
@@ -352,7 +352,7 @@ pub fn look_closer(
         };
         holding.small += found.small;
         holding.large += found.large;
-        let kin = Kin {
+        let kin = ForkInfo {
             age: age_of(root, *pid, now),
             anon: status.resident_anon.unwrap_or_default(),
             common: found.common,
@@ -557,7 +557,7 @@ mod tests {
             return;
         };
         let own = hugeleaf_sys::own_pid();
-        let held = || match look_closer(&root, &kernel, &host, &[own], own) {
+        let held = || match walk_pages(&root, &kernel, &host, &[own], own) {
             Fact::Known(holding) => holding,
             other => panic!("{other:?}"),
         };
@@ -577,7 +577,7 @@ mod tests {
     /// Tests Redis during a save, and servers that fork workers at start, later, or just one.
     #[test]
     fn a_save_is_told_from_workers() {
-        let kin = |minutes: u64, mib, common| Kin {
+        let kin = |minutes: u64, mib, common| ForkInfo {
             age: Duration::from_secs(minutes * 60),
             anon: Bytes::from_mib(mib),
             common: Bytes::from_mib(common),

@@ -84,7 +84,7 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     // The setting is missing, so its default applies.
     assert_eq!(
         (service.wish.how, service.wish.said.as_str()),
-        (Insists::IfToBeHad, "")
+        (Insists::IfAvailable, "")
     );
     let demand = &service.demands[0];
     assert_eq!(demand.bytes(), Bytes::from_kib(524_300));

@@ -35,7 +35,7 @@ pub enum CounterKind {
 }
 
 impl CounterKind {
-    fn of_the_kernel(self) -> (u32, u64) {
+    fn type_and_config(self) -> (u32, u64) {
         let hardware = |what: u32| (abi::PERF_TYPE_HARDWARE, u64::from(what));
         match self {
             CounterKind::Cycles => hardware(abi::PERF_COUNT_HW_CPU_CYCLES),
@@ -183,7 +183,7 @@ fn subject(work: CountedWork) -> String {
 
 fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Result<File, SysError> {
     let mut attr = abi::perf_event_attr::default();
-    (attr.type_, attr.config) = kind.of_the_kernel();
+    (attr.type_, attr.config) = kind.type_and_config();
     attr.read_format = u64::from(abi::PERF_FORMAT_GROUP)
         | u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
         | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);

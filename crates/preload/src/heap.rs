@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::room::on_huge_pages;
+use crate::room::populate_and_promote;
 use crate::state::{down, growing, libc_break, set_libc_break, settings, stood_aside, up};
 use crate::{growth, judge, must, room, say};
 
@@ -164,7 +164,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
     }
     let settings = settings();
     // No range for hugetlb pages could be reserved (`start`), and only those are acceptable.
-    if settings.data.only_pools() {
+    if settings.data.hugetlb_only() {
         return false;
     }
     if !large || settings.pmd == 0 || stood_aside() {
@@ -183,7 +183,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
         calls::advise(from, ahead - from, Advice::HugePage);
     }
     let blocks = up(mapped, settings.pmd).unwrap_or(ahead);
-    if settings.data.mandatory && !on_huge_pages(blocks, ahead - blocks) {
+    if settings.data.mandatory && !populate_and_promote(blocks, ahead - blocks) {
         move_break(mapped);
         return false;
     }
@@ -222,7 +222,7 @@ pub fn begin_own(size: usize) -> bool {
 /// Returns true if private memory may use hugetlb pages.
 /// False without a heap range for them, and after a fork unless only hugetlb pages are acceptable.
 pub fn may_use_pools() -> bool {
-    OWN_START.load(Relaxed) != 0 && (!LEFT.load(Relaxed) || settings().data.only_pools())
+    OWN_START.load(Relaxed) != 0 && (!LEFT.load(Relaxed) || settings().data.hugetlb_only())
 }
 
 /// Moves hugetlb memory to THP before a fork. Returns true if none is left.
@@ -239,7 +239,7 @@ pub unsafe fn leave_pools() -> bool {
             return false;
         }
         POOL_FROM.store(end, Relaxed);
-        if settings().data.only_pools() {
+        if settings().data.hugetlb_only() {
             say::once(&[
                 b"fork: private memory moved from reserved pages to transparent ones; \
                 what comes next is on reserved pages again",
@@ -265,7 +265,7 @@ fn extend_own(mapped: usize, to: usize) -> bool {
     }
     let data = &settings().data;
     let done = may_use_pools() && data.sizes().any(|size| map_pool(mapped, ahead, size));
-    if done || (!data.only_pools() && map_transparent(mapped, ahead)) {
+    if done || (!data.hugetlb_only() && map_transparent(mapped, ahead)) {
         MAPPED.store(ahead, Relaxed);
         return true;
     }
@@ -289,7 +289,7 @@ fn map_transparent(from: usize, to: usize) -> bool {
         return false;
     }
     calls::advise(from, length, Advice::HugePage);
-    if settings().data.mandatory && !on_huge_pages(from, length) {
+    if settings().data.mandatory && !populate_and_promote(from, length) {
         release(from, to);
         return false;
     }

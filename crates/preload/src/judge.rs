@@ -217,7 +217,7 @@ pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: 
 
 /// The newest mapping of an unknown kind.
 /// A program that unmaps everything it maps leaves nothing to check later, so it is checked when unmapped.
-static LEAVING: AtomicUsize = AtomicUsize::new(0);
+static CHECK_ON_UNMAP: AtomicUsize = AtomicUsize::new(0);
 
 /// Samples since the last such check, and its rarity, doubled after each check without result.
 static PASSED: AtomicUsize = AtomicUsize::new(0);
@@ -226,7 +226,7 @@ static RARER: AtomicUsize = AtomicUsize::new(0);
 fn wait_for(start: usize) {
     if PASSED.fetch_add(1, Relaxed) >> RARER.load(Relaxed) != 0 {
         PASSED.store(0, Relaxed);
-        LEAVING.store(start, Relaxed);
+        CHECK_ON_UNMAP.store(start, Relaxed);
     }
 }
 
@@ -240,8 +240,8 @@ pub fn unmapped(start: usize, length: usize) {
         return;
     };
     kind.gone(length);
-    if LEAVING.load(Relaxed) == start && start != 0 && !stood_aside() {
-        LEAVING.store(0, Relaxed);
+    if CHECK_ON_UNMAP.load(Relaxed) == start && start != 0 && !stood_aside() {
+        CHECK_ON_UNMAP.store(0, Relaxed);
         kind.last_look(start, length);
     }
 }

@@ -12,7 +12,7 @@
 //! handler, keep a descriptor open, or panic. In case of doubt, it makes the program's original call. It
 //! links only to `__errno_location` and `dl_iterate_phdr`, which every libc has.
 //!
-//! Main types: `Settings` (the launcher's decisions), `Rungs`, `Mapping`, `Replacement`.
+//! Main types: `Settings` (the launcher's decisions), `PageLadder`, `Mapping`, `Replacement`.
 //!
 //! `loaded.rs` is the root of the library itself, with these modules and the entry points.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
-use crate::room::{collapse, on_huge_pages, reserve};
+use crate::room::{collapse, populate_and_promote, reserve};
 use crate::state::{down, settings, up};
 use crate::{say, sweep};
 
@@ -111,7 +111,7 @@ pub fn settle(start: usize, length: usize) -> bool {
         return false;
     };
     calls::advise(start, length, Advice::HugePage);
-    first >= last || on_huge_pages(first, last - first)
+    first >= last || populate_and_promote(first, last - first)
 }
 
 /// Promotes each huge page that newly usable private memory fills or completes.

@@ -255,7 +255,7 @@ pub fn collapse(at: usize, length: usize) -> isize {
 }
 
 /// Populates and promotes whole blocks. Returns true if all of them are huge pages.
-pub fn on_huge_pages(start: usize, size: usize) -> bool {
+pub fn populate_and_promote(start: usize, size: usize) -> bool {
     let pmd = settings().pmd;
     let mut blocks = (start..start + size).step_by(pmd.max(1));
     blocks.all(|at| {

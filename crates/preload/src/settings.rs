@@ -3,7 +3,7 @@
 
 /// The page kinds for a role of memory, in the order of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rungs {
+pub struct PageLadder {
     /// Sizes of hugetlb pages in bytes, in the order of attempts. Zero: no more.
     pub pools: [usize; 4],
     pub thp: bool,
@@ -11,8 +11,8 @@ pub struct Rungs {
     pub mandatory: bool,
 }
 
-impl Rungs {
-    const NOTHING: Rungs = Rungs {
+impl PageLadder {
+    const NOTHING: PageLadder = PageLadder {
         pools: [0; 4],
         thp: false,
         mandatory: false,
@@ -26,12 +26,12 @@ impl Rungs {
         self.pools.into_iter().filter(|size| *size != 0)
     }
 
-    pub const fn only_pools(&self) -> bool {
+    pub const fn hugetlb_only(&self) -> bool {
         self.mandatory && !self.thp
     }
 
-    fn parse(text: &[u8]) -> Option<Rungs> {
-        let mut rungs = Rungs::NOTHING;
+    fn parse(text: &[u8]) -> Option<PageLadder> {
+        let mut rungs = PageLadder::NOTHING;
         let mut pools = 0;
         for rung in text.split(|byte| *byte == b',') {
             match rung {
@@ -58,10 +58,10 @@ pub struct Settings<'a> {
     pub base: usize,
     /// Size of a huge page mapped by the page middle directory (PMD). Zero: the host has none.
     pub pmd: usize,
-    pub data: Rungs,
-    pub shm: Rungs,
-    pub stack: Rungs,
-    pub text: Rungs,
+    pub data: PageLadder,
+    pub shm: PageLadder,
+    pub stack: PageLadder,
+    pub text: PageLadder,
     /// Size of the process from which private memory is placed on huge pages.
     pub data_after: usize,
     /// Size of the smallest shared segment that is handled.
@@ -84,10 +84,10 @@ impl<'a> Settings<'a> {
     pub const NOTHING: Settings<'a> = Settings {
         base: 0,
         pmd: 0,
-        data: Rungs::NOTHING,
-        shm: Rungs::NOTHING,
-        stack: Rungs::NOTHING,
-        text: Rungs::NOTHING,
+        data: PageLadder::NOTHING,
+        shm: PageLadder::NOTHING,
+        stack: PageLadder::NOTHING,
+        text: PageLadder::NOTHING,
         data_after: usize::MAX,
         shm_after: 0,
         stack_after: 0,
@@ -122,10 +122,10 @@ impl<'a> Settings<'a> {
         match key {
             b"base" => self.base = number(value)?,
             b"pmd" => self.pmd = number(value)?,
-            b"data" => self.data = Rungs::parse(value)?,
-            b"shm" => self.shm = Rungs::parse(value)?,
-            b"stack" => self.stack = Rungs::parse(value)?,
-            b"text" => self.text = Rungs::parse(value)?,
+            b"data" => self.data = PageLadder::parse(value)?,
+            b"shm" => self.shm = PageLadder::parse(value)?,
+            b"stack" => self.stack = PageLadder::parse(value)?,
+            b"text" => self.text = PageLadder::parse(value)?,
             b"data_after" => self.data_after = number(value)?,
             b"shm_after" => self.shm_after = number(value)?,
             b"stack_after" => self.stack_after = number(value)?,

@@ -205,7 +205,7 @@ fn begin_pool_heap(libc: &Object) {
         if size < least {
             // The heap stays at its place. If only hugetlb pages are acceptable, it does not grow,
             // and malloc must not use mappings instead.
-            if state::settings().data.only_pools() {
+            if state::settings().data.hugetlb_only() {
                 large_chunks_from_the_heap(libc);
             }
             return;
@@ -229,7 +229,7 @@ fn large_chunks_from_the_heap(libc: &Object) {
         // is trimmed by memory just taken for a large chunk, and malloc fails.
         mallopt(TRIM_THRESHOLD, 2 * LARGEST);
         // Heaps of threads are mappings, but hugetlb pages belong to the heap.
-        if state::settings().data.only_pools() {
+        if state::settings().data.hugetlb_only() {
             mallopt(ARENA_MAX, 1);
         }
     }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::room::{on_huge_pages, reserve};
+use crate::room::{populate_and_promote, reserve};
 use crate::say;
 use crate::state::{down, settings, up};
 
@@ -54,7 +54,7 @@ fn move_blocks(start: usize, length: usize) -> bool {
     calls::advise(room.at, length, Advice::HugePage);
     // SAFETY: text can be read; the copy is our own memory.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
-    let huge = on_huge_pages(room.at, length);
+    let huge = populate_and_promote(room.at, length);
     // SAFETY: our own memory.
     let runs = unsafe { calls::mprotect(room.at, length, flag::READ | flag::EXEC) };
     if huge && !calls::failed(runs) {

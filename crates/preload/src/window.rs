@@ -16,7 +16,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::judge::{KINDS, judging};
-use crate::room::{on_huge_pages, reserve};
+use crate::room::{populate_and_promote, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
 /// The part of a window that is mapped but not handed out, for one kind.
@@ -101,7 +101,7 @@ fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()
     if large && settings().touch {
         calls::advise(start, size, Advice::HugePage);
     }
-    if settings().data.mandatory && !on_huge_pages(start, size) {
+    if settings().data.mandatory && !populate_and_promote(start, size) {
         // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(start, size) };
         let end = window.end.load(Relaxed);

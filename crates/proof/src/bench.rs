@@ -73,7 +73,7 @@ pub enum BenchError {
         most: Bytes,
     },
     #[error("none of the pages asked for is available; {arm}: {reason}")]
-    NothingHad {
+    NoData {
         arm: String,
         reason: String,
         next: String,
@@ -100,7 +100,7 @@ impl BenchError {
             BenchError::TooLarge { most, .. } => {
                 format!("ask for less than {most} in all, or free memory: hugeleaf mem")
             }
-            BenchError::NothingHad { next, .. } => next.clone(),
+            BenchError::NoData { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
             BenchError::Part(e) | BenchError::Refused(e) => e.next.clone(),
             BenchError::Lacking(e) => e.next.clone(),

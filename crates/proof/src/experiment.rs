@@ -23,7 +23,7 @@ use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
     AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Ending, Equivalence,
-    Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairsLookedAt, Rejected, ResultFile,
+    Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairChecks, Rejected, ResultFile,
     SettingsInForce,
 };
 use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
@@ -544,7 +544,7 @@ impl Engine<'_> {
                 elapsed: self.elapsed(),
             };
             (self.progress)(event);
-            if rule.is_look(logs.len()) && self.is_all_in_one_bucket() {
+            if rule.is_interim(logs.len()) && self.is_all_in_one_bucket() {
                 return Ok(Ending::OneBucket);
             }
             if rule.enough(logs.len(), interval.as_ref()) {
@@ -764,7 +764,7 @@ impl Engine<'_> {
         let goes_on = self.settings.intention_to_treat;
         let start = self.subject.coverage()?;
         let mut astray =
-            (self.did_not_take(arm)).or_else(|| self.strays(arm, start, "at the start"));
+            (self.arms_too_close(arm)).or_else(|| self.strays(arm, start, "at the start"));
         if let (Some(reason), false) = (&astray, goes_on) {
             self.reject(arm, Cause::Pages, reason.clone());
             return Ok(Attempt::Astray(None));
@@ -898,7 +898,7 @@ impl Engine<'_> {
     }
 
     /// Returns a message if the arms are too similar after the last change.
-    fn did_not_take(&self, arm: Arm) -> Option<String> {
+    fn arms_too_close(&self, arm: Arm) -> Option<String> {
         let [base, large] = self.expected;
         let is_near = self.full > 0.0 && self.separation() < self.full / 2.0;
         if is_near && large < self.full / 2.0 {
@@ -1139,7 +1139,7 @@ impl Engine<'_> {
             effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
             verdict: judged.verdict,
             equivalence: judged.interval.map(|i| self.equivalence(&i)),
-            pairs_looked_at: judged.weighed.map(|w| PairsLookedAt {
+            pairs_looked_at: judged.weighed.map(|w| PairChecks {
                 lag_one_correlation: w.correlation,
                 stretched: w.stretched,
                 carried_over: w.carried.map(f64::exp),

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Ended, Footprint, Memory, NoSplit, Pace, Percent, Progress,
+    ChangeError, DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, Progress,
     PromoteOptions, Stalls, Who, can_split_shared, demote, promote,
 };
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
@@ -33,7 +33,7 @@ pub struct LiveSubject<'a> {
     pace: Pace,
     ranges: Vec<Memory>,
     /// Memory that blocks held at their last split; they become huge again while they hold it.
-    held: Footprint,
+    held: HeldBeforeSplit,
     stalls: Stalls,
     /// True if memory that several processes map is promoted and demoted too.
     splits_shared: bool,
@@ -64,7 +64,7 @@ impl<'a> LiveSubject<'a> {
                 .collect(),
             pace,
             ranges: Vec::new(),
-            held: Footprint::default(),
+            held: HeldBeforeSplit::default(),
             stalls: Stalls::default(),
             splits_shared: false,
             claim: Claim::default(),
@@ -235,7 +235,7 @@ impl Subject for LiveSubject<'_> {
         let down = Blocks::of(&processes, &splits, split);
         let mut prepared = self.choose(up, down)?;
         let held = Held::total(&self.table()?);
-        need_enough(&self.name, &prepared, held)?;
+        check_share(&self.name, &prepared, held)?;
         prepared.notes.extend(notes);
         Ok(prepared)
     }
@@ -425,7 +425,7 @@ impl LiveSubject<'_> {
 }
 
 /// Refuses an experiment whose memory is too small a part for the arms to differ.
-fn need_enough(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), SubjectError> {
+fn check_share(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), SubjectError> {
     let bytes = prepared.bytes;
     if bytes.share_of(held).unwrap_or(1.0) >= LEAST_SEPARATION {
         return Ok(());
@@ -523,7 +523,7 @@ mod tests {
             one_way: None,
             notes: vec!["512M were on large pages before and stay there.".into()],
         };
-        let enough = |held| need_enough("postgres", &prepared, Bytes::from_mib(held));
+        let enough = |held| check_share("postgres", &prepared, Bytes::from_mib(held));
         let error = enough(516).unwrap_err().to_string();
         assert!(
             error.contains("4M of 516M") && error.contains("512M were"),

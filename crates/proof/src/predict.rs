@@ -9,7 +9,7 @@ use hugeleaf_host::process::spent::spent;
 use hugeleaf_host::{Host, Looking, Process, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{MODEL, Reads, Watched, could_be_larger, together};
+use hugeleaf_verdict::predict::{MODEL, Reads, Watched, promotable_ranges, together};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
@@ -95,7 +95,7 @@ fn observe_one(
     may_walk(kernel, root, pid, watch.held)?;
     let process = read_process(root, kernel, host, pid, Looking::Segments);
     let process = process.map_err(|e| e.to_string())?;
-    let ranges = could_be_larger(host, &process);
+    let ranges = promotable_ranges(host, &process);
     let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
     let one = |time| look(kernel, root, pid, &ranges, Watch { time, ..watch });
     let mut looks = Vec::new();

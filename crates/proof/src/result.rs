@@ -52,7 +52,7 @@ pub struct ResultFile {
     /// The two one-sided tests behind `same`; `None` without an effect.
     pub equivalence: Option<Equivalence>,
     /// Checks of the pairs themselves; `None` without an effect, and for a design without pairs.
-    pub pairs_looked_at: Option<PairsLookedAt>,
+    pub pairs_looked_at: Option<PairChecks>,
     /// Both arms held for longer after the pairs; missing where they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<Holds>,
@@ -122,7 +122,7 @@ pub struct Equivalence {
 
 /// Checks of the pairs beyond their ratio (see [`crate::weigh`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct PairsLookedAt {
+pub struct PairChecks {
     /// The correlation of each log ratio with the previous one.
     pub lag_one_correlation: f64,
     /// The factor that widened the interval for the correlation; 1 without widening.

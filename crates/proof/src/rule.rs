@@ -15,7 +15,7 @@ use crate::orders::BLOCK;
 use crate::stats::{self, LogInterval};
 
 /// The share of the error (1 - confidence) left for the interval after interim analyses.
-const LEFT_AFTER_LOOKING: f64 = 0.5;
+const ALPHA_LEFT: f64 = 0.5;
 
 /// Minimum number of pairs for any statement.
 pub const MIN_PAIRS: usize = 8;
@@ -29,7 +29,7 @@ pub struct Rule {
     /// Number of pairs before the first interim analysis: 8.
     pub min_pairs: usize,
     /// Number of pairs between interim analyses: 4, a balanced block.
-    pub look_every: usize,
+    pub interim_every: usize,
     /// Stop at this number of pairs for any interval, without interim analyses.
     pub fixed_pairs: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl Default for Rule {
             confidence: 0.95,
             until: 1.03f64.ln(),
             min_pairs: MIN_PAIRS,
-            look_every: BLOCK,
+            interim_every: BLOCK,
             fixed_pairs: None,
         }
     }
@@ -52,14 +52,14 @@ impl Rule {
         if let Some(fixed) = self.fixed_pairs {
             return pairs >= fixed;
         }
-        self.is_look(pairs) && interval.is_some_and(|i| i.half_width() <= self.until)
+        self.is_interim(pairs) && interval.is_some_and(|i| i.half_width() <= self.until)
     }
 
     /// True if an interim analysis follows this number of pairs: at ends of balanced blocks only.
-    pub fn is_look(&self, pairs: usize) -> bool {
+    pub fn is_interim(&self, pairs: usize) -> bool {
         self.fixed_pairs.is_none()
             && pairs >= self.min_pairs
-            && (pairs - self.min_pairs).is_multiple_of(self.look_every.max(1))
+            && (pairs - self.min_pairs).is_multiple_of(self.interim_every.max(1))
     }
 
     /// Returns the interval of these log ratios; `None` if there are too few.
@@ -72,7 +72,7 @@ impl Rule {
     fn inner_confidence(&self) -> f64 {
         match self.fixed_pairs {
             Some(_) => self.confidence,
-            None => 1.0 - LEFT_AFTER_LOOKING * (1.0 - self.confidence),
+            None => 1.0 - ALPHA_LEFT * (1.0 - self.confidence),
         }
     }
 }
@@ -90,8 +90,8 @@ mod tests {
         let rule = Rule::default();
         let quiet: Vec<f64> = (0..20).map(|i| f64::from(i % 3) * 0.001).collect();
         for n in 0..20 {
-            let is_look = n >= 8 && n % 4 == 0;
-            assert_eq!(enough(&rule, &quiet[..n]), is_look, "{n}");
+            let is_interim = n >= 8 && n % 4 == 0;
+            assert_eq!(enough(&rule, &quiet[..n]), is_interim, "{n}");
         }
         let loud: Vec<f64> = (0..20).map(|i| f64::from(i % 3) * 0.5).collect();
         assert!(!(0..20).any(|n| enough(&rule, &loud[..n])));

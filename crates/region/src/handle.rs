@@ -286,7 +286,7 @@ impl Region {
                 .checked_add(allocation.0.get())
                 .ok_or_else(|| bad("it is too long"))?;
         }
-        let space = memory.set_aside(Bytes(length), description.align)?;
+        let space = memory.reserve_addresses(Bytes(length), description.align)?;
         let mut allocations = Vec::new();
         let mut at = 0;
         for (allocation, file) in each {

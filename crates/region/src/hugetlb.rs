@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
-use crate::populate::{Filler, Method, Stopped};
+use crate::populate::{Method, Populator, Stopped};
 use crate::room::Room;
 
 pub(crate) struct Taken {
@@ -36,7 +36,7 @@ pub(crate) struct Wanted<'a> {
 pub(crate) fn take(
     asked: &Wanted<'_>,
     room: &Room,
-    filler: &mut Filler<'_>,
+    filler: &mut Populator<'_>,
 ) -> Result<Taken, MemoryError> {
     let Wanted {
         space, size, nodes, ..
@@ -157,7 +157,7 @@ impl PoolFile<'_> {
             space.map_file(part, self.file, 0, Reserve::All)?;
             if self.asked.sharing == Sharing::Private {
                 // Done at once: a child forked by another thread in between would hold the pages.
-                space.keep_from_children(part)?;
+                space.dont_fork(part)?;
             }
         }
         Ok(())

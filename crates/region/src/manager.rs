@@ -15,7 +15,7 @@ use hugeleaf_units::{Bytes, Pages};
 use crate::elastic::{Component, Elastic, ElasticError, Granule};
 
 /// Owner of granules that belong to no component meanwhile; no component may have this name.
-const IN_HAND: &str = "manager";
+const UNASSIGNED: &str = "manager";
 /// Maximum rounds of orders in one step. Granules freed in one round are given out in the next.
 const ROUNDS: usize = 64;
 
@@ -87,7 +87,7 @@ impl Manager {
     /// # Errors
     /// Errors of [`Elastic::component`].
     pub fn new(elastic: Arc<Elastic>, settings: Settings) -> Result<Manager, ElasticError> {
-        let hand = elastic.component(IN_HAND, true)?;
+        let hand = elastic.component(UNASSIGNED, true)?;
         let granule = Unit::new(elastic.granule().bytes());
         let granule = granule.map_err(|_| ElasticError::Damaged("granules of 0 bytes".into()))?;
         Ok(Manager {
@@ -115,7 +115,7 @@ impl Manager {
         mut managed: Box<dyn Managed>,
     ) -> Result<Component, ElasticError> {
         let is_taken = |part: &Part| part.balanced.name == name;
-        if name == IN_HAND || self.parts.iter().any(is_taken) {
+        if name == UNASSIGNED || self.parts.iter().any(is_taken) {
             return Err(ElasticError::NameTaken { name: name.into() });
         }
         let component = self.elastic.component(name, true)?;

@@ -13,7 +13,7 @@ use crate::room::Room;
 /// Limit of the memory that all threads together populate at one time. The kernel holds the mmap
 /// lock during a call and every mmap(2) of the process waits for it, including that of a new
 /// thread's stack. The limit is small, but large enough to keep the cost of the calls negligible.
-const UNDER_WAY: Bytes = Bytes::from_mib(8);
+const IN_FLIGHT_LIMIT: Bytes = Bytes::from_mib(8);
 /// Interval between checks of the host's available memory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Number of times that EAGAIN and EINTR are retried.
@@ -22,7 +22,7 @@ const TRIES: u32 = 16;
 /// Callback for progress: bytes done, bytes in total.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
 
-pub(crate) struct Filler<'a> {
+pub(crate) struct Populator<'a> {
     threads: usize,
     progress: Progress<'a>,
     done: Bytes,
@@ -60,11 +60,15 @@ impl From<Stopped> for MemoryError {
     }
 }
 
-impl<'a> Filler<'a> {
+impl<'a> Populator<'a> {
     /// Returns a filler of `total` bytes; without `threads`, one per processor of this process.
-    pub(crate) fn new(threads: Option<usize>, total: Bytes, progress: Progress<'a>) -> Filler<'a> {
+    pub(crate) fn new(
+        threads: Option<usize>,
+        total: Bytes,
+        progress: Progress<'a>,
+    ) -> Populator<'a> {
         let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Filler {
+        Populator {
             threads: threads.unwrap_or_else(all).max(1),
             progress,
             done: Bytes::ZERO,
@@ -112,7 +116,7 @@ impl<'a> Filler<'a> {
 
     fn step(&self, page: PageSize) -> PageSize {
         let threads = u64::try_from(self.threads).unwrap_or(u64::MAX);
-        let each = UNDER_WAY.get() / threads.min(UNDER_WAY.get()).next_power_of_two();
+        let each = IN_FLIGHT_LIMIT.get() / threads.min(IN_FLIGHT_LIMIT.get()).next_power_of_two();
         PageSize::new(Bytes(each)).map_or(page, |each| each.max(page))
     }
 
@@ -268,7 +272,7 @@ impl Work<'_> {
 
 /// Populates a range on this thread; `page` is its page size.
 pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
-    let step = PageSize::new(UNDER_WAY).map_or(page, |step| step.max(page));
+    let step = PageSize::new(IN_FLIGHT_LIMIT).map_or(page, |step| step.max(page));
     part.chunks(step)
         .try_for_each(|chunk| fill_one(space, chunk))
 }
@@ -326,7 +330,7 @@ mod tests {
         let mut reported = Vec::new();
         let mut progress = |done, of| reported.push((done, of));
         let total = Bytes::from_mib(9);
-        let mut filler = Filler::new(Some(0), total, &mut progress);
+        let mut filler = Populator::new(Some(0), total, &mut progress);
         for filled in [5, 2, 4, 9] {
             filler.report(Bytes::from_mib(filled));
         }
@@ -337,17 +341,20 @@ mod tests {
     #[test]
     fn all_threads_together_have_little_under_way() {
         let page: PageSize = "4K".parse().unwrap();
-        let step = |threads| Filler::new(Some(threads), Bytes::ZERO, &mut |_, _| {}).step(page);
+        let step = |threads| Populator::new(Some(threads), Bytes::ZERO, &mut |_, _| {}).step(page);
         for threads in [1, 2, 3, 7, 64, 1000, usize::MAX] {
             let each = step(threads);
             let count = u64::try_from(threads).unwrap();
             let all = each.bytes().get().saturating_mul(count);
-            assert!(all <= UNDER_WAY.get() || each == page, "{threads}: {each}");
+            assert!(
+                all <= IN_FLIGHT_LIMIT.get() || each == page,
+                "{threads}: {each}"
+            );
         }
         let huge: PageSize = "1G".parse().unwrap();
         let mut none = |_, _| {};
         assert_eq!(
-            Filler::new(Some(2), Bytes::ZERO, &mut none).step(huge),
+            Populator::new(Some(2), Bytes::ZERO, &mut none).step(huge),
             huge
         );
     }

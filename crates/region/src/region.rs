@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
 use crate::error::MemoryError;
 use crate::extent::{Extent, Why};
 use crate::options::RegionOptions;
-use crate::populate::{Filler, Progress};
+use crate::populate::{Populator, Progress};
 use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
@@ -77,9 +77,9 @@ impl Region {
         let room = Room::read()?;
         let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;
         check(options, &steps, &room)?;
-        let filler = Filler::new(options.threads, options.length, progress);
+        let filler = Populator::new(options.threads, options.length, progress);
         let align = steps.alignment(&room.host);
-        let space = options.memory.set_aside(options.length, align)?;
+        let space = options.memory.reserve_addresses(options.length, align)?;
         let mut builder = Builder {
             options,
             room: &room,
@@ -101,7 +101,7 @@ impl Region {
             huge: room.host.pmd_page.get(),
         };
         if options.sharing == Sharing::Private && steps.name_a_pool() {
-            region.space.keep_from_children(region.range())?;
+            region.space.dont_fork(region.range())?;
         }
         if options.locked {
             region.lock()?;
@@ -311,7 +311,7 @@ fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), Memo
 struct Builder<'a> {
     options: &'a RegionOptions,
     room: &'a Room,
-    filler: Filler<'a>,
+    filler: Populator<'a>,
     space: &'a Space,
     allocations: Vec<Allocation>,
     at: u64,

@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use crate::error::MemoryError;
 use crate::extent::Why;
 use crate::options::RegionOptions;
-use crate::populate::{Filler, Method};
+use crate::populate::{Method, Populator};
 use crate::room::Room;
 use crate::steps::Step;
 
@@ -28,7 +28,7 @@ pub(crate) fn take(
     step: Step,
     options: &RegionOptions,
     host: &Host,
-    filler: &mut Filler<'_>,
+    filler: &mut Populator<'_>,
 ) -> Result<Option<MemoryFile>, MemoryError> {
     Room::check(part.len())?;
     let sharing = options.sharing;
@@ -82,7 +82,7 @@ pub(crate) fn collapse(
     part: Range,
     huge: PageSize,
 ) -> Result<Option<Why>, MemoryError> {
-    let blocks = small_blocks(part, huge)?;
+    let blocks = base_page_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
     // Before Linux 6.1 only page faults allocate huge pages, and these are done.
     if !blocks.is_empty() && !Kernel::new().knows_collapse() {
@@ -121,7 +121,7 @@ pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
 }
 
 /// Returns the whole blocks of `huge` in `part` that no single huge page maps.
-fn small_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> {
+fn base_page_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> {
     let map = look(part)?;
     let Some(inside) = part.aligned_inside(huge) else {
         return Ok(Vec::new());

@@ -4,7 +4,7 @@
 use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::plan::{
-    ForPool, ForService, Knob, Needs, Plan, What, demand_lines, needs, sum_pages,
+    Knob, Needs, Plan, PoolPlan, ServicePlan, What, demand_lines, needs, sum_pages,
 };
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -109,7 +109,7 @@ fn head(plan: &Plan) -> String {
     )
 }
 
-fn service(service: &ForService) -> Block {
+fn service(service: &ServicePlan) -> Block {
     let mut about = vec![service.kind.name().to_owned()];
     about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
     about.extend(service.user.as_ref().map(|user| format!("user {user}")));
@@ -127,9 +127,9 @@ fn service(service: &ForService) -> Block {
     Section::new(title, vec![notes.into()]).into()
 }
 
-fn pools(plan: &Plan) -> TableOf<&ForPool> {
+fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
     // Columns that are empty for most plans.
-    let some = |of: fn(&ForPool) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
+    let some = |of: fn(&PoolPlan) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
     let unknown = || Cell::from("?");
     Table::of(&plan.pools)
         .right("SIZE", |p| p.page)
@@ -273,17 +273,17 @@ fn step_answer(looked: &Looked) -> Json {
 }
 
 /// Returns a service with its total, and each demand with its sum in words.
-fn service_answer(service: &ForService) -> Json {
+fn service_answer(service: &ServicePlan) -> Json {
     let got = sum_pages(service.demands.iter().flat_map(|d| d.pages.clone()));
     let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));
     let short: u64 = missing.iter().map(|p| p.pages.get()).sum();
     let demand = |demand| both(demand, json!({ "arithmetic": demand_lines(demand) }));
-    let comes_to = json!({
+    let resulting_pages = json!({
         "asked": sum_pages(got.iter().chain(&missing).copied()),
         "got": got,
         "short_pages": short,
         "reason": (short > 0).then_some("base pages keep what they use and the margin"),
         "demands": service.demands.iter().map(demand).collect::<Json>(),
     });
-    both(service, comes_to)
+    both(service, resulting_pages)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hugeleaf_host::Process;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{By, Predicted, Reads, Unsaid, Watched};
+use hugeleaf_verdict::predict::{By, NoPrediction, Predicted, Reads, Watched};
 use serde_json::json;
 
 use crate::json::answer;
@@ -19,7 +19,7 @@ pub struct Prediction<'a> {
     /// Longest time that one scan kept a process from mapping memory.
     pub longest_walk: Duration,
     pub reads: Option<&'a Reads>,
-    pub predicted: &'a Result<Predicted, Unsaid>,
+    pub predicted: &'a Result<Predicted, NoPrediction>,
 }
 
 impl Prediction<'_> {

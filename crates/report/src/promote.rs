@@ -628,7 +628,7 @@ mod tests {
                 longest: std::time::Duration::from_micros(3100),
                 ..Stalls::default()
             },
-            held: hugeleaf_change::Footprint::default(),
+            held: hugeleaf_change::HeldBeforeSplit::default(),
             held_back_seconds: 0.3,
             huge_page: "2M".parse().unwrap(),
         }

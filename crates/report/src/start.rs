@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::RunWay;
+use hugeleaf_host::RunPageKind;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
 use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
@@ -25,10 +25,10 @@ pub struct Start {
 impl Start {
     /// Returns the alternatives of a role in words: `pool 2M`, `THP 2M`.
     fn ways(&self, role: RunRole) -> Vec<String> {
-        let in_words = |way: &RunWay| match (way, self.settled.settings.pmd) {
-            (RunWay::Hugetlb(size), _) => format!("pool {size}"),
-            (RunWay::Thp, Some(pmd)) => format!("THP {pmd}"),
-            (RunWay::Thp, None) => "THP".to_owned(),
+        let in_words = |way: &RunPageKind| match (way, self.settled.settings.pmd) {
+            (RunPageKind::Hugetlb(size), _) => format!("pool {size}"),
+            (RunPageKind::Thp, Some(pmd)) => format!("THP {pmd}"),
+            (RunPageKind::Thp, None) => "THP".to_owned(),
         };
         let rungs = self.settled.settings.of(role);
         rungs.ways.iter().map(in_words).collect()

@@ -437,7 +437,7 @@ fn memory_limits(host: &Host) -> Section {
             false => l.limit.to_string(),
         })
         .right("USED", |l| l.usage)
-        .right("PAGE CACHE", |l| l.unused_cache + l.used_cache)
+        .right("PAGE CACHE", |l| l.inactive_cache + l.active_cache)
         .right("LEFT", |l| l.room_at_most())
         .done()
         .limited(MOST_CGROUPS, "", ALL);

@@ -77,8 +77,8 @@ impl Why<'_> {
             let mut rows = rows(&shown, all);
             let mut left_out = (0, Bytes::ZERO);
             if !all {
-                let (extents, bytes) = drop_trifles(&mut rows, summary.resident);
-                let (more, more_bytes) = keep_largest(&mut rows, most);
+                let (extents, bytes) = drop_small_rows(&mut rows, summary.resident);
+                let (more, more_bytes) = limit_rows(&mut rows, most);
                 left_out = (extents + more, bytes + more_bytes);
             }
             if several && rows.is_empty() {
@@ -274,7 +274,7 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
 
 /// Drops rows below one percent that need no action, and returns their number and bytes. A process
 /// maps dozens of libraries that do not matter to the user.
-fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
+fn drop_small_rows(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
     drop_rows(rows, |_, row| {
         let is_small = row.bytes.share_of(resident).is_none_or(|s| s < 0.01);
         is_small && row.id.remedy() == Remedy::Nothing
@@ -282,7 +282,7 @@ fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
 }
 
 /// Keeps the `most` largest rows in their order, and returns the number and bytes of the others.
-fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
+fn limit_rows(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(rows[*at].bytes));
     order.truncate(most);
@@ -373,10 +373,10 @@ mod tests {
             .map(|(len, n)| account(vec![verdict(Reason::Sparse, n * 100, *len, &n.to_string())]))
             .collect();
         let mut kept = rows(&refs(&accounts), false);
-        assert_eq!(keep_largest(&mut kept, 3), (2, Bytes(10)));
+        assert_eq!(limit_rows(&mut kept, 3), (2, Bytes(10)));
         let names: Vec<&str> = kept.iter().map(|r| r.name).collect();
         assert_eq!(names, ["0", "1", "3"]);
-        assert_eq!(keep_largest(&mut kept, 3), (0, Bytes(0)));
+        assert_eq!(limit_rows(&mut kept, 3), (0, Bytes(0)));
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
         ];
         let refs = refs(&accounts);
         let mut kept = rows(&refs, false);
-        assert_eq!(drop_trifles(&mut kept, Bytes(1000)), (1, Bytes(9)));
+        assert_eq!(drop_small_rows(&mut kept, Bytes(1000)), (1, Bytes(9)));
         assert_eq!(kept.len(), 2);
     }
 

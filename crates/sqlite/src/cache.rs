@@ -24,7 +24,7 @@ use crate::memory::pushed;
 use crate::names;
 use crate::node::{Node, Place, Queue, Table};
 use crate::share::{Connection, Held, Share};
-use crate::spare::Few;
+use crate::spare::LocalSpares;
 use crate::store::Store;
 
 /// Inverse of the small queue's part of the pages.
@@ -84,7 +84,7 @@ pub(crate) struct Body {
     timed: Option<(Instant, bool)>,
     store: &'static Store,
     /// Heap pages kept at hand.
-    few: Few,
+    few: LocalSpares,
 }
 
 impl Cache {
@@ -117,7 +117,7 @@ impl Cache {
                 batch: 1,
                 timed: None,
                 store,
-                few: Few::NONE,
+                few: LocalSpares::NONE,
             }),
         })
     }
@@ -242,7 +242,7 @@ impl Cache {
     /// Returns a page of the share's memory, or from any other source.
     fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
         let (shape, purgeable) = (self.shape, self.purgeable);
-        if purgeable && self.store.obeys_size() {
+        if purgeable && self.store.limits_per_connection() {
             // SAFETY: with the lock.
             match unsafe { self.body() }.of_full(create) {
                 Full::No => {}
@@ -293,7 +293,9 @@ impl Cache {
         self.alone(|body, mut held| {
             // SAFETY: as above.
             unsafe { body.unpin(node, self) };
-            let over = body.purgeable && self.store.obeys_size() && body.table.count > body.most;
+            let over = body.purgeable
+                && self.store.limits_per_connection()
+                && body.table.count > body.most;
             if discard || over {
                 body.drop_node(node, held.as_mut());
             }
@@ -340,7 +342,7 @@ impl Cache {
     pub fn set_most(&self, pages: usize) {
         self.alone(|body, held| {
             body.most = pages;
-            if self.store.obeys_size() || held.is_none() {
+            if self.store.limits_per_connection() || held.is_none() {
                 body.shrink(pages, held);
             }
             self.count(body);
@@ -495,7 +497,7 @@ impl Body {
     /// Takes heap memory if there is no share. The cache has the size that SQLite requests, unless it is small and will
     /// join a share.
     fn without_share(&mut self, create: c_int) -> *mut Node {
-        let waits = self.store.is_for(true) && !self.store.obeys_size();
+        let waits = self.store.is_for(true) && !self.store.limits_per_connection();
         let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
         if self.purgeable && (!waits || has_waited()) {
             match self.of_full(create) {

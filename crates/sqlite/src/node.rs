@@ -31,7 +31,7 @@ pub(crate) struct Node {
     pub page: Page,
     pub key: c_uint,
     pub place: Place,
-    /// Other threads read this field and the next without synchronisation (`Inner::by_worth`).
+    /// Other threads read this field and the next without synchronisation (`Inner::least_requested_chunks`).
     pub pinned: AtomicBool,
     /// Number of requests since the last eviction check, at most 3.
     pub used: AtomicU8,
@@ -302,7 +302,7 @@ fn mapped(bytes: usize) -> Option<Space> {
     let size = Bytes(bytes as u64);
     // All tables are powers of two. Aligned to its own size, the mapping begins and ends at huge page boundaries.
     let align = PageSize::new(size).ok()?;
-    let space = Memory::new().set_aside(size, align).ok()?;
+    let space = Memory::new().reserve_addresses(size, align).ok()?;
     space.map_private(space.range()).ok()?;
     // If the kernel refuses, the table stays on base pages.
     let _ = space.advise(space.range(), Advice::HugePage);

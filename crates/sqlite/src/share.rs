@@ -23,7 +23,7 @@ use crate::timing::Timing;
 const SAMPLES: usize = 1000;
 /// Initial size in granules that the ghost list assumes. With one granule it would sample a third of all pages for a
 /// second, in which a share may well grow this large.
-const SOON: u64 = 8;
+const INITIAL_GRANULES: u64 = 8;
 /// Number of manager steps without use after which a cache gives pages first.
 const IDLE_LOOKS: u32 = 3;
 /// Number of pages taken from another cache at once: stopping it costs more than taking a page.
@@ -145,7 +145,7 @@ impl Share {
             each,
             component: OnceLock::new(),
             inner: Mutex::default(),
-            ghost: Mutex::new(Ghost::new(SOON * each, each, SAMPLES)),
+            ghost: Mutex::new(Ghost::new(INITIAL_GRANULES * each, each, SAMPLES)),
             timing: Timing::default(),
             misses: AtomicU64::new(0),
             outside: AtomicU64::new(0),
@@ -336,7 +336,7 @@ impl<'a> Held<'a> {
     /// Empties at most `count` granules, the least valuable first.
     fn vacate(&mut self, count: usize) -> Vec<Granule> {
         let mut granules = self.inner().unused(count);
-        for at in self.inner().by_worth() {
+        for at in self.inner().least_requested_chunks() {
             if granules.len() >= count {
                 break;
             }
@@ -460,7 +460,7 @@ impl Inner {
     }
 
     /// Returns chunks, least requested of late first. A chunk with a page in use cannot be emptied and is left out.
-    fn by_worth(&mut self) -> Vec<usize> {
+    fn least_requested_chunks(&mut self) -> Vec<usize> {
         let worth = |chunk: &Chunk| -> Option<u64> {
             let mut worth = 0;
             for (_, node) in chunk.used() {
@@ -530,9 +530,9 @@ impl Inner {
 }
 
 /// The manager's view of a share.
-pub(crate) struct Managee(pub &'static Share);
+pub(crate) struct ManagedShare(pub &'static Share);
 
-impl Managed for Managee {
+impl Managed for ManagedShare {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
         let share = self.0;
         let capacity = {
@@ -657,7 +657,7 @@ mod tests {
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut held = share.lock();
-                    let least = held.inner().by_worth().first().copied();
+                    let least = held.inner().least_requested_chunks().first().copied();
                     least.into_iter().for_each(|at| held.empty(at));
                     drop(held);
                     std::thread::yield_now();

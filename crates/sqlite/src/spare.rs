@@ -28,7 +28,7 @@ struct Kept {
 
 /// A few spare pages held by a cache, all of its shape.
 #[derive(Debug)]
-pub(crate) struct Few {
+pub(crate) struct LocalSpares {
     nodes: [*mut Node; FEW],
     count: usize,
 }
@@ -36,8 +36,8 @@ pub(crate) struct Few {
 // SAFETY: no other code knows these nodes.
 unsafe impl Send for Kept {}
 
-impl Few {
-    pub const NONE: Few = Few {
+impl LocalSpares {
+    pub const NONE: LocalSpares = LocalSpares {
         nodes: [null_mut(); FEW],
         count: 0,
     };
@@ -67,7 +67,7 @@ impl Spare {
     }
 
     /// Returns a heap page, from those at hand first; null if there is no memory.
-    pub fn take(&self, shape: Shape, few: &mut Few) -> *mut Node {
+    pub fn take(&self, shape: Shape, few: &mut LocalSpares) -> *mut Node {
         if few.count == 0 {
             self.fetch(shape, few);
         }
@@ -87,7 +87,7 @@ impl Spare {
         }
     }
 
-    fn fetch(&self, shape: Shape, few: &mut Few) {
+    fn fetch(&self, shape: Shape, few: &mut LocalSpares) {
         // Does not wait: in a forked child the lock may be held forever.
         if let Ok(mut kept) = self.0.try_lock()
             && kept.shape == shape
@@ -103,7 +103,7 @@ impl Spare {
     ///
     /// # Safety
     /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and no code uses it after this.
-    pub unsafe fn give(&self, shape: Shape, few: &mut Few, node: *mut Node) {
+    pub unsafe fn give(&self, shape: Shape, few: &mut LocalSpares, node: *mut Node) {
         if !few.push(node) {
             // SAFETY: as the caller promises.
             unsafe { self.give_back(shape, [node]) };
@@ -114,7 +114,7 @@ impl Spare {
     ///
     /// # Safety
     /// As of [`Spare::give`].
-    pub unsafe fn give_all(&self, shape: Shape, few: &mut Few) {
+    pub unsafe fn give_all(&self, shape: Shape, few: &mut LocalSpares) {
         let nodes = few.nodes;
         let count = std::mem::take(&mut few.count);
         // SAFETY: as the caller promises.
@@ -166,7 +166,7 @@ mod tests {
             page: 1024,
             ..SHAPE
         };
-        let (mut few, mut others) = (Few::NONE, Few::NONE);
+        let (mut few, mut others) = (LocalSpares::NONE, LocalSpares::NONE);
         let first = spare.take(SHAPE, &mut few);
         // SAFETY: each is given once, as what it was taken as.
         unsafe {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_it_says() {
         let spare = Spare::new();
-        let mut few = Few::NONE;
+        let mut few = LocalSpares::NONE;
         let nodes: Vec<_> = (0..2 * MOST / SHAPE.page)
             .map(|_| spare.take(SHAPE, &mut few))
             .collect();

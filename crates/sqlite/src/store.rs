@@ -10,7 +10,7 @@ use hugeleaf_sys::Barrier;
 use crate::chunk::{Blank, Shape};
 use crate::filter;
 use crate::fork::{self, Stopped};
-use crate::share::{Inner, Managee, Share, ShareView, Source};
+use crate::share::{Inner, ManagedShare, Share, ShareView, Source};
 use crate::spare::Spare;
 
 /// Maximum number of databases with their own share; the others share one, as the number of components is limited.
@@ -143,7 +143,7 @@ impl Store {
 
     /// True if connections keep to the size that SQLite requests (`PRAGMA cache_size`). Otherwise they use the memory
     /// of their database.
-    pub fn obeys_size(&self) -> bool {
+    pub fn limits_per_connection(&self) -> bool {
         !matches!(self.source(), Some(Origin::Managed { .. }))
     }
 
@@ -260,7 +260,7 @@ impl Store {
         }
         let share: &'static Share = Box::leak(Box::new(Share::new(name, self, shape)));
         let sizes = (elastic.granule().bytes(), elastic.max());
-        match running.add(&share.name, sizes, Box::new(Managee(share))) {
+        match running.add(&share.name, sizes, Box::new(ManagedShare(share))) {
             Ok(component) => share.is_managed_as(component),
             Err(_) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);

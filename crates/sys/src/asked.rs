@@ -60,7 +60,7 @@ pub struct Said {
 /// # Errors
 /// The errors of starting it. The errors of [`Question::left`], after which its whole group is killed.
 #[expect(clippy::disallowed_methods, reason = "the gate for commands")]
-pub fn answer_of(
+pub fn run_for_output(
     command: &mut Command,
     question: Question<'_>,
     most: usize,
@@ -202,7 +202,7 @@ mod tests {
     fn a_child_that_keeps_the_pipe_open_is_not_waited_for() {
         for leaves in ["sleep 600 &", "setsid sleep 600 &"] {
             let script = format!("{leaves} echo $!; echo said >&2");
-            let said = answer_of(&mut shell(&script), Question::new(LONG), 100).unwrap();
+            let said = run_for_output(&mut shell(&script), Question::new(LONG), 100).unwrap();
             assert!(said.status.success() && said.stderr == "said\n", "{said:?}");
             let pid = said.stdout.trim();
             assert!(!pid.is_empty());
@@ -223,7 +223,7 @@ mod tests {
         let file = dir.path().join("pids");
         let script = format!("sleep 600 & echo $! $$ > {}; wait", file.display());
         let stop = AtomicBool::new(false);
-        let late = answer_of(
+        let late = run_for_output(
             &mut shell("sleep 600"),
             Question::new(Duration::from_millis(20)),
             100,
@@ -237,7 +237,11 @@ mod tests {
                 }
                 stop.store(true, Ordering::Relaxed);
             });
-            answer_of(&mut shell(&script), Question::new(LONG).or_by(&stop), 100)
+            run_for_output(
+                &mut shell(&script),
+                Question::new(LONG).with_stop(&stop),
+                100,
+            )
         });
         assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Interrupted);
         for pid in pids().split_whitespace() {
@@ -249,9 +253,9 @@ mod tests {
 
     #[test]
     fn no_more_is_read_than_the_limit() {
-        let said = answer_of(&mut shell("yes 1"), Question::new(LONG), 1000).unwrap();
+        let said = run_for_output(&mut shell("yes 1"), Question::new(LONG), 1000).unwrap();
         assert!(!said.status.success() && said.stdout.len() == 1000);
-        let said = answer_of(&mut shell("echo a; exit 3"), Question::new(LONG), 1).unwrap();
+        let said = run_for_output(&mut shell("echo a; exit 3"), Question::new(LONG), 1).unwrap();
         assert_eq!((said.status.code(), said.stdout.as_str()), (Some(3), "a"));
     }
 }

@@ -101,7 +101,7 @@ impl Inside {
     /// # Errors
     /// The errors of openat2(2) and open(2). If it is not a regular file, the error names its type.
     pub fn open(&self, path: &Path) -> Result<File> {
-        self.as_they(|| {
+        self.with_rights(|| {
             let found = self.find(path)?;
             open_found(&found)
         })
@@ -120,7 +120,7 @@ impl Inside {
     /// # Errors
     /// The errors of openat2(2) and getdents(2). There are more than `most` names.
     pub fn list(&self, path: &Path, most: usize) -> Result<Vec<OsString>> {
-        self.as_they(|| {
+        self.with_rights(|| {
             let found = self.find(path)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let folder = rustix::fs::openat(&found, ".", flags, Mode::empty())?;
@@ -133,7 +133,7 @@ impl Inside {
     /// # Errors
     /// The errors of openat2(2).
     pub fn owner(&self, path: &Path) -> Result<(u32, u32)> {
-        let meta = File::from(self.as_they(|| self.find(path))?).metadata()?;
+        let meta = File::from(self.with_rights(|| self.find(path))?).metadata()?;
         Ok((meta.uid(), meta.gid()))
     }
 
@@ -158,7 +158,7 @@ impl Inside {
     }
 
     /// Runs `act` with the rights of the user.
-    fn as_they<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    fn with_rights<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let Some(rights) = &self.rights else {
             return act();
         };

@@ -93,10 +93,10 @@ impl Draft {
         }
         match found.stat {
             Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                _ if found.is_magic => Draft::as_it_stands(found),
+                _ if found.is_magic => Draft::write_directly(found),
                 FileType::RegularFile => Draft::beside(found, kept_mode(&stat), existing),
-                FileType::CharacterDevice => Draft::as_it_stands(found),
-                FileType::Fifo if is_own(&stat) => Draft::as_it_stands(found),
+                FileType::CharacterDevice => Draft::write_directly(found),
+                FileType::Fifo if is_own(&stat) => Draft::write_directly(found),
                 other => Err(PathError::Special {
                     what: name_of(other),
                     path: found.shown,
@@ -135,7 +135,7 @@ impl Draft {
         Ok(draft)
     }
 
-    fn as_it_stands(found: Found) -> Result<Draft, PathError> {
+    fn write_directly(found: Found) -> Result<Draft, PathError> {
         // Does not wait for a reader, which may never come.
         let follows = if found.is_magic {
             OFlags::APPEND

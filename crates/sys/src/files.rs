@@ -24,7 +24,7 @@ pub enum FileKind {
 
 /// Permissions, owner and attributes of a file, to be kept when its content is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileLook {
+pub struct FileMeta {
     /// Permission bits, such as `0o644`.
     pub mode: u32,
     pub uid: u32,
@@ -40,7 +40,7 @@ pub enum HostChange<'a> {
     Write(&'a Path, &'a str),
     /// Creates a file with this content and metadata, on disk when this returns.
     /// It fails if the file exists. After an error a part of the file may remain.
-    Create(&'a Path, &'a [u8], &'a FileLook),
+    Create(&'a Path, &'a [u8], &'a FileMeta),
     /// An append by [`append_to`].
     Append(&'a Path, &'a [u8], u32),
     /// A rename by [`rename`].
@@ -88,7 +88,7 @@ fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
 ///
 /// # Errors
 /// The errors of lstat(2) and listxattr(2).
-pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileLook)>, SysError> {
+pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileMeta)>, SysError> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if matches!(errno_of(&e), Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -105,7 +105,7 @@ pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileLook)>, SysError> {
         FileKind::File => attributes(path)?,
         _ => Vec::new(),
     };
-    let look = FileLook {
+    let look = FileMeta {
         mode: meta.mode() & 0o7777,
         uid: meta.uid(),
         gid: meta.gid(),
@@ -161,7 +161,7 @@ pub fn write_value(path: &Path, value: &str) -> Result<(), SysError> {
     }
 }
 
-fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysError> {
+fn create_file(path: &Path, content: &[u8], look: &FileMeta) -> Result<(), SysError> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -300,8 +300,8 @@ pub fn device_numbers(device: u64) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    fn look(mode: u32) -> FileLook {
-        FileLook {
+    fn look(mode: u32) -> FileMeta {
+        FileMeta {
             mode,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),

@@ -19,7 +19,7 @@ use crate::files::HostChange;
 use crate::gate::{Answer, Gate, ProcessCall};
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
-use crate::priority::RunsFirst;
+use crate::priority::RealTimePriority;
 use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
@@ -358,8 +358,8 @@ impl Kernel {
     ///
     /// # Errors
     /// EPERM: not permitted.
-    pub fn run_first(&self) -> Result<RunsFirst, SysError> {
-        RunsFirst::new()
+    pub fn raise_priority(&self) -> Result<RealTimePriority, SysError> {
+        RealTimePriority::new()
     }
 
     /// Waits for `time`. Returns false as soon as `stop` is set, which a signal may do just before the pause or in

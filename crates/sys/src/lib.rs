@@ -48,7 +48,7 @@ mod usage;
 mod walk;
 
 pub use advice::Advice;
-pub use asked::{Said, answer_of, confine};
+pub use asked::{Said, confine, run_for_output};
 pub use barrier::Barrier;
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
@@ -59,7 +59,7 @@ pub use ethtool::offloads;
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystem, file_system_at};
 pub use files::{
-    FileKind, FileLook, HostChange, append_to, device_numbers, effective_gid, look_at,
+    FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, look_at,
     probe_folder, probe_write, rename, write_value,
 };
 pub use filter::Filters;
@@ -72,8 +72,8 @@ pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
-pub use patience::unless_stuck;
-pub use priority::RunsFirst;
+pub use patience::with_stall_limit;
+pub use priority::RealTimePriority;
 pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
     terminal_columns, ticks_per_second,
@@ -82,8 +82,8 @@ pub use question::{Question, end_questions_by};
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;
 pub use start::{
-    Ended, Started, TaskPolicy, be_ended_first, end_by, exec, has_file_capabilities,
-    is_mounted_noexec, may_run, peer_pid, real_ids, return_unused, set_task_policy,
+    Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
+    peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
 };
 pub use tracefs::Detached;
 pub use usage::{Usage, children_usage, process_usage, thread_usage};

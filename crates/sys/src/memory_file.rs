@@ -325,7 +325,7 @@ mod tests {
         assert_eq!((text.as_slice(), files.len()), (&b"hello"[..], 1));
         let base = Kernel::new().base_page();
         let at = |file: &MemoryFile| {
-            let space = memory.set_aside(Bytes(page()), base).unwrap();
+            let space = memory.reserve_addresses(Bytes(page()), base).unwrap();
             space
                 .map_file(space.range(), file, 0, Reserve::All)
                 .unwrap();

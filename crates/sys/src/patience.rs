@@ -30,7 +30,7 @@ static PATIENCE: AtomicU64 = AtomicU64::new(1600);
 
 /// Runs a job that may block forever and returns its result, or `None` if it was blocked for too long.
 /// If no thread can be started, it runs in this thread.
-pub fn unless_stuck<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub fn with_stall_limit<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();
     let Some(helper) = waiting.or_else(start) else {
@@ -114,17 +114,17 @@ mod tests {
     /// Each job blocks until the end of the test. A single test, because the patience is global.
     #[test]
     fn what_stands_still_is_left_behind_and_what_works_is_not() {
-        assert_eq!(unless_stuck(|| 1), Some(1));
-        assert_eq!(unless_stuck(|| 2), Some(2));
+        assert_eq!(with_stall_limit(|| 1), Some(1));
+        assert_eq!(with_stall_limit(|| 2), Some(2));
         let (hold, held) = channel::<()>();
         let held = std::sync::Arc::new(Mutex::new(held));
         for _ in 0..40 {
             let held = std::sync::Arc::clone(&held);
-            let stuck = unless_stuck(move || held.lock().unwrap().recv().is_ok());
+            let stuck = with_stall_limit(move || held.lock().unwrap().recv().is_ok());
             assert_eq!(stuck, None);
         }
         // No patience is left, and a working thread needs none.
-        let busy = unless_stuck(|| {
+        let busy = with_stall_limit(|| {
             let start = Instant::now();
             let mut n = 0u64;
             while start.elapsed() < Duration::from_millis(300) {

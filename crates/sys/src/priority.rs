@@ -12,22 +12,22 @@ use crate::error::last_errno;
 /// Gives its thread precedence over all threads without real-time priority (sched(7), `SCHED_FIFO`) until dropped.
 /// Child threads do not inherit it. Bound to its thread.
 #[derive(Debug)]
-pub struct RunsFirst {
+pub struct RealTimePriority {
     policy: i32,
     priority: i32,
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl RunsFirst {
+impl RealTimePriority {
     /// # Errors
     /// EPERM without CAP_SYS_NICE, past RLIMIT_RTPRIO, or in a control group without real-time runtime.
-    pub(crate) fn new() -> Result<RunsFirst, SysError> {
+    pub(crate) fn new() -> Result<RealTimePriority, SysError> {
         let mut param = libc::sched_param { sched_priority: 0 };
         // SAFETY: see above.
         let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         // SAFETY: see above.
         unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
-        let before = RunsFirst {
+        let before = RealTimePriority {
             policy: i32::try_from(policy).unwrap_or(libc::SCHED_OTHER),
             priority: param.sched_priority,
             _of_this_thread: PhantomData,
@@ -37,7 +37,7 @@ impl RunsFirst {
     }
 }
 
-impl Drop for RunsFirst {
+impl Drop for RealTimePriority {
     fn drop(&mut self) {
         // Restoring the former policy is always allowed.
         let _ = set(self.policy, self.priority);
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn afterwards_it_is_as_it_was() {
         let before = policy();
-        match RunsFirst::new() {
+        match RealTimePriority::new() {
             Ok(first) => {
                 let fifo = i64::from(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK);
                 assert_eq!(policy(), fifo);

@@ -46,7 +46,7 @@ impl<'a> Question<'a> {
 
     /// Returns the same question, which `stop` ends as well.
     #[must_use]
-    pub const fn or_by(self, stop: &'a AtomicBool) -> Question<'a> {
+    pub const fn with_stop(self, stop: &'a AtomicBool) -> Question<'a> {
         Question {
             stop: Some(stop),
             ..self
@@ -179,7 +179,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| stop.store(true, Ordering::Relaxed));
-            let question = Question::new(LONG).or_by(&stop);
+            let question = Question::new(LONG).with_stop(&stop);
             assert_eq!(ready(question), ErrorKind::Interrupted);
         });
     }

@@ -44,7 +44,7 @@ impl Memory {
     ///
     /// # Errors
     /// EINVAL for a length of 0. ENOMEM if the address space or a limit on it is exhausted.
-    pub fn set_aside(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
+    pub fn reserve_addresses(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
         let subject = || format!("of {length} of addresses");
         let range = self.call(MemoryCall::SetAside, "mmap", subject, || {
             if length.is_zero() {
@@ -228,7 +228,7 @@ impl Space {
     ///
     /// # Errors
     /// EINVAL if `part` is outside.
-    pub fn keep_from_children(&self, part: Range) -> Result<(), SysError> {
+    pub fn dont_fork(&self, part: Range) -> Result<(), SysError> {
         let name = "madvise(MADV_DONTFORK)";
         self.on(MemoryCall::KeepFromChildren, name, part, |_| {
             self.owner.store(std::process::id(), Ordering::Relaxed);
@@ -475,7 +475,7 @@ mod tests {
     fn addresses_are_aligned_and_parts_stay_inside() {
         let align: PageSize = "64M".parse().unwrap();
         let length = Bytes(base().bytes().get() * 8);
-        let space = Memory::new().set_aside(length, align).unwrap();
+        let space = Memory::new().reserve_addresses(length, align).unwrap();
         assert!(align.divides(space.range().start()));
         assert_eq!(space.range().len(), length);
         assert!(space.part(0, length).is_some());
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(space.map_private(outside).unwrap_err().errno, Errno::INVAL);
         assert_eq!(
             Memory::new()
-                .set_aside(Bytes::ZERO, align)
+                .reserve_addresses(Bytes::ZERO, align)
                 .unwrap_err()
                 .errno,
             Errno::INVAL
@@ -495,7 +495,7 @@ mod tests {
     fn pages_come_and_go() {
         let page = base().bytes();
         let space = Memory::new()
-            .set_aside(Bytes(page.get() * 4), base())
+            .reserve_addresses(Bytes(page.get() * 4), base())
             .unwrap();
         let part = space.part(page.get(), page).unwrap();
         space.map_private(part).unwrap();
@@ -532,7 +532,7 @@ mod tests {
             return;
         };
         let align: PageSize = "1G".parse().unwrap();
-        let space = memory.set_aside(length, align).unwrap();
+        let space = memory.reserve_addresses(length, align).unwrap();
         let first = space.part(0, base().bytes()).unwrap();
         space.map_private(first).unwrap();
         // SAFETY: mapped just now, for reading and writing.
@@ -551,7 +551,9 @@ mod tests {
             println!("not run: nobody_gets_the_place_of_what_cannot_be_replaced: needs hugetlb");
             return;
         };
-        let space = memory.set_aside(length, "1G".parse().unwrap()).unwrap();
+        let space = memory
+            .reserve_addresses(length, "1G".parse().unwrap())
+            .unwrap();
         let (range, done) = (space.range(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let others = scope.spawn(|| {
@@ -585,7 +587,7 @@ mod tests {
             }
         }
         let memory = Memory::behind(Arc::new(Shut));
-        let space = memory.set_aside(base().bytes(), base()).unwrap();
+        let space = memory.reserve_addresses(base().bytes(), base()).unwrap();
         let error = space.map_private(space.range()).unwrap_err();
         assert_eq!(error.errno, Errno::AGAIN);
     }

@@ -44,12 +44,12 @@ extern "C" fn remember_sigpipe() {
 /// The OOM score adjustment of this process (proc_pid_oom_score_adj(5)).
 const OOM: &CStr = c"/proc/self/oom_score_adj";
 
-/// Value of [`OOM`] before [`be_ended_first`] changed it.
+/// Value of [`OOM`] before [`prefer_oom_kill`] changed it.
 static OOM_FOUND: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Makes this process the OOM killer's first choice, on the host and in a cgroup, because it is only a guest there.
 /// Programs started by this module are not affected.
-pub fn be_ended_first() {
+pub fn prefer_oom_kill() {
     let path = Path::new(OsStr::from_bytes(OOM.to_bytes()));
     if let Ok(found) = std::fs::read(path)
         && OOM_FOUND.set(found).is_ok()

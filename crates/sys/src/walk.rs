@@ -57,7 +57,7 @@ impl PathError {
 
     /// Returns the path that root or the caller can secure by changing permissions alone, or `None` if that is not
     /// sufficient.
-    pub fn is_only_loose(&self) -> Option<&Path> {
+    pub fn fixable_permissions(&self) -> Option<&Path> {
         match self {
             PathError::Others { path, uid, .. } if is_trusted(*uid) => Some(path),
             _ => None,
@@ -354,7 +354,7 @@ mod tests {
             let error = open_trusted(&file).unwrap_err();
             let named = matches!(&error, PathError::Others { path: at, mode: m, .. } if at == path && *m == mode);
             assert!(named, "{error}");
-            assert_eq!(error.is_only_loose(), Some(path.as_path()));
+            assert_eq!(error.fixable_permissions(), Some(path.as_path()));
             assert!(check_trusted(&file).is_err());
             allow(path, back);
         }
@@ -374,7 +374,7 @@ mod tests {
         }
         let missing = open_trusted(&folder.join("none")).unwrap_err();
         assert_eq!(missing.errno(), Some(Errno::NOENT));
-        assert_eq!(missing.is_only_loose(), None);
+        assert_eq!(missing.fixable_permissions(), None);
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
                 error.to_string().contains(&path.display().to_string()),
                 "{error}"
             );
-            assert_eq!(error.is_only_loose(), None);
+            assert_eq!(error.fixable_permissions(), None);
             std::os::unix::fs::lchown(&path, Some(0), Some(0)).unwrap();
         }
     }

@@ -78,7 +78,7 @@ pub fn private_memory(pid: u32, least_kb: u64) -> PrivateMemory {
 
 /// Returns the private memory that can be promoted without growing the process, in kB: aligned
 /// blocks of unnamed mappings that are wholly resident and exclusive to the process.
-pub fn movable_kb(pid: u32) -> u64 {
+pub fn promotable_kb(pid: u32) -> u64 {
     let huge = huge_page_kb().unwrap() * 1024;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).unwrap();
     let nameless = |m: &Mapping| m.name.is_empty() || m.name == "[heap]";

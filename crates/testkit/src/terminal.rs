@@ -126,7 +126,7 @@ impl Terminal {
     }
 
     /// Returns true if lines are edited and echoed, as before a program took the terminal.
-    pub fn is_cooked(&self) -> bool {
+    pub fn is_line_mode(&self) -> bool {
         let modes = tcgetattr(self.end.as_ref().unwrap()).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }

@@ -138,7 +138,7 @@ pub fn pids_of(program: &Program) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::Looker;
+    use crate::look::Scanner;
     use crate::tests::tools;
     use crate::turn::Wanted;
     use hugeleaf_sys::own_pid;
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn this_program_says_why_and_would_be_moved() {
         let tools = tools();
-        let mut looker = Looker::new(tools.clone());
+        let mut looker = Scanner::new(tools.clone());
         let sample = looker.look(&Wanted::default(), None).unwrap();
         let is_own = |p: &&Program| p.pids.contains(&own_pid().0);
         let own = sample.programs.iter().find(is_own).unwrap();

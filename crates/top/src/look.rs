@@ -9,7 +9,7 @@ use hugeleaf_guard::{Stand, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
 use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
-use hugeleaf_host::watch::{Program as Seen, Watch, look_closer};
+use hugeleaf_host::watch::{Program as Seen, Watch, walk_pages};
 use hugeleaf_host::{Fact, Host, ReadError};
 use hugeleaf_sys::{own_pid, process_usage};
 use hugeleaf_units::{Bytes, Pages};
@@ -29,7 +29,7 @@ const SHARE: f64 = 0.025;
 pub const EVERY: Duration = Duration::from_secs(1);
 
 /// State kept from one scan to the next.
-pub struct Looker {
+pub struct Scanner {
     tools: Tools,
     host: Host,
     watch: Watch,
@@ -52,9 +52,9 @@ struct Counters {
     events: [Option<u64>; 4],
 }
 
-impl Looker {
-    pub fn new(tools: Tools) -> Looker {
-        Looker {
+impl Scanner {
+    pub fn new(tools: Tools) -> Scanner {
+        Scanner {
             host: tools.host.clone(),
             tools,
             watch: Watch::default(),
@@ -84,7 +84,7 @@ impl Looker {
         let passed = self.at.map(|at| now.saturating_sub(at));
         self.at = Some(now);
         self.allowance.earn(passed.unwrap_or_default());
-        self.look_closer(&seen, wanted, now);
+        self.walk_pages(&seen, wanted, now);
         self.read_settings(now);
         self.ask_guard(now);
         let programs: Vec<Program> = seen.into_iter().map(|one| self.program(one)).collect();
@@ -126,7 +126,7 @@ impl Looker {
         };
     }
 
-    fn look_closer(&mut self, seen: &[Seen], wanted: &Wanted, now: Duration) {
+    fn walk_pages(&mut self, seen: &[Seen], wanted: &Wanted, now: Duration) {
         let id = |one: &Seen| Id {
             pid: one.leader.0,
             start_ticks: one.start_ticks,
@@ -154,7 +154,7 @@ impl Looker {
                 continue;
             };
             let before = process_usage().processor();
-            let found = look_closer(
+            let found = walk_pages(
                 &tools.root,
                 &tools.kernel,
                 &self.host,
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn this_program_is_seen_and_looked_at() {
-        let mut looker = Looker::new(tools());
+        let mut looker = Scanner::new(tools());
         let me = own_pid().0;
         let sample = looker.look(&Wanted::default(), None).unwrap();
         let own = sample.programs.iter().find(|p| is_own(p)).unwrap();
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_done_less_often() {
-        let mut looker = Looker::new(tools());
+        let mut looker = Scanner::new(tools());
         for (took, every) in [(900, 2), (5, 1), (60, 2), (60, 3), (60, 3), (2, 1)] {
             looker.pace(Duration::from_millis(took));
             assert_eq!(looker.every(), Duration::from_secs(every), "{took} ms");

@@ -19,7 +19,7 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::act::{Asked, Tools, change, going_on, why};
 use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
-use crate::look::{EVERY, Looker};
+use crate::look::{EVERY, Scanner};
 use crate::model::{Move, Program, Sample};
 use crate::record::{Recorder, Recording};
 use crate::screen::{Screen, give_back};
@@ -208,7 +208,7 @@ impl View {
             self.app.note = note;
             return Ok(());
         }
-        let looker = Looker::new(self.tools.clone());
+        let looker = Scanner::new(self.tools.clone());
         let (sender, wanted) = (self.sender.clone(), Arc::clone(&self.wanted));
         let moving = Arc::clone(&self.moving);
         let is_live = self.tools.root.is_live();
@@ -391,7 +391,7 @@ impl Flow {
 /// Scans once a second, or less often to stay within the budget. Scans a captured host once.
 #[expect(clippy::disallowed_methods, reason = "waits for the next step")]
 fn look(
-    mut looker: Looker,
+    mut looker: Scanner,
     sender: &Sender<Message>,
     wanted: &Mutex<Wanted>,
     moving: &Mutex<Option<Move>>,

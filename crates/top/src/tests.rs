@@ -172,7 +172,7 @@ pub fn outcome() -> Outcome {
         estimated_seconds: Some(30.0),
         seconds: 0.1,
         stalls: hugeleaf_change::Stalls::default(),
-        held: hugeleaf_change::Footprint::default(),
+        held: hugeleaf_change::HeldBeforeSplit::default(),
         held_back_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
     }

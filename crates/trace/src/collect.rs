@@ -239,7 +239,7 @@ struct Session {
     samples_a_second: u64,
     start: u64,
     wall: Duration,
-    fault_turns: FaultTurns,
+    fault_turns: FaultSampling,
 }
 
 impl Session {
@@ -272,9 +272,9 @@ impl Session {
             samples_a_second: opened.map_or(0, |o| o.samples_a_second),
             start,
             wall: wall(),
-            fault_turns: FaultTurns {
+            fault_turns: FaultSampling {
                 cpus: cpus.to_vec(),
-                ..FaultTurns::default()
+                ..FaultSampling::default()
             },
         }
     }
@@ -291,7 +291,7 @@ impl Session {
                 self.windows.open(&self.guards);
             }
         }
-        self.queue.processes.look_around();
+        self.queue.processes.scan_proc();
     }
 
     fn seconds(&self) -> f64 {
@@ -400,18 +400,18 @@ impl Session {
 
 /// Faults are watched for a fifth of the time, because watching makes each 5 % slower.
 #[derive(Debug, Default)]
-struct FaultTurns {
+struct FaultSampling {
     cpus: Vec<u32>,
     since: Option<u64>,
     on_nanos: u64,
 }
 
-impl FaultTurns {
+impl FaultSampling {
     /// The watched part of each second.
     const PART: f64 = 0.2;
 
     fn turn(&mut self, at: f64, opened: &mut Opened, guards: &Guards) {
-        let wanted = at.fract() < FaultTurns::PART;
+        let wanted = at.fract() < FaultSampling::PART;
         if wanted != self.since.is_some() {
             self.switch(wanted, opened, guards);
         }

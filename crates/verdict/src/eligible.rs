@@ -162,7 +162,7 @@ pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
 }
 
 /// File systems whose page cache uses base pages on every kernel so far.
-const NEVER_LARGE: &[&str] = &[
+const BASE_PAGE_CACHE_ONLY: &[&str] = &[
     "ecryptfs", "exfat", "hfsplus", "iso9660", "jffs2", "minix", "msdos", "ntfs3", "squashfs",
     "ubifs", "udf", "vfat",
 ];
@@ -184,8 +184,8 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
     // A host without huge pages in its page cache has no evidence of a file system that creates them.
     let file_system = segment.file_system.as_deref().unwrap_or_default();
     let none_seen = host.memory.file_huge.get().is_none_or(Bytes::is_zero);
-    let base_only = none_seen || NEVER_LARGE.contains(&file_system);
-    let newer = (host.thp.known()).is_some_and(|thp| thp.khugepaged.makes_smaller);
+    let base_only = none_seen || BASE_PAGE_CACHE_ONLY.contains(&file_system);
+    let newer = (host.thp.known()).is_some_and(|thp| thp.khugepaged.collapses_small_orders);
     let says_so = segment.thp_eligible == Fact::Known(true) && file_system != ANSWERS_FOR_FAULTS;
     let read_only = !segment.permissions[1];
     let collapses = match &segment.collapses {

@@ -119,7 +119,7 @@ pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Removes commands that contradict the wants of running programs. `check` weighs all wants.
-pub fn unless_unwanted(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
+pub fn without_contradicting_wants(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
     let instead = ("see hugeleaf check", "hugeleaf check");
     without_contradictions(all, wants, instead)
 }

@@ -44,8 +44,8 @@ pub use files::{GRUB, OURS};
 pub use keep::keep;
 pub use make::make;
 pub use model::{
-    BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
-    PagesOf, Plan, Promise, Unit,
+    BasePages, Boot, ForDemand, ForHost, Group, Kept, Knob, Limit, Mount, PagesOf, Plan, PoolPlan,
+    Promise, ServicePlan, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;

@@ -81,7 +81,7 @@ pub enum By {
 }
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Unsaid {
+pub enum NoPrediction {
     #[error(
         "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
     )]
@@ -115,7 +115,7 @@ pub struct Model {
     pub felt_most: f64,
     /// Maximum gain relative to that of a random read. The kernel also touches the program's memory, and page tables that
     /// are not read leave room in the caches. Redis gained 1.1 of it.
-    pub over_reads: f64,
+    pub max_gain_over_reads: f64,
     /// Processor time of a page fault that a huge page would save, in seconds. A first touch of new memory took 1.45 to 1.55
     /// µs on base pages and 0.37 to 0.39 µs for the same amount in a huge page (docs/internals/kernel-notes.md).
     pub fault: f64,
@@ -130,7 +130,7 @@ pub const MODEL: Model = Model {
     reach: 1536.0,
     felt_least: 0.3,
     felt_most: 4.0,
-    over_reads: 1.3,
+    max_gain_over_reads: 1.3,
     fault: 1.1e-6,
     margin: 0.03,
     full: 0.9,
@@ -138,13 +138,13 @@ pub const MODEL: Model = Model {
 };
 
 /// Minimum use of one processor for a prediction.
-const RESTS: f64 = 0.05;
+const MIN_USAGE: f64 = 0.05;
 /// Maximum ratio between scans, including noise.
-const VARIES: f64 = 8.0;
+const MAX_SCAN_RATIO: f64 = 8.0;
 
 /// Returns the ranges of a process whose pages could be huge by any method: not a file, not on a pool, and long enough.
 /// Settings that currently forbid it are ignored.
-pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
+pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
     let could = |segment: &&hugeleaf_host::Segment| match eligible::mapping(host, process, segment)
     {
         Err(Reason::Hugetlb | Reason::Special | Reason::TooSmall) => false,
@@ -160,14 +160,14 @@ pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Returns the working set, or why nothing can be predicted, before the read cost is measured.
-pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
+pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, NoPrediction> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
     let percent = used * 100.0;
-    if used < RESTS {
-        return Err(match used + waited < RESTS {
-            true => Unsaid::Rests { percent },
-            false => Unsaid::Starved {
+    if used < MIN_USAGE {
+        return Err(match used + waited < MIN_USAGE {
+            true => NoPrediction::Rests { percent },
+            false => NoPrediction::Starved {
                 percent,
                 waited: waited * 100.0,
             },
@@ -176,7 +176,7 @@ pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     let touched = watched.looks.iter().map(|look| look.touched).max();
     let touched = touched.unwrap_or_default();
     match touched.as_f64() / watched.base_page.bytes().as_f64() <= model.reach {
-        true => Err(Unsaid::Small(touched)),
+        true => Err(NoPrediction::Small(touched)),
         false => Ok(touched),
     }
 }
@@ -223,14 +223,14 @@ fn seconds(watched: &Watched) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, Unsaid> {
+pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, NoPrediction> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;
     let busy = (watched.busiest.as_secs_f64() / time).min(1.0);
     let user_share = watched.user.as_secs_f64() / used.as_secs_f64();
     let of_read = (1.0 - reads.large_ns / reads.base_ns).max(0.0);
-    let bound = model.over_reads * of_read;
+    let bound = model.max_gain_over_reads * of_read;
     let (misses, is_full) = misses(watched, model)?;
     let counted = watched.walks.map(|share| share.clamp(0.0, 1.0));
     let of_large = of_large(watched);
@@ -258,7 +258,7 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     let low = gain(walks[0] * user_share * busy) - model.margin;
     let high = gain(walks[1] * user_share + faults) + model.margin;
     if high - low > model.widest {
-        return Err(Unsaid::Wide { low, high });
+        return Err(NoPrediction::Wide { low, high });
     }
     Ok(Predicted {
         low,
@@ -288,7 +288,7 @@ fn of_large(watched: &Watched) -> f64 {
 }
 
 /// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
-fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
+fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.looks[..watched.looks.len().saturating_sub(1)];
     let rate = |look: &Seen| {
@@ -307,8 +307,8 @@ fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
         return Ok((0.0, true));
     };
     let (low, high) = (rates[rates.len() / 4], rates[rates.len() * 3 / 4]);
-    if low * VARIES < high && high > 1e6 {
-        return Err(Unsaid::Varies { low, high });
+    if low * MAX_SCAN_RATIO < high && high > 1e6 {
+        return Err(NoPrediction::Varies { low, high });
     }
     let full = short.iter().filter(|look| {
         look.touched
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn hardly_more_than_a_read_itself() {
         let all = said(&works(1 << 18));
-        let most = 1.0 / (1.0 - MODEL.over_reads / 3.0) + MODEL.margin;
+        let most = 1.0 / (1.0 - MODEL.max_gain_over_reads / 3.0) + MODEL.margin;
         assert!(all.high <= most + 1e-9, "{all:?}");
         let same = Reads {
             large_ns: READS.base_ns,
@@ -419,7 +419,7 @@ mod tests {
         backend.busiest = backend.user;
         assert!(matches!(
             working_set(&backend, &MODEL),
-            Err(Unsaid::Rests { .. })
+            Err(NoPrediction::Rests { .. })
         ));
         let tree = together(&vec![backend.clone(); 10], &MODEL).unwrap();
         let all = said(&tree);
@@ -448,12 +448,12 @@ mod tests {
         (starved.time, starved.user) = (Duration::from_secs(20), Duration::from_millis(250));
         starved.waited = Some(Duration::from_secs(19));
         let error = working_set(&starved, &MODEL).unwrap_err();
-        assert!(matches!(error, Unsaid::Starved { .. }), "{error}");
+        assert!(matches!(error, NoPrediction::Starved { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains("waited for one for 95 %"), "{said}");
         starved.waited = Some(Duration::from_millis(10));
         let error = working_set(&starved, &MODEL).unwrap_err();
-        assert!(matches!(error, Unsaid::Rests { .. }), "{error}");
+        assert!(matches!(error, NoPrediction::Rests { .. }), "{error}");
     }
 
     #[test]
@@ -472,7 +472,7 @@ mod tests {
         rests.user = Duration::from_millis(40);
         assert!(matches!(
             predict(&rests, &READS, &MODEL),
-            Err(Unsaid::Rests { .. })
+            Err(NoPrediction::Rests { .. })
         ));
         let mut small = works(1_000);
         for look in &mut small.looks {
@@ -480,7 +480,7 @@ mod tests {
         }
         assert!(matches!(
             predict(&small, &READS, &MODEL),
-            Err(Unsaid::Small(_))
+            Err(NoPrediction::Small(_))
         ));
         let mut varies = works(100_000);
         for look in &mut varies.looks[..4] {
@@ -488,7 +488,7 @@ mod tests {
         }
         assert!(matches!(
             predict(&varies, &READS, &MODEL),
-            Err(Unsaid::Varies { .. })
+            Err(NoPrediction::Varies { .. })
         ));
         let wide = Reads {
             large_ns: 10.0,
@@ -496,7 +496,7 @@ mod tests {
         };
         assert!(matches!(
             predict(&works(1 << 18), &wide, &MODEL),
-            Err(Unsaid::Wide { .. })
+            Err(NoPrediction::Wide { .. })
         ));
     }
 

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_host::process::is_run_library;
-use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunRole, RunSettings, RunWay, Segment};
+use hugeleaf_host::{
+    Held, Host, Process, Role, RunPageKind, RunPolicy, RunRole, RunSettings, Segment,
+};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
 
@@ -153,16 +155,16 @@ struct Wanted {
 
 impl Wanted {
     /// Returns the wanted pages; `None` if the role is to be left alone.
-    fn of(host: &Host, asked: &RunAsked) -> Option<Wanted> {
+    fn of(host: &Host, asked: &RunPolicy) -> Option<Wanted> {
         let pmd = host.pmd_page.get();
         let pages = match asked.typed.parse::<Want>() {
             Ok(Want::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
             Ok(Want::Base) => Vec::new(),
             Ok(Want::Auto) | Err(_) => {
                 // The request named no size, so any huge page will do.
-                let size = |way: &RunWay| match way {
-                    RunWay::Thp => pmd,
-                    RunWay::Hugetlb(size) => Some(*size),
+                let size = |way: &RunPageKind| match way {
+                    RunPageKind::Thp => pmd,
+                    RunPageKind::Hugetlb(size) => Some(*size),
                 };
                 let sizes = asked.ways.iter().filter_map(size);
                 sizes.map(|size| (size, None)).collect::<Vec<_>>()
@@ -322,7 +324,7 @@ impl Case<'_> {
             }
             let (because, command) = match judge(self.host, state.role, *rung) {
                 Rung::Not(lack) => (lack.what, lack.next),
-                Rung::ByItself => (
+                Rung::Automatic => (
                     "the kernel gives them by itself, and the counters of a process do not tell \
                      them apart"
                         .to_owned(),

@@ -40,14 +40,14 @@ pub struct Facts<'a> {
     pub booted: Option<u64>,
     /// Start of the relevant kernel log, in seconds since 1970. Older lines are ignored.
     pub log_since: Option<u64>,
-    pub given: &'a [GivenBack],
+    pub given: &'a [ReclaimablePages],
     /// Settings of the host that running programs want.
     pub wants: &'a [Want],
 }
 
 /// Pool pages that the guard gave back while memory was short and will reclaim. The pool is not short of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GivenBack {
+pub struct ReclaimablePages {
     pub page: PageSize,
     /// The NUMA node; `None` if the host has only totals of all nodes.
     pub node: Option<u32>,
@@ -79,7 +79,7 @@ pub struct Place {
     pub wanted: Option<String>,
     pub now: Option<String>,
     #[serde(rename = "state")]
-    pub stands: Stands,
+    pub stands: PlaceState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -106,7 +106,7 @@ impl Did {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stands {
+pub enum PlaceState {
     AsApplied,
     Changed,
     Gone,
@@ -114,14 +114,14 @@ pub enum Stands {
     Unread(String),
 }
 
-impl Serialize for Stands {
+impl Serialize for PlaceState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
-            Stands::AsApplied => "as-applied",
-            Stands::Changed => "changed",
-            Stands::Gone => "gone",
-            Stands::NotApplicable => "not-applicable",
-            Stands::Unread(_) => "unread",
+            PlaceState::AsApplied => "as-applied",
+            PlaceState::Changed => "changed",
+            PlaceState::Gone => "gone",
+            PlaceState::NotApplicable => "not-applicable",
+            PlaceState::Unread(_) => "unread",
         })
     }
 }

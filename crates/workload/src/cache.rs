@@ -110,7 +110,7 @@ fn movable(
 ) -> Result<Space, MemoryError> {
     /// Bytes populated between two calls of `progress`.
     const STEP: Bytes = Bytes::from_mib(16);
-    let space = Memory::new().set_aside(size, align)?;
+    let space = Memory::new().reserve_addresses(size, align)?;
     let range = space.range();
     space.map_private(range)?;
     // The name is optional, because few kernels support it.

@@ -205,7 +205,7 @@ fn what_commands_write_to_shared_folders_is_their_own() {
         assert_eq!(said, "a\nb\n");
         // Existing files stay visible, because a program may be among them.
         run(stage, &format!("test -e {}", seen.path().display()), LONG).unwrap();
-        stays = stage.not_private().is_some();
+        stays = stage.shared_folders_warning().is_some();
         drop(running);
     });
     if stays {

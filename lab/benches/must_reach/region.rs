@@ -219,7 +219,7 @@ struct Bare {
 impl Bare {
     fn map(length: Bytes, page: PageSize, from_pool: bool) -> Result<Bare, Failed> {
         let memory = Memory::new();
-        let space = memory.set_aside(length, page)?;
+        let space = memory.reserve_addresses(length, page)?;
         let part = space.range();
         let file = match from_pool {
             true => {
@@ -301,7 +301,7 @@ fn walk(start: u64, offset: &mut u64, hops: u64) -> f64 {
 /// physical pages can differ in speed.
 fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
     let memory = Memory::new();
-    let space = memory.set_aside(region.len(), align)?;
+    let space = memory.reserve_addresses(region.len(), align)?;
     let mut descriptors: Vec<i32> = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;

@@ -29,17 +29,17 @@ pub fn pool(asked: &Asked) -> Result<(), Failed> {
 }
 
 /// Programs of this benchmark, compiled into a folder of their own.
-struct Workshop {
+struct Environment {
     folder: tempfile::TempDir,
 }
 
-impl Workshop {
-    fn new() -> Result<Workshop, Failed> {
+impl Environment {
+    fn new() -> Result<Environment, Failed> {
         // Servers run under accounts of their own and pass through here.
         let folder = tempfile::Builder::new().prefix("hugeleaf-run-").tempdir()?;
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
-        Ok(Workshop { folder })
+        Ok(Environment { folder })
     }
 
     /// Writes a file and returns its path.

@@ -338,13 +338,13 @@ pub fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
 
 /// Sends sixteen requests at a time: reads of random keys, and one write in place.
 fn redis_client(socket: &Path, keys: u64, seed: u64) -> Result<Operation, String> {
-    const AT_A_TIME: u32 = 16;
+    const PAIRS_PER_SESSION: u32 = 16;
     let mut connection = open_redis(socket).map_err(|e| e.to_string())?;
     let mut random = fastrand::Rng::with_seed(seed);
     let value = ",".repeat(400);
     Ok(Box::new(move || {
         let mut batch = redis::pipe();
-        for _ in 1..AT_A_TIME {
+        for _ in 1..PAIRS_PER_SESSION {
             batch.cmd("GET").arg(random.u64(0..keys)).ignore();
         }
         batch
@@ -355,6 +355,6 @@ fn redis_client(socket: &Path, keys: u64, seed: u64) -> Result<Operation, String
         batch
             .query::<()>(&mut connection)
             .map_err(|e| e.to_string())?;
-        Ok(AT_A_TIME)
+        Ok(PAIRS_PER_SESSION)
     }))
 }

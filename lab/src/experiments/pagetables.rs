@@ -182,7 +182,7 @@ fn point(
 /// Makes the shared region. A THP region may get fewer huge pages than requested; each process reports its
 /// own pages.
 fn region(length: Bytes, arm: PageArm, host: &Host) -> Result<Region, MemoryError> {
-    let ladder = arm.ladder(arm.kind != PageKind::Base && !arm.is_untold(host));
+    let ladder = arm.ladder(arm.kind != PageKind::Base && !arm.is_unverifiable(host));
     Region::new(&RegionOptions::new(length, ladder).shared())
 }
 

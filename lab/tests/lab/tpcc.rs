@@ -680,7 +680,10 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
     assert!(matches!(empty, TpccError::Empty(_)), "{empty:?}");
     fill_partly(store, &origin, 3);
     let halfway = load(store, &origin, false, &mut |_| {}, &never()).unwrap_err();
-    assert!(matches!(halfway, TpccError::Halfway { .. }), "{halfway:?}");
+    assert!(
+        matches!(halfway, TpccError::PartlyFilled { .. }),
+        "{halfway:?}"
+    );
     let mut continued = false;
     let mut watch = |event: LoadEvent| continued |= matches!(event, LoadEvent::Continued { .. });
     load(store, &origin, true, &mut watch, &never()).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_proof::rows::{Results, Row};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::predict::{MODEL, Predicted, Reads, Seen, Unsaid, Watched, predict};
+use hugeleaf_verdict::predict::{MODEL, NoPrediction, Predicted, Reads, Seen, Watched, predict};
 use serde_json::Value;
 
 use crate::oltp;
@@ -157,7 +157,7 @@ pub fn all(runs: &Runs) -> String {
 }
 
 /// Applies the current model to an earlier observation.
-fn again(value: &Value) -> Result<Predicted, Unsaid> {
+fn again(value: &Value) -> Result<Predicted, NoPrediction> {
     let watched = &value["watched"];
     let number = |of: &Value| of.as_f64().unwrap_or(0.0);
     let time = |name: &str| Duration::from_secs_f64(number(&watched[name]));

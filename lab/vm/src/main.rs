@@ -19,7 +19,7 @@ use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
 use hugeleaf_vm::qemu::Ended;
 use hugeleaf_vm::results::{HostResult, Outcome, page, sums};
-use hugeleaf_vm::suite::{Errand, Workshop, programs_of};
+use hugeleaf_vm::suite::{Environment, UserCommand, programs_of};
 
 /// Run commands, a shell or tests on real kernels in virtual machines.
 ///
@@ -121,7 +121,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let workshop = Workshop {
+    let workshop = Environment {
         repository,
         cache: Cache::open()?,
         stop,
@@ -159,10 +159,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn one_command(workshop: &Workshop, run: Run) -> anyhow::Result<ExitCode> {
+fn one_command(workshop: &Environment, run: Run) -> anyhow::Result<ExitCode> {
     let host = with(one(workshop, &run.host)?, run.userland, run.memory);
     let programs = compile(workshop, &[], host.description.architecture)?;
-    let errand = Errand {
+    let errand = UserCommand {
         line: run.line.join(" "),
         add: run.add,
         limit: Duration::from_secs(run.limit),
@@ -189,7 +189,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn list(workshop: &Workshop) -> anyhow::Result<ExitCode> {
+fn list(workshop: &Environment) -> anyhow::Result<ExitCode> {
     let hosts = workshop.hosts()?;
     let width = hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
     for host in hosts {
@@ -202,7 +202,7 @@ fn list(workshop: &Workshop) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn one(workshop: &Workshop, name: &str) -> anyhow::Result<HostFile> {
+fn one(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
     let hosts = workshop.hosts()?;
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     match hosts.iter().find(|h| h.name == name) {
@@ -211,7 +211,7 @@ fn one(workshop: &Workshop, name: &str) -> anyhow::Result<HostFile> {
     }
 }
 
-fn chosen(workshop: &Workshop, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
+fn chosen(workshop: &Environment, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
     if names.is_empty() {
         return workshop.hosts();
     }
@@ -220,7 +220,7 @@ fn chosen(workshop: &Workshop, names: &[String]) -> anyhow::Result<Vec<HostFile>
 
 /// Compiles the programs that hosts of an architecture run.
 fn compile(
-    workshop: &Workshop,
+    workshop: &Environment,
     hosts: &[HostFile],
     architecture: Architecture,
 ) -> anyhow::Result<Programs> {
@@ -236,7 +236,7 @@ type Compiled = BTreeMap<Architecture, OnceLock<anyhow::Result<Programs>>>;
 /// Runs the tests of hosts, several at a time. Hosts of this machine's own architecture are first, while cargo
 /// compiles for the others.
 fn test(
-    workshop: &Workshop,
+    workshop: &Environment,
     mut hosts: Vec<HostFile>,
     jobs: usize,
     record: bool,
@@ -276,7 +276,7 @@ fn test(
 /// Runs the tests of a host, then prints its whole result at once. Returns true if it is good. Missing preconditions
 /// are printed by name, and are not a failure.
 fn test_one(
-    workshop: &Workshop,
+    workshop: &Environment,
     host: &HostFile,
     programs: &anyhow::Result<Programs>,
     record: bool,
@@ -301,7 +301,7 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
 
 /// Prints the result of a run; returns true if it is good.
 fn print_result(
-    workshop: &Workshop,
+    workshop: &Environment,
     result: &HostResult,
     ended: &Ended,
     record: bool,
@@ -339,7 +339,7 @@ fn print_result(
     Ok(status == 0 && !failed && !result.tests.is_empty())
 }
 
-fn table(workshop: &Workshop) -> anyhow::Result<ExitCode> {
+fn table(workshop: &Environment) -> anyhow::Result<ExitCode> {
     let text = page(&hugeleaf_vm::results::recorded(&workshop.repository)?);
     std::fs::write(workshop.repository.join("docs/reference/hosts.md"), text)?;
     Ok(ExitCode::SUCCESS)

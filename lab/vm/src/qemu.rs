@@ -34,9 +34,9 @@ pub enum How {
     Done(Vec<i32>),
     TimedOut,
     Panicked,
-    TooMuch,
+    TooMuchOutput,
     /// It shut down before the end.
-    WentDown,
+    ShutDownEarly,
     Interrupted,
 }
 
@@ -63,8 +63,8 @@ impl Ended {
             }
             How::TimedOut => "did not end within its limit",
             How::Panicked => "its kernel panicked",
-            How::TooMuch => "printed too much",
-            How::WentDown => "went down before the end",
+            How::TooMuchOutput => "printed too much",
+            How::ShutDownEarly => "went down before the end",
             How::Interrupted => "interrupted",
         };
         bail!("{why}; its console's last lines:\n{}", self.console)
@@ -313,10 +313,10 @@ impl Machine<'_> {
                 return Ok(Some(How::Panicked));
             }
             if let Some(status) = status {
-                return Ok((!status.success()).then_some(How::WentDown));
+                return Ok((!status.success()).then_some(How::ShutDownEarly));
             }
             if watch.output.passed.max(watch.console.passed) > PRINTED {
-                return Ok(Some(How::TooMuch));
+                return Ok(Some(How::TooMuchOutput));
             }
             if watch.start.elapsed() > limit {
                 return Ok(Some(How::TimedOut));
@@ -371,7 +371,7 @@ fn how_of(report: &str, phases: usize) -> How {
     if is_done(report) && statuses.len() >= phases {
         How::Done(statuses)
     } else {
-        How::WentDown
+        How::ShutDownEarly
     }
 }
 
@@ -471,9 +471,9 @@ mod tests {
     fn only_a_guest_that_says_so_is_done() {
         let report = "boot 1 6.1.0\nended 1 0\nboot 2 6.1.0\nended 2 7\nfiles\ndone\n";
         assert_eq!(how_of(report, 2), How::Done(vec![0, 7]));
-        assert_eq!(how_of(report, 3), How::WentDown);
-        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), How::WentDown);
-        assert_eq!(how_of("", 1), How::WentDown);
+        assert_eq!(how_of(report, 3), How::ShutDownEarly);
+        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), How::ShutDownEarly);
+        assert_eq!(how_of("", 1), How::ShutDownEarly);
         assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
     }
 

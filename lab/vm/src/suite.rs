@@ -19,7 +19,7 @@ use crate::results::{ANNOUNCED, HostResult, parse};
 
 /// The repository, the cache, and the flag that ends a run early.
 #[derive(Debug)]
-pub struct Workshop {
+pub struct Environment {
     pub repository: PathBuf,
     pub cache: Cache,
     /// Set when this program was asked to end.
@@ -28,7 +28,7 @@ pub struct Workshop {
 
 /// A user's command to run in a guest.
 #[derive(Debug)]
-pub struct Errand {
+pub struct UserCommand {
     /// The command, as lines of a shell.
     pub line: String,
     /// Files of this machine to put on the path inside.
@@ -64,7 +64,7 @@ impl Prepared {
     }
 }
 
-impl Workshop {
+impl Environment {
     /// Returns all hosts: those of the repository, or of the folder in `HUGELEAF_VM_HOSTS`.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Workshop {
         &self,
         host: &HostFile,
         programs: &Programs,
-        errand: &Errand,
+        errand: &UserCommand,
     ) -> anyhow::Result<i32> {
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;

@@ -78,8 +78,8 @@ fn greeted(plugin: &str) -> Vec<u8> {
 /// Runs `run` against a server that sends only these bytes. Also returns the bytes sent to it.
 fn with<T>(
     answers: Vec<Vec<u8>>,
-    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
-) -> (Result<T, Unanswered>, Vec<u8>) {
+    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, QueryError>,
+) -> (Result<T, QueryError>, Vec<u8>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::PORT;
 use crate::percent::decoded_bytes;
-use crate::{Place, Unanswered};
+use crate::{Place, QueryError};
 
 /// A host's name or address, or the directory of its Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,16 +195,16 @@ impl Address {
     }
 
     /// Returns the addresses of the servers, in the order of connection attempts.
-    pub(super) fn places(&self) -> Result<Vec<Place>, Unanswered> {
+    pub(super) fn places(&self) -> Result<Vec<Place>, QueryError> {
         let (hosts, addresses) = (self.hosts.len(), self.addresses.len());
         let count = hosts.max(addresses);
         if hosts.min(addresses) > 0 && hosts != addresses {
-            return Err(Unanswered::new(format!(
+            return Err(QueryError::new(format!(
                 "number of hosts ({hosts}) is different from number of hostaddrs ({addresses})"
             )));
         }
         if self.ports.len() > 1 && self.ports.len() != count {
-            return Err(Unanswered::new("invalid number of ports"));
+            return Err(QueryError::new("invalid number of ports"));
         }
         let place = |at: usize| {
             let port = self.ports.get(at).or(self.ports.first());
@@ -230,13 +230,13 @@ impl Address {
     }
 
     /// Returns the login user. The default is the user of this process.
-    pub(super) fn user(&self) -> Result<String, Unanswered> {
+    pub(super) fn user(&self) -> Result<String, QueryError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
         match &self.user {
             Some(user) => Ok(user.clone()),
             None if rustix::process::geteuid().is_root() => Ok("root".to_owned()),
             None => (variable("USER").or_else(|| variable("LOGNAME")))
-                .ok_or_else(|| Unanswered::new("no user is written; add user=NAME")),
+                .ok_or_else(|| QueryError::new("no user is written; add user=NAME")),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::Unanswered;
+use crate::QueryError;
 use crate::base64::{decoded, encoded};
 
 pub(super) const NAME: &str = "SCRAM-SHA-256";
@@ -24,12 +24,12 @@ pub(super) struct Scram {
 }
 
 impl Scram {
-    pub(super) fn begin(password: &[u8]) -> Result<Scram, Unanswered> {
+    pub(super) fn begin(password: &[u8]) -> Result<Scram, QueryError> {
         let mut bytes = [0u8; 18];
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         match got {
             Ok(count) if count == bytes.len() => Ok(Scram::with(password, encoded(&bytes))),
-            _ => Err(Unanswered::new("the kernel gives no random numbers")),
+            _ => Err(QueryError::new("the kernel gives no random numbers")),
         }
     }
 

@@ -16,8 +16,8 @@ const READY: &[u8] = b"Z\0\0\0\x05I";
 /// Runs `run` against a server that sends only these bytes. Also returns the bytes sent to it.
 fn with<T>(
     answers: Vec<Vec<u8>>,
-    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
-) -> (Result<T, Unanswered>, Vec<u8>) {
+    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, QueryError>,
+) -> (Result<T, QueryError>, Vec<u8>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
@@ -29,7 +29,7 @@ fn with<T>(
     (done, sent)
 }
 
-fn logged_in(answers: &[&[u8]]) -> (Result<(), Unanswered>, Vec<u8>) {
+fn logged_in(answers: &[&[u8]]) -> (Result<(), QueryError>, Vec<u8>) {
     let address = Address::parse("host=h user=me password=secret dbname=shop").unwrap();
     let answers = answers.iter().map(|answer| answer.to_vec()).collect();
     with(answers, |wire| log_in(wire, &address))

@@ -406,7 +406,7 @@ fn a_torn_huge_page_is_told_by_its_frames() {
     let torn = |own| {
         let block = span(START, 2 * M);
         let block = plan_of(anon(block, &[(block, self::own())]), &rules()).blocks[0];
-        Torn {
+        SplitCandidate {
             block,
             own,
             reason: Not::PartlyResident,

@@ -101,7 +101,7 @@ pub fn apply(
     run.end();
     let mut outcome = run.outcome;
     if outcome.stopped == Some(StopReason::Short) {
-        take_back(context, id, &mut outcome);
+        revert(context, id, &mut outcome);
     }
     Ok(outcome)
 }
@@ -389,7 +389,7 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
     }
 }
 
-fn take_back(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) {
+fn revert(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) {
     let Fact::Known(one) = super::journal::read_one(context.root, id) else {
         return;
     };

@@ -324,11 +324,11 @@ fn may_mount(root: &Root) -> bool {
 }
 
 /// A setting that the kernel recalculates when THP is switched on or off, unless it was set by hand.
-pub const SET_ALONG: &str = "proc/sys/vm/min_free_kbytes";
+pub const SIDE_EFFECTS: &str = "proc/sys/vm/min_free_kbytes";
 
 /// Returns the value that the kernel may change along with this knob.
 pub fn set_along(root: &Root, path: &Path) -> Option<String> {
     let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
-    let text = is_thp.then(|| root.read(SET_ALONG))?;
+    let text = is_thp.then(|| root.read(SIDE_EFFECTS))?;
     text.known().map(|value| value.trim().to_owned())
 }

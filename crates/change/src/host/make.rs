@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_sys::{
-    Errno, FileLook, HostChange, Kernel, SysError, draft_beside, is_draft_of, look_at,
+    Errno, FileMeta, HostChange, Kernel, SysError, draft_beside, is_draft_of, look_at,
 };
 
 use super::look::real_file;
@@ -143,7 +143,7 @@ fn replace(
     context: &mut ChangeContext<'_>,
     path: &Path,
     content: &[u8],
-    look: &FileLook,
+    look: &FileMeta,
 ) -> Result<(), SysError> {
     remove_drafts(context, path)?;
     let draft = draft_beside(path);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, FileKind, FileLook, SysError, effective_gid, effective_uid, look_at};
+use hugeleaf_sys::{Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, look_at};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;
@@ -99,7 +99,7 @@ pub enum Place {
 }
 
 impl Place {
-    pub fn file(content: Content, look: &FileLook) -> Place {
+    pub fn file(content: Content, look: &FileMeta) -> Place {
         let attributes = look.attributes.iter();
         Place::File {
             content,
@@ -113,7 +113,7 @@ impl Place {
     }
 
     /// Returns content, mode, owner and attributes of a file.
-    pub fn as_file(&self) -> Option<(&Content, FileLook)> {
+    pub fn as_file(&self) -> Option<(&Content, FileMeta)> {
         let Place::File {
             content,
             mode,
@@ -124,7 +124,7 @@ impl Place {
         else {
             return None;
         };
-        let look = FileLook {
+        let look = FileMeta {
             mode: *mode,
             uid: *uid,
             gid: *gid,
@@ -259,8 +259,8 @@ pub fn read_mount(root: &Root, path: &Path) -> Place {
     }
 }
 
-pub fn fresh(mode: u32) -> FileLook {
-    FileLook {
+pub fn fresh(mode: u32) -> FileMeta {
+    FileMeta {
         mode,
         uid: effective_uid(),
         gid: effective_gid(),

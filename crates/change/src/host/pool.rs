@@ -14,7 +14,7 @@ use super::place::{Place, read_pool};
 pub const POOL_ATTEMPTS: u32 = 8;
 
 /// Number of consecutive attempts without gain before giving up.
-const IN_VAIN: u32 = 2;
+const MAX_FUTILE_ATTEMPTS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolResult {
@@ -45,7 +45,8 @@ pub fn set(
         vain = if result.pages > before { 0 } else { vain + 1 };
         let is_stopped = context.stop.load(std::sync::atomic::Ordering::Relaxed);
         // A pool shrinks at the first attempt.
-        if result.pages >= wanted || wanted < begun_with || vain > IN_VAIN || is_stopped {
+        if result.pages >= wanted || wanted < begun_with || vain > MAX_FUTILE_ATTEMPTS || is_stopped
+        {
             break;
         }
         make_room(context, file, caches);

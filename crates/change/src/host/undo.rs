@@ -14,7 +14,7 @@ use hugeleaf_sys::{Errno, HostChange, SysError};
 use super::block;
 use super::error::HostError;
 use super::journal::{Applied, AppliedStep, Writer, applied, boot};
-use super::look::{SET_ALONG, has_systemd, real_file, set_along};
+use super::look::{SIDE_EFFECTS, has_systemd, real_file, set_along};
 use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
@@ -471,7 +471,7 @@ fn put_beside(
     };
     let now = set_along(context.root, &step.listed.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
-        let path = context.root.path(SET_ALONG);
+        let path = context.root.path(SIDE_EFFECTS);
         context.kernel.change(HostChange::Write(&path, before))?;
     }
     Ok(())

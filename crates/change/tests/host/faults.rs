@@ -9,7 +9,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
-use super::faulty::{Fate, FaultyHost};
+use super::faulty::{BlockResult, FaultyHost};
 use super::tree::{Tree, assert_same, file, knob, pool, steps};
 use super::{apply_to, options, state, undo_newest};
 
@@ -35,15 +35,15 @@ fn an_apply_that_fails_at_any_call_says_so_and_is_undone() {
         Errno::INVAL,
     ] {
         for at in 1..=applying {
-            fails_at(at, Fate::Fail(errno));
+            fails_at(at, BlockResult::Fail(errno));
         }
     }
     for at in 1..=applying {
-        fails_at(at, Fate::HalfThenFail(Errno::NOSPC));
+        fails_at(at, BlockResult::HalfThenFail(Errno::NOSPC));
     }
 }
 
-fn fails_at(at: usize, fate: Fate) {
+fn fails_at(at: usize, fate: BlockResult) {
     let tree = Tree::new();
     let before = tree.snapshot();
     let sink = FaultyHost::at(at, fate);
@@ -76,7 +76,10 @@ fn fails_at(at: usize, fate: Fate) {
 #[test]
 fn an_undo_that_fails_at_any_call_says_so_and_can_be_run_again() {
     let (_, undoing) = calls();
-    for fate in [Fate::Fail(Errno::ROFS), Fate::HalfThenFail(Errno::NOSPC)] {
+    for fate in [
+        BlockResult::Fail(Errno::ROFS),
+        BlockResult::HalfThenFail(Errno::NOSPC),
+    ] {
         for at in 1..=undoing {
             let tree = Tree::new();
             let before = tree.snapshot();
@@ -98,7 +101,7 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
     for at in 1..=applying {
         let tree = Tree::new();
         let before = tree.snapshot();
-        let sink = FaultyHost::from(at, Fate::Fail(Errno::ROFS));
+        let sink = FaultyHost::from(at, BlockResult::Fail(Errno::ROFS));
         let result = apply_to(tree.path(), &sink.kernel, &steps(), &options());
         let reported = match &result {
             Err(HostError::State(_)) => true,

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysErro
 
 /// Result of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum BlockResult {
     /// It fails with this error and does nothing.
     Fail(Errno),
     /// This process is killed before the call.
@@ -23,7 +23,7 @@ pub enum Fate {
 struct Faulty {
     calls: Mutex<Vec<String>>,
     /// The first faulty call, counted from 1, and its result.
-    at: Option<(usize, Fate)>,
+    at: Option<(usize, BlockResult)>,
     /// True if all later calls are faulty too.
     onwards: bool,
 }
@@ -35,7 +35,7 @@ pub struct FaultyHost {
 }
 
 impl FaultyHost {
-    fn new(at: Option<(usize, Fate)>, onwards: bool) -> FaultyHost {
+    fn new(at: Option<(usize, BlockResult)>, onwards: bool) -> FaultyHost {
         let gate = Arc::new(Faulty {
             calls: Mutex::default(),
             at,
@@ -49,11 +49,11 @@ impl FaultyHost {
         FaultyHost::new(None, false)
     }
 
-    pub fn at(call: usize, fate: Fate) -> FaultyHost {
+    pub fn at(call: usize, fate: BlockResult) -> FaultyHost {
         FaultyHost::new(Some((call, fate)), false)
     }
 
-    pub fn from(call: usize, fate: Fate) -> FaultyHost {
+    pub fn from(call: usize, fate: BlockResult) -> FaultyHost {
         FaultyHost::new(Some((call, fate)), true)
     }
 
@@ -104,12 +104,12 @@ impl Gate for Faulty {
         if number != at && !(self.onwards && number > at) {
             return None;
         }
-        if matches!(fate, Fate::Half | Fate::HalfThenFail(_)) {
+        if matches!(fate, BlockResult::Half | BlockResult::HalfThenFail(_)) {
             half(change);
         }
         match fate {
-            Fate::Kill | Fate::Half => die(),
-            Fate::Fail(errno) | Fate::HalfThenFail(errno) => {
+            BlockResult::Kill | BlockResult::Half => die(),
+            BlockResult::Fail(errno) | BlockResult::HalfThenFail(errno) => {
                 let subject = path.display().to_string();
                 Some(Err(SysError::new(name, subject, errno)))
             }

@@ -10,7 +10,7 @@ use hugeleaf_sys::{Errno, Kernel};
 use hugeleaf_verdict::plan::Step;
 
 use super::faults::calls;
-use super::faulty::{Fate, FaultyHost};
+use super::faulty::{BlockResult, FaultyHost};
 use super::tree::{Tree, assert_same, steps};
 use super::{apply_to, options, undo_in, undo_newest};
 
@@ -35,8 +35,8 @@ fn child_that_is_killed() {
         panic!("{order}")
     };
     let fate = match fate {
-        "kill" => Fate::Kill,
-        _ => Fate::Half,
+        "kill" => BlockResult::Kill,
+        _ => BlockResult::Half,
     };
     let sink = FaultyHost::at(at.parse().unwrap(), fate);
     let root = PathBuf::from(root);
@@ -194,7 +194,7 @@ fn killed_in_both_directions_again_and_again() {
 #[test]
 fn the_child_says_where_it_fails() {
     let tree = Tree::new();
-    let sink = FaultyHost::at(1, Fate::Fail(Errno::ACCESS));
+    let sink = FaultyHost::at(1, BlockResult::Fail(Errno::ACCESS));
     let steps: Vec<Step> = steps();
     assert!(apply_to(tree.path(), &sink.kernel, &steps, &options()).is_err());
     assert!(!killed("undo", Steps::Plain, 10_000, false, tree.path()));

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use hugeleaf_change::{Part, Reason};
-use hugeleaf_host::watch::look_closer;
+use hugeleaf_host::watch::walk_pages;
 use hugeleaf_host::{Held, Looking, Process, Role, read_process, totals};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
@@ -178,7 +178,7 @@ fn a_closer_look_counts_what_workers_share_once() {
     let children = (0..4).map(|_| Pid(victim.tell("fork").parse().unwrap()));
     let mut pids: Vec<Pid> = children.collect();
     pids.insert(0, victim.pid());
-    let seen = look_closer(&bench.root, &bench.kernel, &bench.host, &pids, pids[0]);
+    let seen = walk_pages(&bench.root, &bench.kernel, &bench.host, &pids, pids[0]);
     let seen = seen.known().unwrap();
     let read = |pid: &Pid| {
         read_process(

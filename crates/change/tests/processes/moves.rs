@@ -1,6 +1,8 @@
 //! Tests what is promoted, what is left out, and that no process grows.
 
-use hugeleaf_change::{DemoteOptions, Footprint, Memory, NoZeros, Percent, PromoteOptions, Reason};
+use hugeleaf_change::{
+    DemoteOptions, HeldBeforeSplit, Memory, NoZeros, Percent, PromoteOptions, Reason,
+};
 use hugeleaf_sys::Errno;
 
 use hugeleaf_units::Bytes;
@@ -173,7 +175,7 @@ fn what_a_process_gave_back_is_not_filled_up_again() {
         ..fast_demote()
     };
     let split = bench.demote(&[victim.pid()], &unasked);
-    assert_eq!(split.held, Footprint::default());
+    assert_eq!(split.held, HeldBeforeSplit::default());
     victim.tell(&format!("free a {:#}", bench.huge.bytes()));
     let outcome = bench.promote(&[victim.pid()], &back);
     let process = &outcome.processes[0];

@@ -177,7 +177,7 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
     match words {
         ["map", name, how, size, huge] => {
             let size: Bytes = size.parse()?;
-            let mapping = Memory::new().set_aside(size, huge.parse()?)?;
+            let mapping = Memory::new().reserve_addresses(size, huge.parse()?)?;
             let range = mapping.range();
             match *how {
                 "private" => mapping.map_private(range)?,

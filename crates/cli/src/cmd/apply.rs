@@ -121,7 +121,7 @@ fn read_plan(path: &Path) -> Result<String, Failure> {
     let file = open_trusted(path).map_err(|error| match error.errno() {
         None => Failure::missing(
             format!("apply: {shown} is not believed: {error}; nothing was changed"),
-            own_copy(&error, path),
+            trust_remedy(&error, path),
         ),
         Some(_) => Failure::usage(format!("{shown}: {}", error.reason()), &*make),
     })?;
@@ -136,9 +136,9 @@ fn read_plan(path: &Path) -> Result<String, Failure> {
 }
 
 /// Returns the command that makes a plan trusted.
-fn own_copy(error: &PathError, plan: &Path) -> String {
+fn trust_remedy(error: &PathError, plan: &Path) -> String {
     let word = |path: &Path| shell_word(&path.to_string_lossy());
-    match error.is_only_loose() {
+    match error.fixable_permissions() {
         Some(path) => format!("chmod go-w {}", word(path)),
         None => format!(
             "cp {} ~/    # a copy that only you can change: apply that",

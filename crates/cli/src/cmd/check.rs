@@ -10,7 +10,7 @@ use hugeleaf_proof::worth::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
 use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems};
 
-use super::results::all_in;
+use super::results::read_folder;
 
 use crate::context::{Context, Failure, Status};
 
@@ -67,7 +67,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
     let here = circumstances(&context.root, host, &[]).host;
     let mut worths = Worths::new();
-    for measured in all_in(folder).unwrap_or_default().results {
+    for measured in read_folder(folder).unwrap_or_default().results {
         let results = measured.results;
         add(&mut worths, &results, &here);
     }

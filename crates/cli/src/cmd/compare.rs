@@ -10,7 +10,7 @@ use hugeleaf_report::compare::{
 use hugeleaf_report::page::Page;
 
 use super::prove::Part;
-use super::results::{all_in, read};
+use super::results::{read, read_folder};
 use crate::context::{Context, Failure, Status, tell};
 
 #[derive(Debug, clap::Args)]
@@ -132,7 +132,7 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
         true => Which::Counts,
         false => Which::Main,
     };
-    let [a, b] = paths.map(all_in);
+    let [a, b] = paths.map(read_folder);
     let compared = sets(&a?, &b?, which, args.equal.0);
     if compared.rows.is_empty() {
         let [a, b] = paths.map(Path::display);
@@ -153,7 +153,7 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
 fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
     let read = |path: &PathBuf| {
         let name = path.file_name().unwrap_or(path.as_os_str());
-        Ok((name.to_string_lossy().into_owned(), all_in(path)?))
+        Ok((name.to_string_lossy().into_owned(), read_folder(path)?))
     };
     let sets: Result<Vec<_>, Failure> = args.history.iter().map(read).collect();
     let compared = history(&sets?, args.equal.0);

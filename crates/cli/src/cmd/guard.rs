@@ -55,19 +55,19 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Ask {
     /// Show the state of the running guard and of each process tree
-    Status(Whom),
+    Status(SocketArg),
     /// Show the guard's decisions and their results
     Log(Log),
     /// Stop all promotions and demotions until resume
-    Pause(Whom),
+    Pause(SocketArg),
     /// Continue after pause
-    Resume(Whom),
+    Resume(SocketArg),
     /// Reload the rules
-    Reload(Whom),
+    Reload(SocketArg),
 }
 
 #[derive(Debug, clap::Args)]
-struct Whom {
+struct SocketArg {
     /// Guard socket [default: /run/hugeleaf/guard.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -76,7 +76,7 @@ struct Whom {
 #[derive(Debug, clap::Args)]
 struct Log {
     #[command(flatten)]
-    whom: Whom,
+    whom: SocketArg,
     /// Maximum number of entries; the newest are shown
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     lines: usize,
@@ -106,7 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-fn socket(whom: &Whom) -> PathBuf {
+fn socket(whom: &SocketArg) -> PathBuf {
     whom.socket
         .clone()
         .unwrap_or_else(|| Places::default().socket())
@@ -122,7 +122,7 @@ pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
     if watching { files.watching() } else { files }
 }
 
-fn order(whom: &Whom, what: &str) -> Result<Status, Failure> {
+fn order(whom: &SocketArg, what: &str) -> Result<Status, Failure> {
     ask(&socket(whom), "POST", what)?;
     Ok(Status::Good)
 }
@@ -168,9 +168,9 @@ fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(pass.done.iter().all(|done| done.good).into())
 }
 
-struct Served;
+struct HttpViews;
 
-impl Views for Served {
+impl Views for HttpViews {
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
         let metrics = || views::metrics(status, status.series);
         match path {
@@ -211,7 +211,7 @@ fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
             });
         }
     });
-    guard.run(&Served)?;
+    guard.run(&HttpViews)?;
     Ok(Status::Good)
 }
 

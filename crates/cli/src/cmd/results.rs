@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
 }
 
 /// Returns all results in a folder by name, and the files that do not parse. Ignores names that do not end in `.json`.
-pub(super) fn all_in(folder: &Path) -> Result<Set, Failure> {
+pub(super) fn read_folder(folder: &Path) -> Result<Set, Failure> {
     const MOST: usize = 1000;
     let failed = |e: std::io::Error| {
         Failure::missing(

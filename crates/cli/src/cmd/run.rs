@@ -13,7 +13,7 @@ use hugeleaf_change::start::{
     variables,
 };
 use hugeleaf_host::limits;
-use hugeleaf_host::{Host, Program, ProgramError, RunWay, find_program};
+use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program};
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings};
@@ -128,7 +128,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let own_sqlite =
         { program.as_ref() }.filter(|program| args.sqlite.is_some() && has_sqlite(program));
     if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
-        return Err(must_be_had(&policy, role, obstacle));
+        return Err(mandatory_failed(&policy, role, obstacle));
     }
     if args.dry_run {
         return dry_run(args, context, settled, obstacle);
@@ -286,7 +286,7 @@ fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
     }
 }
 
-fn must_be_had(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
+fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
     let want = policy.want(role);
     let next = match obstacle.can_promote {
         true => "leave the ! out, and once the program runs: hugeleaf promote PID",
@@ -337,11 +337,11 @@ fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteC
         )
     })?;
     let asked = settings.of(RunRole::Data);
-    let rung = |way: &RunWay| {
+    let rung = |way: &RunPageKind| {
         let size = settings.pmd?;
         let is_it = match way {
-            RunWay::Hugetlb(pool) => *pool == size,
-            RunWay::Thp => true,
+            RunPageKind::Hugetlb(pool) => *pool == size,
+            RunPageKind::Thp => true,
         };
         is_it.then_some(Rung {
             size,

@@ -5,7 +5,7 @@ use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::check::wants;
-use hugeleaf_verdict::findings::{findings, unless_unwanted};
+use hugeleaf_verdict::findings::{findings, without_contradicting_wants};
 
 use crate::context::{Context, Failure, Status};
 
@@ -18,7 +18,7 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
     host.owners = read_owners(&context.root).or_default();
     host.memory_limits = limits::all_memory(&context.root);
     let wants = wants(&host, &servers_here(&context.root));
-    let findings = unless_unwanted(findings(&host), &wants);
+    let findings = without_contradicting_wants(findings(&host), &wants);
     context.answer(
         Context::view(false),
         || status_json(&host, &findings),

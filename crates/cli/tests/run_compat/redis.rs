@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::redis::{Address, Connection};
 use hugeleaf_sys::Question;
 use rustix::process::Signal;
@@ -115,9 +115,9 @@ impl Redis {
     }
 }
 
-fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(Unanswered::new)?, Question::new(TIME))
+    Connection::open(&address.map_err(QueryError::new)?, Question::new(TIME))
 }
 
 /// Values of different lengths, which Redis stores in chunks of different sizes.

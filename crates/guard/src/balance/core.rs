@@ -29,7 +29,7 @@ const ROUNDS: usize = 8;
 const SHOWN: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Around {
+pub struct HostState {
     /// Available memory, and the part that must stay available; `None` if the kernel does not report it.
     pub available: Option<(Bytes, Bytes)>,
     /// Reason why no memory may be given now.
@@ -128,7 +128,7 @@ impl Core {
         self.target.target = target;
     }
 
-    pub fn step(&mut self, reports: &[Report], around: &Around, now: Duration) -> Done {
+    pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> Done {
         self.looks = self.looks.saturating_add(1);
         let mut done = Done::default();
         let mut fresh = vec![false; self.parts.len()];
@@ -158,7 +158,7 @@ impl Core {
     }
 
     /// Sets a limit for components that must get one, at least their minimum.
-    fn limit(&mut self, around: &Around, done: &mut Done) {
+    fn limit(&mut self, around: &HostState, done: &mut Done) {
         /// Differs from the id of any order.
         const ID: u64 = u64::MAX;
         if self.target.action == BalanceAction::Watch || around.paused {
@@ -221,7 +221,7 @@ impl Core {
 
     /// Computes the memory to divide, and the components. Restarted ones are left out once, so that the policy drops
     /// its knowledge of them.
-    fn divide(&mut self, around: &Around, fresh: &[bool], now: Duration) {
+    fn divide(&mut self, around: &HostState, fresh: &[bool], now: Duration) {
         let is_short = around.short.is_some();
         let mut usable = self.target.target;
         let mut held = Bytes::ZERO;
@@ -250,7 +250,7 @@ impl Core {
     }
 
     /// Limits memory to the capacity of the host and of a cgroup common to all, and lower if those are short.
-    fn limited(&mut self, usable: Bytes, held: Bytes, around: &Around) -> Bytes {
+    fn limited(&mut self, usable: Bytes, held: Bytes, around: &HostState) -> Bytes {
         let unfilled: Bytes = self.parts.iter().map(Part::unfilled).sum();
         let mut limited = usable;
         let mut why = None;
@@ -298,7 +298,7 @@ impl Core {
             .collect()
     }
 
-    fn round(&mut self, around: &Around, now: Duration, done: &mut Done) -> bool {
+    fn round(&mut self, around: &HostState, now: Duration, done: &mut Done) -> bool {
         if around.paused {
             self.would.clear();
             return false;
@@ -387,7 +387,7 @@ impl Core {
     }
 
     /// Reports excluded components, once per change, and problems of the whole target.
-    fn tell_apart(&mut self, around: &Around, now: Duration, done: &mut Done) {
+    fn tell_apart(&mut self, around: &HostState, now: Duration, done: &mut Done) {
         let problem = self.state.problem().map(ToString::to_string);
         match problem {
             Some(text) => self.problems.insert("policy", text),

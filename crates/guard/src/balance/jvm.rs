@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::{Pid, Question, answer_of, confine};
+use hugeleaf_sys::{Pid, Question, confine, run_for_output};
 use hugeleaf_units::Bytes;
 
 use super::process::named;
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 
 /// Interval between readings of its flags.
 const FLAGS_HOLD: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ fn flags_in(text: &str) -> Flags {
 }
 
 /// Runs jcmd, and returns its output within bounds of length and time.
-fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Unanswered> {
+fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, QueryError> {
     let mut command = Command::new("jcmd");
     command
         .arg(pid.to_string())
@@ -98,18 +98,18 @@ fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Unan
         .stderr(Stdio::null());
     confine(&mut command);
     let shown = words.join(" ");
-    let said = answer_of(&mut command, question, LONGEST).map_err(|e| match e.kind() {
-        ErrorKind::TimedOut => Unanswered::late(format!(
+    let said = run_for_output(&mut command, question, LONGEST).map_err(|e| match e.kind() {
+        ErrorKind::TimedOut => QueryError::late(format!(
             "no answer in {} s to jcmd {pid} {shown}",
             question.time().as_secs()
         )),
-        _ => Unanswered::new(format!(
+        _ => QueryError::new(format!(
             "jcmd: {e}; install the JDK's tools, of the JVM's own version"
         )),
     })?;
     match said.status.success() {
         true => Ok(said.stdout),
-        false => Err(Unanswered::new(format!(
+        false => Err(QueryError::new(format!(
             "it ended with {}: jcmd {pid} {shown}; run it by hand, as the JVM's user",
             said.status
         ))),
@@ -117,18 +117,18 @@ fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Unan
 }
 
 impl Jvm {
-    fn pid(&self) -> Result<Pid, Unanswered> {
+    fn pid(&self) -> Result<Pid, QueryError> {
         if let Ok(number) = self.address.parse() {
             return Ok(Pid(number));
         }
         let found = named(&self.root, KIND.processes, &self.address);
         match found.as_slice() {
             [one] => Ok(*one),
-            [] => Err(Unanswered::new(format!(
+            [] => Err(QueryError::new(format!(
                 "no JVM has '{}' in its command line",
                 self.address
             ))),
-            several => Err(Unanswered::new(format!(
+            several => Err(QueryError::new(format!(
                 "{} JVMs have '{}' in their command lines; name a word that one of them has, or its process id",
                 several.len(),
                 self.address
@@ -136,7 +136,7 @@ impl Jvm {
         }
     }
 
-    fn flags(&mut self, pid: Pid) -> Result<Flags, Unanswered> {
+    fn flags(&mut self, pid: Pid) -> Result<Flags, QueryError> {
         if let Some((of, at, flags)) = &self.flags
             && *of == pid
             && at.elapsed() < FLAGS_HOLD
@@ -151,10 +151,10 @@ impl Jvm {
     }
 
     /// Returns the processor times of all its threads and of its collector threads, in ticks.
-    fn times(&self, pid: Pid) -> Result<Counts, Unanswered> {
+    fn times(&self, pid: Pid) -> Result<Counts, QueryError> {
         let folder = format!("proc/{pid}/task");
         let tasks = self.root.list(&folder).known().cloned();
-        let tasks = tasks.ok_or_else(|| Unanswered::new(format!("process {pid} has ended")))?;
+        let tasks = tasks.ok_or_else(|| QueryError::new(format!("process {pid} has ended")))?;
         let mut counts = Counts::default();
         for task in tasks {
             let stat = self.root.parse(format!("{folder}/{task}/stat"), parse_stat);
@@ -206,7 +206,7 @@ fn is_collector(name: &str) -> bool {
 }
 
 impl Observer for Jvm {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
         let flags = self.flags(pid)?;
@@ -228,7 +228,7 @@ impl Observer for Jvm {
 }
 
 impl Server for Jvm {
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let pid = self.pid()?;
         self.flags = None;
         let size = to.get().to_string();
@@ -240,7 +240,7 @@ impl Server for Jvm {
         // Its exit status is 0 even on failure.
         match said.to_ascii_lowercase().contains("successful") {
             true => Ok(()),
-            false => Err(Unanswered::new(format!(
+            false => Err(QueryError::new(format!(
                 "VM.set_flag SoftMaxHeapSize {size}: {}",
                 said.lines().nth(1).unwrap_or("no answer")
             ))),

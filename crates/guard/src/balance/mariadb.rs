@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::mysql::{Address, Connection, Rows};
 use hugeleaf_sys::{Pid, Question, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
@@ -80,12 +80,12 @@ impl Given {
 }
 
 impl MariaDb {
-    fn connect(&self, question: Question<'_>) -> Result<Connection, Unanswered> {
+    fn connect(&self, question: Question<'_>) -> Result<Connection, QueryError> {
         let address = self.address.as_ref();
-        let address = address.map_err(|why| Unanswered::new(why.clone()))?;
+        let address = address.map_err(|why| QueryError::new(why.clone()))?;
         // The server's message may contain the password.
-        let hidden = |e: Unanswered| match address.password.as_deref() {
-            Some(secret) if !secret.is_empty() => Unanswered {
+        let hidden = |e: QueryError| match address.password.as_deref() {
+            Some(secret) if !secret.is_empty() => QueryError {
                 what: e.what.replace(secret, "***"),
                 ..e
             },
@@ -94,7 +94,7 @@ impl MariaDb {
         Connection::open(address, question).map_err(hidden)
     }
 
-    fn ask(&mut self, query: &str, question: Question<'_>) -> Result<Rows, Unanswered> {
+    fn ask(&mut self, query: &str, question: Question<'_>) -> Result<Rows, QueryError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect(question)?,
@@ -104,7 +104,7 @@ impl MariaDb {
         Ok(rows)
     }
 
-    fn pairs(&mut self, query: &str, question: Question<'_>) -> Result<Pairs, Unanswered> {
+    fn pairs(&mut self, query: &str, question: Question<'_>) -> Result<Pairs, QueryError> {
         let rows = self.ask(query, question)?.into_iter();
         let pair = |row: Vec<String>| <[String; 2]>::try_from(row).ok().map(|[a, b]| (a, b));
         Ok(Pairs(rows.filter_map(pair).collect()))
@@ -115,7 +115,7 @@ impl MariaDb {
     /// Waits until as many pages are free as will be removed, which occurs now and then while the server reads. From
     /// 10.11.12 on a reduction moves kept pages into free ones. If these do not suffice, it evicts the least recently used
     /// pages until the right ones are free, possibly all (tested: 10.11.19, 120M to 104M, 48 of 6,480 left).
-    fn await_free_pages(&mut self, to: Bytes, question: Question<'_>) -> Result<(), Unanswered> {
+    fn await_free_pages(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
         /// Extra pages, for reads during the resize.
         const SPARE: u64 = 256;
         const SLICE: Duration = Duration::from_millis(50);
@@ -135,7 +135,7 @@ impl MariaDb {
             if free.is_none_or(|free| free >= wanted) {
                 break;
             }
-            let ended = |e: std::io::Error| Unanswered::new(e.to_string());
+            let ended = |e: std::io::Error| QueryError::new(e.to_string());
             question.wait(&mut [], SLICE).map_err(ended)?;
         }
         Ok(())
@@ -150,9 +150,9 @@ impl Pairs {
         self.0.get(name)?.trim().parse().ok()
     }
 
-    fn must(&self, name: &str) -> Result<u64, Unanswered> {
+    fn must(&self, name: &str) -> Result<u64, QueryError> {
         self.number(name)
-            .ok_or_else(|| Unanswered::new(format!("it says no number for {name}")))
+            .ok_or_else(|| QueryError::new(format!("it says no number for {name}")))
     }
 }
 
@@ -162,7 +162,7 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_b
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
-fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look, Unanswered> {
+fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look, QueryError> {
     let chunk = variables
         .number("innodb_buffer_pool_chunk_size")
         .unwrap_or(0);
@@ -224,7 +224,7 @@ fn is_under_way(text: &str) -> bool {
 }
 
 impl Observer for MariaDb {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
         let status = self.pairs(STATUS, question)?;
@@ -235,7 +235,7 @@ impl Observer for MariaDb {
 }
 
 impl Server for MariaDb {
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Question::new(RESIZE);
         self.await_free_pages(to, question)?;
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());

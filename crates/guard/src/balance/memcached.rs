@@ -11,7 +11,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Pid, Question};
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::{Place, Unanswered, Wire};
+use hugeleaf_ask::{Place, QueryError, Wire};
 
 /// Unit of the limit, and size of the pages that move between classes.
 const UNIT: Bytes = Bytes::from_mib(1);
@@ -54,12 +54,12 @@ impl Memcached {
         command: &str,
         is_list: bool,
         question: Question<'_>,
-    ) -> Result<Vec<String>, Unanswered> {
+    ) -> Result<Vec<String>, QueryError> {
         let mut wire = match self.wire.take() {
             Some(wire) => wire,
             None => {
                 let place = self.place.as_ref();
-                let place = place.map_err(|e| Unanswered::new(e.clone()))?;
+                let place = place.map_err(|e| QueryError::new(e.clone()))?;
                 Wire::connect(place, question)?
             }
         };
@@ -70,7 +70,7 @@ impl Memcached {
             let line = exchange.line()?;
             let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
             if is_refused {
-                return Err(Unanswered::new(format!("{command}: {line}")));
+                return Err(QueryError::new(format!("{command}: {line}")));
             }
             let is_end = line == "END";
             if !is_end {
@@ -83,7 +83,7 @@ impl Memcached {
         }
     }
 
-    fn stats(&mut self, which: &str, question: Question<'_>) -> Result<Stats, Unanswered> {
+    fn stats(&mut self, which: &str, question: Question<'_>) -> Result<Stats, QueryError> {
         Ok(Stats(statistics(&self.ask(which, true, question)?)))
     }
 }
@@ -100,10 +100,10 @@ fn statistics(lines: &[String]) -> BTreeMap<String, String> {
 struct Stats(BTreeMap<String, String>);
 
 impl Stats {
-    fn number(&self, name: &str) -> Result<u64, Unanswered> {
+    fn number(&self, name: &str) -> Result<u64, QueryError> {
         let value = self.0.get(name).and_then(|text| text.parse().ok());
         value.ok_or_else(|| {
-            Unanswered::new(format!(
+            QueryError::new(format!(
                 "it says no number for {name}; is it memcached? Try: echo stats | nc HOST PORT"
             ))
         })
@@ -120,7 +120,7 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
 }
 
 impl Observer for Memcached {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let stats = self.stats("stats", question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
@@ -141,7 +141,7 @@ impl Observer for Memcached {
 }
 
 impl Server for Memcached {
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let units = to.get() / UNIT.get();
         let said = self.ask(
             &format!("cache_memlimit {units}"),
@@ -150,14 +150,14 @@ impl Server for Memcached {
         )?;
         match said.first().map(String::as_str) {
             Some("OK") => Ok(()),
-            other => Err(Unanswered::new(format!(
+            other => Err(QueryError::new(format!(
                 "cache_memlimit {units}: {}",
                 other.unwrap_or("no answer")
             ))),
         }
     }
 
-    fn give_back(&mut self) -> Result<(), Unanswered> {
+    fn give_back(&mut self) -> Result<(), QueryError> {
         let question = Question::new(PATIENCE);
         let limit = Bytes(self.stats("stats", question)?.number("limit_maxbytes")?);
         for _ in 0..MOVED_AT_ONCE {
@@ -176,7 +176,7 @@ impl Server for Memcached {
                 // Other answers show up in the memory that it still holds.
                 _ => return Ok(()),
             }
-            let ended = |e: std::io::Error| Unanswered::new(e.to_string());
+            let ended = |e: std::io::Error| QueryError::new(e.to_string());
             question
                 .wait(&mut [], Duration::from_millis(5))
                 .map_err(ended)?;

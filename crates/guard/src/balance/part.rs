@@ -11,7 +11,7 @@ use super::process::ProcessSeen;
 use super::rules::Member;
 use super::server::{Counts, Look};
 use crate::seen::ProgramId;
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 
 /// Time without an answer, at least three scans, after which a server is unreachable.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub struct Report {
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
     pub trouble: Option<String>,
     /// Result of an order's call.
-    pub answer: Option<(u64, Result<(), Unanswered>)>,
+    pub answer: Option<(u64, Result<(), QueryError>)>,
 }
 
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection, Host};
 use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
@@ -50,21 +50,21 @@ struct PostgreSql {
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Observer for PostgreSql {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
                 let address = self.address.as_ref();
-                let address = address.map_err(|why| Unanswered::new(*why))?;
+                let address = address.map_err(|why| QueryError::new(*why))?;
                 Connection::open(address, question)?
             }
         };
         let text = connection.ask(BUFFERS, question)?;
         self.connection = Some(connection);
         let bytes = text.and_then(|text| text.parse().ok());
-        let bytes = bytes.ok_or_else(|| Unanswered::new("it says no size of shared_buffers"))?;
+        let bytes = bytes.ok_or_else(|| QueryError::new("it says no size of shared_buffers"))?;
         Ok(Look {
             size: Bytes(bytes),
             fixed: Some(
@@ -77,8 +77,8 @@ impl Observer for PostgreSql {
 }
 
 impl Server for PostgreSql {
-    fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
-        Err(Unanswered::new(
+    fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
+        Err(QueryError::new(
             "shared_buffers changes only with a restart",
         ))
     }

@@ -11,7 +11,7 @@ use hugeleaf_sys::{Pid, Question};
 use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::{Unanswered, redis};
+use hugeleaf_ask::{QueryError, redis};
 
 /// Divisor for the room above the memory in use, if writes fail at the limit.
 const HEADROOM: u64 = 8;
@@ -64,14 +64,14 @@ impl Reader {
         }
     }
 
-    fn address(&self) -> Result<&redis::Address, Unanswered> {
+    fn address(&self) -> Result<&redis::Address, QueryError> {
         let address = self.address.as_ref();
-        address.map_err(|e| Unanswered::new(e.clone()))
+        address.map_err(|e| QueryError::new(e.clone()))
     }
 }
 
 impl Observer for Reader {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -89,7 +89,7 @@ impl Observer for Reader {
 }
 
 impl Redis {
-    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), Unanswered> {
+    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => redis::Connection::open(self.reader.address()?, question)?,
@@ -99,7 +99,7 @@ impl Redis {
         Ok(())
     }
 
-    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), Unanswered> {
+    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
         let bytes = to.get().to_string();
         self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
     }
@@ -108,9 +108,9 @@ impl Redis {
 struct Info(redis::Info);
 
 impl Info {
-    fn number(&self, name: &str) -> Result<u64, Unanswered> {
+    fn number(&self, name: &str) -> Result<u64, QueryError> {
         let number = self.0.number(name);
-        number.map_err(|e| Unanswered::new(format!("{e}; is it Redis? Try: redis-cli info")))
+        number.map_err(|e| QueryError::new(format!("{e}; is it Redis? Try: redis-cli info")))
     }
 
     fn busy(&self) -> Option<String> {
@@ -125,7 +125,7 @@ impl Info {
     }
 
     /// `owners` is the configured limit; 0 if it does not bind.
-    fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, Unanswered> {
+    fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, QueryError> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
         let (hits, misses) = (
@@ -164,17 +164,17 @@ impl Info {
 }
 
 impl Observer for Redis {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         self.reader.look()
     }
 }
 
 impl Server for Redis {
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         // The use may have grown since the last observation. Without eviction every write would fail.
         let look = self.look()?;
         if to < look.size && to < look.floor {
-            return Err(Unanswered::new(format!(
+            return Err(QueryError::new(format!(
                 "it uses {} and its policy may not evict all of that, so a limit of {to}, below {}, would make writes fail",
                 look.used.unwrap_or_default(),
                 look.floor
@@ -183,7 +183,7 @@ impl Server for Redis {
         self.set(to, Question::new(PATIENCE))
     }
 
-    fn give_back(&mut self) -> Result<(), Unanswered> {
+    fn give_back(&mut self) -> Result<(), QueryError> {
         self.ask(&["MEMORY", "PURGE"], Question::new(PATIENCE))
     }
 }

@@ -13,7 +13,7 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::core::{Around, Core, Said};
+use super::core::{Core, HostState, Said};
 use super::part::Report;
 use super::rules::{BalanceAction, Target};
 use super::status::BalanceStatus;
@@ -58,7 +58,7 @@ struct Surroundings {
 }
 
 impl Surroundings {
-    fn look(&mut self, run: Run<'_>, now: Duration) -> Around {
+    fn look(&mut self, run: Run<'_>, now: Duration) -> HostState {
         /// Minimum time between two readings for a meaningful rate.
         const LEAST: Duration = Duration::from_secs(1);
         let is_due = self.before.is_none_or(|before| now >= before.at + LEAST);
@@ -74,7 +74,7 @@ impl Surroundings {
             self.before = Some(is);
         }
         let keep = run.host.pmd_page.get().map(|huge| floor_of(run.host, huge));
-        Around {
+        HostState {
             available: available(run.root).get().zip(keep),
             short: self.why.clone(),
             paused: run.paused.load(Ordering::Relaxed),

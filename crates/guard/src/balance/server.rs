@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
 /// Every call is one [`hugeleaf_sys::Question`], reads a bounded answer, and runs in a thread of that server's own.
 pub trait Observer: Send {
-    fn look(&mut self) -> Result<Look, Unanswered>;
+    fn look(&mut self) -> Result<Look, QueryError>;
 }
 
 /// A server whose size can also be set.
@@ -21,12 +21,12 @@ pub trait Server: Observer {
     /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
     ///
     /// # Errors
-    /// The server refuses. Without an answer in time ([`Unanswered::is_late`]) it may still make the change.
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered>;
+    /// The server refuses. Without an answer in time ([`QueryError::is_late`]) it may still make the change.
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError>;
 
     /// Helps a server to return memory that it does not return without help. Called repeatedly after a reduction until its
     /// memory is returned.
-    fn give_back(&mut self) -> Result<(), Unanswered> {
+    fn give_back(&mut self) -> Result<(), QueryError> {
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::core::{Around, Command, Core, Done};
+use super::core::{Command, Core, Done, HostState};
 use super::kinds::{KINDS, kind_named};
 use super::part::Report;
 use super::process::ProcessSeen;
@@ -13,7 +13,7 @@ use super::rules::{BalanceAction, Member, Pages, Target};
 use super::server::{Counts, Look, Observer, Server};
 use super::worker::{Held, Worker};
 use crate::seen::ProgramId;
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)
@@ -133,7 +133,7 @@ impl Sim {
                 (self.size, self.held) = (command.to, command.to);
                 Ok(())
             }
-            Manner::Refuses => Err(Unanswered::new("Access denied")),
+            Manner::Refuses => Err(QueryError::new("Access denied")),
             Manner::Keeps => {
                 self.size = command.to;
                 self.held = self.held.max(command.to);
@@ -141,7 +141,7 @@ impl Sim {
             }
             Manner::Slow(seconds) => {
                 self.late = Some((now + seconds, command.to));
-                Err(Unanswered::late("no answer in 10 s"))
+                Err(QueryError::late("no answer in 10 s"))
             }
             Manner::Paged => {
                 self.size = command.to;
@@ -159,7 +159,7 @@ struct World {
     sims: Vec<Sim>,
     core: Core,
     target: Target,
-    around: Around,
+    around: HostState,
     now: u64,
     said: Vec<String>,
     commands: usize,
@@ -203,7 +203,7 @@ impl World {
             most: target.target,
             target,
             sims,
-            around: Around::default(),
+            around: HostState::default(),
             now: 0,
             said: Vec::new(),
             commands: 0,
@@ -598,7 +598,7 @@ fn a_target_can_fall() {
 struct Hangs;
 
 impl Observer for Hangs {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         loop {
             std::thread::park();
         }
@@ -606,7 +606,7 @@ impl Observer for Hangs {
 }
 
 impl Server for Hangs {
-    fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
         Ok(())
     }
 }
@@ -614,7 +614,7 @@ impl Server for Hangs {
 struct Answers(Bytes);
 
 impl Observer for Answers {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         Ok(Look {
             size: self.0,
             ..Look::default()
@@ -623,7 +623,7 @@ impl Observer for Answers {
 }
 
 impl Server for Answers {
-    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         self.0 = to;
         Ok(())
     }
@@ -655,7 +655,7 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
             seen: Some((Duration::from_secs(1), look, None)),
             ..Report::default()
         };
-        let done = core.step(&[report], &Around::default(), Duration::from_secs(1));
+        let done = core.step(&[report], &HostState::default(), Duration::from_secs(1));
         let orders: Vec<Bytes> = done.commands.iter().map(|command| command.to).collect();
         assert_eq!(orders, Vec::from_iter(to), "{action:?}");
     }
@@ -689,7 +689,7 @@ fn a_server_that_hangs_holds_up_nobody() {
 struct Faulty(bool);
 
 impl Observer for Faulty {
-    fn look(&mut self) -> Result<Look, Unanswered> {
+    fn look(&mut self) -> Result<Look, QueryError> {
         assert!(std::mem::replace(&mut self.0, true), "expected by a test");
         Ok(Look::default())
     }

@@ -1,7 +1,7 @@
 //! Simulates days: a host with process trees that grow, save, restart and end, and the policy.
 
 use super::*;
-use crate::seen::Closer;
+use crate::seen::Detail;
 use crate::tests::{closer, seen};
 use hugeleaf_units::Range;
 use proptest::prelude::*;
@@ -117,9 +117,9 @@ impl Sim {
         for program in &mut self.programs {
             let mut seen = program.seen.clone();
             seen.resident = program.small + program.large;
-            if needs_closer(&self.config, &self.state, &seen, now) {
+            if needs_detail(&self.config, &self.state, &seen, now) {
                 self.closer_looks += 1;
-                seen.closer = Some(Closer {
+                seen.closer = Some(Detail {
                     saving: program.saving,
                     thp_disabled: program.thp_disabled,
                     room: program.room,

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Question, Said, answer_of};
+use hugeleaf_sys::{Question, Said, run_for_output};
 
 use super::DemandError;
 use crate::root::Root;
@@ -138,7 +138,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
 const NOT_ENDED: &str = "had not ended";
 
 fn run(command: &mut Command, at_most: Duration) -> Result<Said, String> {
-    answer_of(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
+    run_for_output(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => format!("{NOT_ENDED} after {} s", at_most.as_secs()),
         _ => e.to_string(),
     })

@@ -23,7 +23,7 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     help: "JVM with these flags, e.g. --java '-Xmx8g -XX:+UseLargePages'",
     given: Given::OftenWithDash,
     check: None,
-    is_made_up: false,
+    is_synthetic: false,
     read: |look, flags| Ok(vec![of_flags(look, &flags.to_string_lossy())?]),
 };
 
@@ -72,7 +72,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
     service.grows = is_growing;
     let has_some = !held_on_pool(&process).is_empty();
     let user = service.user.as_ref().map(|user| (user.uid, user.gid));
-    let asked = look.own_program(process.pid).and_then(|program| {
+    let asked = look.program_to_query(process.pid).and_then(|program| {
         let sizes = ask_sizes(look, &program, &arguments, user)?;
         Ok(demand_of(&sizes, &arguments, look, &program))
     });
@@ -352,7 +352,7 @@ fn switch(flags: &[String], name: &str) -> Option<bool> {
 fn wish_of(flags: &[String]) -> Wish {
     let is_thp = switch(flags, "UseTransparentHugePages") == Some(true);
     match (switch(flags, "UseLargePages"), is_thp) {
-        (Some(true), _) => Wish::new(Insists::IfToBeHad, "-XX:+UseLargePages"),
+        (Some(true), _) => Wish::new(Insists::IfAvailable, "-XX:+UseLargePages"),
         (Some(false), _) => Wish::new(Insists::Never, "-XX:-UseLargePages"),
         (None, true) => Wish::new(Insists::Never, "-XX:+UseTransparentHugePages"),
         (None, false) => Wish::new(Insists::Never, ""),
@@ -454,7 +454,7 @@ mod tests {
              -XX:+LogVMOutput -XX:CRaCCheckpointTo=/x",
         );
         assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
-        assert_eq!(wish_of(&flags).how, Insists::IfToBeHad);
+        assert_eq!(wish_of(&flags).how, Insists::IfAvailable);
         assert_eq!(wish_of(&words("-Xmx1g")).how, Insists::Never);
         let sized = words("-XX:LargePageSizeInBytes=1g");
         assert_eq!(asked_page(&sized), "1G".parse().ok());

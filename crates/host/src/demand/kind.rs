@@ -17,7 +17,7 @@ pub struct SourceKind {
     /// Checks a value. `None` if any text is valid, as for a path.
     pub check: Option<Check>,
     /// True if the memory is of no existing program. The user must then give its name, account and node.
-    pub is_made_up: bool,
+    pub is_synthetic: bool,
     pub(super) read: fn(&Look<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
 }
 

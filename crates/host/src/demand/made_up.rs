@@ -13,7 +13,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
     help: "Memory of this size, for any program",
     given: Given::Once,
     check: Some(|text| bytes(text).map(drop)),
-    is_made_up: true,
+    is_synthetic: true,
     read: |_, text| {
         let bytes = parsed(bytes(&text.to_string_lossy()))?;
         if bytes.is_zero() {
@@ -32,7 +32,7 @@ pub(super) const MOVER: SourceKind = SourceKind {
     help: "Data mover with this number of segments, by the published rule",
     given: Given::Once,
     check: Some(|text| segments(text).map(drop)),
-    is_made_up: true,
+    is_synthetic: true,
     read: |_, text| {
         let segments = parsed(segments(&text.to_string_lossy()))?;
         Ok(vec![service("mover", ServiceKind::Mover, rule(segments))])

@@ -25,7 +25,7 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     help: "MariaDB or MySQL, as configured by its option files or by this one",
     given: Given::OnceOrBare,
     check: None,
-    is_made_up: false,
+    is_synthetic: false,
     read: |look, file| {
         let file = (!file.is_empty()).then_some(Path::new(file));
         Ok(vec![of_options(look, file)?])
@@ -99,8 +99,8 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
     // On base pages the caches cannot be distinguished from its other memory.
-    service.wish.how = Insists::IfToBeHad;
-    let asked = look.own_program(process.pid).and_then(|program| {
+    service.wish.how = Insists::IfAvailable;
+    let asked = look.program_to_query(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
         let options = options_of(look, &program, &safe_arguments(&arguments), user)?;
         service.wish = wish_of(&options);
@@ -173,7 +173,7 @@ pub fn parse_options(text: &str) -> BTreeMap<String, String> {
 fn wish_of(options: &BTreeMap<String, String>) -> Wish {
     let value = options.get("large-pages").map_or("", String::as_str);
     let (how, word) = match value {
-        "TRUE" | "ON" | "1" => (Insists::IfToBeHad, "ON"),
+        "TRUE" | "ON" | "1" => (Insists::IfAvailable, "ON"),
         "FALSE" | "OFF" | "0" => (Insists::Never, "OFF"),
         _ => (Insists::Unknown, value),
     };
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(options.len(), 3);
         assert_eq!(options["socket"], "/run/a b");
         let wish = wish_of(&options);
-        let expected = (Insists::IfToBeHad, "large_pages = ON");
+        let expected = (Insists::IfAvailable, "large_pages = ON");
         assert_eq!((wish.how, wish.said.as_str()), expected);
         assert_eq!(wish_of(&BTreeMap::new()).how, Insists::Unknown);
     }

@@ -27,7 +27,7 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     help: "PostgreSQL cluster by its data directory, running or not",
     given: Given::Often,
     check: None,
-    is_made_up: false,
+    is_synthetic: false,
     read: |look, data| Ok(vec![of_folder(look, Path::new(data))?]),
 };
 
@@ -91,7 +91,7 @@ fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
     service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
-        wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
+        wish if wish.how == Insists::IfAvailable && !is_said => by_default(),
         wish => wish,
     };
     // Before version 12 there is no such setting, and mmap is the only kind.
@@ -151,7 +151,7 @@ fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
     let file = look.files_of(&process)?;
     let file = file.read(&look.link(pid, "cwd")?.join(PID_FILE));
     let (port, folder) = socket_in(file.known()?)?;
-    let its_own = look.own_program(pid).ok()?.with_file_name("psql");
+    let its_own = look.program_to_query(pid).ok()?.with_file_name("psql");
     let program = [its_own, PathBuf::from("/usr/bin/psql")]
         .into_iter()
         .find(|path| look.path(path).is_file())?;
@@ -208,7 +208,7 @@ fn measured(segment: &Segment) -> Demand {
 fn wish_of(value: &str) -> Wish {
     let how = match value.trim().to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Insists::Always,
-        "try" => Insists::IfToBeHad,
+        "try" => Insists::IfAvailable,
         "off" | "false" | "no" | "0" => Insists::Never,
         _ => Insists::Unknown,
     };
@@ -229,7 +229,7 @@ fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
 
 /// Returns PostgreSQL's default without a setting: `try`.
 fn by_default() -> Wish {
-    Wish::new(Insists::IfToBeHad, "")
+    Wish::new(Insists::IfAvailable, "")
 }
 
 struct Configured {

@@ -70,7 +70,7 @@ impl Look<'_> {
     /// # Errors
     /// If it sees other files than this process does (a container), since this path then has another
     /// program.
-    pub fn own_program(&self, pid: Pid) -> Result<PathBuf, DemandError> {
+    pub fn program_to_query(&self, pid: Pid) -> Result<PathBuf, DemandError> {
         let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
         let is_same = own.is_some()
             && self.link(pid, "ns/mnt") == own

@@ -72,7 +72,7 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
     help: "Container or pod by its cgroup path; also prints the lines for the pod",
     given: Given::Often,
     check: None,
-    is_made_up: false,
+    is_synthetic: false,
     read: |look, path| Ok(vec![of_container(look, &path.to_string_lossy())?]),
 };
 

@@ -14,7 +14,7 @@ use crate::root::Root;
 pub struct Guest {
     pub limit: MemoryLimit,
     /// True if the OOM killer kills all processes of the cgroup together (`memory.oom.group`).
-    pub all_end_together: bool,
+    pub oom_group: bool,
 }
 
 impl Guest {
@@ -29,17 +29,14 @@ pub fn read_guest(root: &Root) -> Option<Guest> {
     let text = root.read("proc/self/cgroup").or_default();
     let mut guests: Vec<Guest> = Vec::new();
     for mount in mounts(root, "memory") {
-        let mut all_end_together = false;
+        let mut oom_group = false;
         for path in own_and_above(&mount, &text, "memory") {
             let group = root.parse(below(&mount.at, &path, "memory.oom.group"), number);
-            all_end_together |= group.get() == Some(1);
+            oom_group |= group.get() == Some(1);
             let limits = memory::of_cgroup(root, &mount, &path).into_iter();
             let ends = limits.filter(|limit| !limit.only_throttles);
             let shared = ends.filter(|_| is_shared(root, &below(&mount.at, &path, "cgroup.procs")));
-            guests.extend(shared.map(|limit| Guest {
-                limit,
-                all_end_together,
-            }));
+            guests.extend(shared.map(|limit| Guest { limit, oom_group }));
         }
     }
     guests.into_iter().min_by_key(Guest::room)
@@ -71,7 +68,7 @@ mod tests {
         ];
         files.extend(more);
         let found = read_guest(&host(&files).1);
-        found.map(|guest| (guest.room().get(), guest.all_end_together))
+        found.map(|guest| (guest.room().get(), guest.oom_group))
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLim
         return Vec::new();
     };
     let stat = root.read(file("memory.stat"));
-    let [unused_cache, used_cache] = caches.map(|name| {
+    let [inactive_cache, active_cache] = caches.map(|name| {
         let bytes = stat.known().and_then(|text| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim().parse().ok()
@@ -47,8 +47,8 @@ pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLim
         file: format!("{}{path}/{name}", mount.at),
         limit,
         usage: Bytes(usage),
-        unused_cache,
-        used_cache,
+        inactive_cache,
+        active_cache,
         only_throttles: name == "memory.high",
     };
     limits.into_iter().map(limit).collect()

@@ -13,7 +13,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::Fact;
-use crate::model::{RunAsked, RunRole, RunSettings, RunWay};
+use crate::model::{RunPageKind, RunPolicy, RunRole, RunSettings};
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, mappings};
@@ -125,7 +125,7 @@ fn flag(value: &str) -> Result<bool, &'static str> {
 }
 
 /// Parses `hugetlb:BYTES`, `thp` and `base`, separated by commas, with an optional last `!`.
-fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
+fn ways(value: &str) -> Result<(Vec<RunPageKind>, bool), &'static str> {
     let (list, mandatory) = match value.strip_suffix(",!") {
         Some(list) => (list, true),
         None => (value, false),
@@ -133,20 +133,20 @@ fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
     let mut ways = Vec::new();
     for way in list.split(',') {
         match way {
-            "thp" => ways.push(RunWay::Thp),
+            "thp" => ways.push(RunPageKind::Thp),
             // Base pages end every ladder, listed or not.
             "base" => {}
             _ => {
                 let size = way.strip_prefix("hugetlb:");
                 let size = size.ok_or("expected thp, hugetlb:BYTES or base")?;
-                ways.push(RunWay::Hugetlb(page_size(size)?));
+                ways.push(RunPageKind::Hugetlb(page_size(size)?));
             }
         }
     }
     Ok((ways, mandatory))
 }
 
-impl RunAsked {
+impl RunPolicy {
     /// Returns the policy as typed, or the list of kinds if the typed text was not passed on.
     pub fn text(&self) -> String {
         match self.typed.as_str() {
@@ -156,11 +156,11 @@ impl RunAsked {
     }
 }
 
-impl fmt::Display for RunAsked {
+impl fmt::Display for RunPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = |way: &RunWay| match way {
-            RunWay::Thp => "thp".to_owned(),
-            RunWay::Hugetlb(size) => format!("hugetlb:{:#}", size.bytes()),
+        let way = |way: &RunPageKind| match way {
+            RunPageKind::Thp => "thp".to_owned(),
+            RunPageKind::Hugetlb(size) => format!("hugetlb:{:#}", size.bytes()),
         };
         let ways: Vec<String> = self.ways.iter().map(way).collect();
         let ways = match ways.is_empty() {
@@ -289,7 +289,7 @@ mod tests {
     fn what_the_launcher_wrote_is_read_back() {
         let settings = parse_run_settings(TEXT).unwrap();
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
-        assert_eq!(settings.of(RunRole::Data).ways, [RunWay::Thp]);
+        assert_eq!(settings.of(RunRole::Data).ways, [RunPageKind::Thp]);
         assert_eq!(settings.of(RunRole::Shm).ways.len(), 3);
         assert!(settings.of(RunRole::Shm).mandatory && !settings.of(RunRole::Data).mandatory);
         assert!(settings.of(RunRole::Text).ways.is_empty());
@@ -347,10 +347,13 @@ mod tests {
         (0u32..63).prop_map(|shift| PageSize::new(Bytes(1 << shift)).unwrap())
     }
 
-    fn asked() -> impl Strategy<Value = RunAsked> {
-        let way = prop_oneof![Just(RunWay::Thp), size().prop_map(RunWay::Hugetlb)];
+    fn asked() -> impl Strategy<Value = RunPolicy> {
+        let way = prop_oneof![
+            Just(RunPageKind::Thp),
+            size().prop_map(RunPageKind::Hugetlb)
+        ];
         let ways = prop::collection::vec(way, 0..4);
-        (ways, any::<bool>(), "[^;\0]*").prop_map(|(ways, mandatory, typed)| RunAsked {
+        (ways, any::<bool>(), "[^;\0]*").prop_map(|(ways, mandatory, typed)| RunPolicy {
             ways,
             mandatory,
             typed,

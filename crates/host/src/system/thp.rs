@@ -26,7 +26,7 @@ pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
         use_zero_page: switch(root, "use_zero_page"),
         shrink_underused: switch(root, "shrink_underused"),
         khugepaged: Khugepaged {
-            makes_smaller: makes_smaller(root, &folders, pmd),
+            collapses_small_orders: collapses_small_orders(root, &folders, pmd),
             ..khugepaged(root)
         },
         orders: orders(root, folders, pmd),
@@ -53,12 +53,16 @@ fn khugepaged(root: &Root) -> Khugepaged {
         max_ptes_shared: number("max_ptes_shared").map(Pages),
         pages_collapsed: number("pages_collapsed"),
         full_scans: number("full_scans"),
-        makes_smaller: false,
+        collapses_small_orders: false,
     }
 }
 
 /// True if the kernel counts khugepaged's collapses to sizes below the PMD's.
-fn makes_smaller(root: &Root, folders: &[(PageSize, String)], pmd: Option<PageSize>) -> bool {
+fn collapses_small_orders(
+    root: &Root,
+    folders: &[(PageSize, String)],
+    pmd: Option<PageSize>,
+) -> bool {
     let counts = |folder: &str| {
         let counter = root.read(format!("{folder}/stats/collapse_alloc"));
         !counter.is_absent()

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::schedule::{self, begin, drawn, take_part};
-use crate::settings::{Rungs, Settings};
+use crate::settings::{PageLadder, Settings};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
 use crate::{judge, pool, real, window};
 
@@ -151,7 +151,7 @@ fn settings() -> Settings<'static> {
         base,
         // Smaller than the host's, so that a window is soon used up.
         pmd,
-        data: Rungs {
+        data: PageLadder {
             pools: [pmd, 0, 0, 0],
             thp: true,
             mandatory: false,

@@ -184,7 +184,7 @@ impl<'a> Measuring<'a> {
         match lacking.filter(|_| !results.experiment.is_interrupted()) {
             _ if results.rows.iter().any(|row| !row.samples.is_empty()) => {}
             Some(first) => {
-                return Err(BenchError::NothingHad {
+                return Err(BenchError::NoData {
                     arm: first.arm.clone(),
                     reason: first.reason.clone(),
                     next: first.next.clone(),

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use hugeleaf_sys::{Question, answer_of};
+use hugeleaf_sys::{Question, run_for_output};
 
 use super::reading::{Kind, Metric, MetricError, Reading};
 use super::shown;
@@ -84,7 +84,7 @@ fn output(command: &str, question: Question<'_>) -> Result<String, (String, Stri
         // A process group of its own, so that Ctrl-C at the terminal ends the experiment and not the reading, and
         // a hung command can be ended with all its children.
         .process_group(0);
-    let said = answer_of(&mut shell, question, MOST_OUTPUT).map_err(|e| match e.kind() {
+    let said = run_for_output(&mut shell, question, MOST_OUTPUT).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => (
             format!("no answer in {} s", question.time().as_secs()),
             String::new(),

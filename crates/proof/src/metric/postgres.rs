@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
 use hugeleaf_sys::Question;
 
@@ -87,7 +87,7 @@ fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, 
         MetricError::unreachable(&name, "this is no connection string", next)
     })?;
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
-    let fail = |e: Unanswered| unreachable(&name, &without(&e.what, secret.as_deref()));
+    let fail = |e: QueryError| unreachable(&name, &without(&e.what, secret.as_deref()));
     // One statement per transaction, so that the sent statements are the counted ones.
     let mut connection = Connection::open(address, question).map_err(fail)?;
     let forced = connection.ask(HAS_FORCE, question).map_err(fail)?;

@@ -80,7 +80,7 @@ impl Metric {
 
     /// Reads the metric, within a few seconds and until `stop` is set.
     pub fn read(&mut self, stop: &AtomicBool) -> Result<Reading, MetricError> {
-        (self.read)(Question::new(PATIENCE).or_by(stop))
+        (self.read)(Question::new(PATIENCE).with_stop(stop))
     }
 }
 

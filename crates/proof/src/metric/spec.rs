@@ -56,7 +56,7 @@ impl MetricSpec {
 
     /// Connects, within a few seconds and until `stop` is set. `pids` are the target's processes, for hardware counters.
     pub fn open(&self, pids: &[Pid], stop: &AtomicBool) -> Result<Metric, MetricError> {
-        (self.open)(pids, Question::new(PATIENCE).or_by(stop))
+        (self.open)(pids, Question::new(PATIENCE).with_stop(stop))
     }
 }
 

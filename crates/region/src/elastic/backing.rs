@@ -149,7 +149,7 @@ impl Backing {
         plan: Plan<'_>,
         files: Vec<MemoryFile>,
     ) -> Result<Backing, MemoryError> {
-        let space = memory.set_aside(plan.max, plan.shape.granule)?;
+        let space = memory.reserve_addresses(plan.max, plan.shape.granule)?;
         let mut stores: Vec<Store> = files.into_iter().map(Store::File).collect();
         if plan.sharing == Sharing::Private && plan.steps.list.iter().any(is_ordinary) {
             stores.push(Store::Anonymous);
@@ -245,7 +245,7 @@ impl Backing {
             Store::Anonymous => self.space.map_private(part)?,
         }
         if self.kept_from_children {
-            self.space.keep_from_children(part)?;
+            self.space.dont_fork(part)?;
         }
         self.space.bind(part, &self.nodes)?;
         thp::advise(&self.space, part, wanted)?;

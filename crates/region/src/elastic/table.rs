@@ -48,7 +48,7 @@ impl Table {
         words: usize,
         base: PageSize,
     ) -> Result<Table, SysError> {
-        let space = memory.set_aside(length_of(words, base), base)?;
+        let space = memory.reserve_addresses(length_of(words, base), base)?;
         space.map_file(space.range(), file, 0, Reserve::None)?;
         space.advise(space.range(), Advice::PopulateWrite)?;
         Ok(Table { space, words })

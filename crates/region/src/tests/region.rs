@@ -273,7 +273,7 @@ fn what_others_do_to_shared_pages_is_seen() {
     assert_eq!(region.extents().unwrap()[0].page, small);
     guard.set(top, "never");
     let file = first_file(&region);
-    let space = Memory::new().set_aside(region.len(), huge).unwrap();
+    let space = Memory::new().reserve_addresses(region.len(), huge).unwrap();
     let all = space.range();
     space.map_file(all, &file, 0, Reserve::All).unwrap();
     space.advise(all, Advice::PopulateWrite).unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::mysql::{Address, Connection};
 use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
@@ -136,10 +136,10 @@ fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
     ask("COMMIT").map(drop)
 }
 
-fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = format!("mysql://root@localhost/?socket={}", socket.display());
     Connection::open(
-        &Address::parse(&address).map_err(Unanswered::new)?,
+        &Address::parse(&address).map_err(QueryError::new)?,
         Question::new(DEADLINE),
     )
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection};
 use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
@@ -118,7 +118,7 @@ fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
     ask("COMMIT").map(drop)
 }
 
-fn connect(folder: &Path) -> Result<Connection, Unanswered> {
-    let address = Address::parse(&dsn(folder)).map_err(Unanswered::new)?;
+fn connect(folder: &Path) -> Result<Connection, QueryError> {
+    let address = Address::parse(&dsn(folder)).map_err(QueryError::new)?;
     Connection::open(&address, Question::new(DEADLINE))
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::QueryError;
 use hugeleaf_ask::redis::{Address, Connection};
 use hugeleaf_sys::Question;
 
@@ -93,12 +93,12 @@ impl Redis {
     }
 }
 
-fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(Unanswered::new)?, Question::new(DEADLINE))
+    Connection::open(&address.map_err(QueryError::new)?, Question::new(DEADLINE))
 }
 
-fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, Unanswered> {
+fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, QueryError> {
     connection.ask(
         &words.iter().map(String::as_str).collect::<Vec<_>>(),
         Question::new(DEADLINE),

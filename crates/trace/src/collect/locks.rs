@@ -166,7 +166,7 @@ impl Locks {
     }
 
     /// Drops pending waits after a loss of events, because they may have ended long ago.
-    pub fn forget_waiting(&mut self) {
+    pub fn drop_pending(&mut self) {
         self.waiting.clear();
         self.taken.clear();
     }

@@ -71,7 +71,7 @@ impl ProcessTable {
         }
     }
 
-    pub fn look_around(&mut self) {
+    pub fn scan_proc(&mut self) {
         for name in self.root.list("proc").known().into_iter().flatten() {
             if let Ok(pid) = name.parse() {
                 self.find(pid);
@@ -87,7 +87,7 @@ impl ProcessTable {
 
     /// Ends processes that a scan found gone without a record: they ended before the first record, it was lost, or there
     /// are none. This happens at the second scan that misses them, because records from before the first may follow it.
-    pub fn end_gone(&mut self, gone: Vec<u32>, nanos: u64) {
+    pub fn end_missing(&mut self, gone: Vec<u32>, nanos: u64) {
         for pid in &gone {
             if self.missing.contains(pid) {
                 self.exit(nanos, *pid, *pid);
@@ -401,9 +401,9 @@ mod tests {
     fn a_process_that_ended_without_a_record_is_ended_at_the_second_look() {
         let mut processes = processes();
         processes.aim(10);
-        processes.end_gone(vec![10], 2_000_000_000);
+        processes.end_missing(vec![10], 2_000_000_000);
         assert_eq!(processes.target(), [10]);
-        processes.end_gone(vec![10], 3_000_000_000);
+        processes.end_missing(vec![10], 3_000_000_000);
         assert!(processes.target().is_empty());
         let all = processes.finish([]);
         assert_eq!(all[0].ended_seconds, Some(2.0));

@@ -118,7 +118,7 @@ impl Queue {
         }
         self.hand_on(horizon);
         if lost_locks {
-            self.locks.forget_waiting();
+            self.locks.drop_pending();
         }
     }
 

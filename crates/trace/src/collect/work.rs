@@ -138,7 +138,7 @@ impl Work {
             }
             threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
         }
-        processes.end_gone(gone, monotonic_nanos());
+        processes.end_missing(gone, monotonic_nanos());
         [interval.faults_minor, interval.faults_major, _, _] = grown;
         [interval.user_seconds, interval.system_seconds] = seconds(grown);
         were_read.then_some(interval)

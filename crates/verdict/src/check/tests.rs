@@ -572,7 +572,7 @@ fn no_other_screen_advises_what_a_running_program_does_not_want() {
     let found = |names: &[&str]| {
         let servers = Fact::Known(servers(&PROGRAMS, &running(names)));
         let all = crate::findings::findings(&host);
-        let all = crate::findings::unless_unwanted(all, &wants(&host, &servers));
+        let all = crate::findings::without_contradicting_wants(all, &wants(&host, &servers));
         let off = all.into_iter().find(|finding| finding.id == "thp-off");
         off.map(|finding| (finding.command, finding.text)).unwrap()
     };

@@ -13,7 +13,7 @@ pub struct Tally {
     pub huge: Bytes,
     pub exclusive: Bytes,
     /// Exclusive bytes on base pages.
-    pub own_base: Bytes,
+    pub exclusive_base: Bytes,
     pub file: Bytes,
     /// Guard pages.
     pub guard: Bytes,
@@ -53,7 +53,7 @@ impl Tally {
         for (holds, sum) in [
             (huge, &mut self.huge),
             (own, &mut self.exclusive),
-            (own && !huge, &mut self.own_base),
+            (own && !huge, &mut self.exclusive_base),
             (state.has(PageState::FILE), &mut self.file),
         ] {
             if holds {
@@ -82,7 +82,7 @@ impl Tally {
         Tally {
             present: self.present + more,
             exclusive: self.exclusive + more,
-            own_base: self.own_base + more,
+            exclusive_base: self.exclusive_base + more,
             ..self
         }
     }

@@ -94,7 +94,10 @@ fn a_file_is_collapsed_where_the_kernel_says_so() {
         file.collapses = answer;
         file
     };
-    let (older, mut newer) = (host(), with_thp(|t| t.khugepaged.makes_smaller = true));
+    let (older, mut newer) = (
+        host(),
+        with_thp(|t| t.khugepaged.collapses_small_orders = true),
+    );
     newer.memory.file_huge = Fact::Known(Bytes(2 * M));
     let (yes, no, unasked) = (Fact::Known(true), Fact::Known(false), Fact::Absent);
     let none = Err(Reason::NoLargeFolios);

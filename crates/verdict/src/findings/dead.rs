@@ -109,7 +109,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
     let pmd = order.size;
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
-    let makes = |o: &&ThpOrder| o.size == pmd || thp.khugepaged.makes_smaller;
+    let makes = |o: &&ThpOrder| o.size == pmd || thp.khugepaged.collapses_small_orders;
     let mut made = thp.orders.iter().filter(makes);
     if unknown || made.any(|o| o.is_on(thp, ThpUse::Private)) || order.is_on(thp, ThpUse::Shared) {
         return None;
@@ -306,7 +306,7 @@ mod tests {
         // From Linux 7.2 khugepaged makes smaller sizes too.
         thp(&mut host).orders[0].anon = word("always");
         assert!(khugepaged(&host).is_some());
-        thp(&mut host).khugepaged.makes_smaller = true;
+        thp(&mut host).khugepaged.collapses_small_orders = true;
         assert_eq!(khugepaged(&host), None);
         thp(&mut host).khugepaged.pages_to_scan = Fact::Known(Pages(4096));
         assert_eq!(khugepaged(&host), None);
@@ -321,7 +321,7 @@ mod tests {
         };
         thp(&mut host).orders[0].anon = word("always");
         assert_eq!(set(&mut host, 255), [""; 0]);
-        thp(&mut host).khugepaged.makes_smaller = true;
+        thp(&mut host).khugepaged.collapses_small_orders = true;
         assert_eq!(set(&mut host, 255), ["dead-max-ptes-none"]);
         assert_eq!(set(&mut host, 0), [""; 0]);
         assert_eq!(set(&mut host, 511), [""; 0]);

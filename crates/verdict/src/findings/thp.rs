@@ -87,7 +87,7 @@ pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     let most = pmd.holds(host.base_page) - 1;
     let sizes = thp.khugepaged_sizes(Some(pmd)).into_iter();
     let smaller: Vec<_> = sizes.filter(|size| *size < pmd).collect();
-    let is_ignored = thp.khugepaged.makes_smaller && !smaller.is_empty();
+    let is_ignored = thp.khugepaged.collapses_small_orders && !smaller.is_empty();
     (is_ignored && pages != 0 && pages != most).then(|| {
         format!(
             "khugepaged/max_ptes_none is {pages}, which counts for {pmd} pages only: for {} this kernel knows 0 and {most}, and takes \

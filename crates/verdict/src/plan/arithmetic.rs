@@ -3,7 +3,7 @@
 use hugeleaf_host::demand::{Mappings, Place};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::model::{ForDemand, ForPool, PagesOf, Plan};
+use super::model::{ForDemand, PagesOf, Plan, PoolPlan};
 
 /// Maximum waste of a larger page size: one part in 50 of the mapping (2 %).
 const WASTE: u64 = 50;
@@ -147,7 +147,7 @@ fn line(mapping: Mappings, size: PageSize) -> String {
 }
 
 /// Shows the users of the pages of a size, over all nodes.
-pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
+pub fn pool(plan: &Plan, pool: &PoolPlan) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for name in &pool.services {
         let of_name = plan.services.iter().filter(|s| s.name == *name);

@@ -5,7 +5,7 @@ use hugeleaf_units::{Bytes, Failure, Pages};
 
 use super::facts::InForce;
 use super::knobs::knob_now;
-use super::model::{ForPool, Plan};
+use super::model::{Plan, PoolPlan};
 use super::promise::unknown_to;
 use super::room;
 use super::room::Margin;
@@ -96,7 +96,7 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
     found
 }
 
-fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
+fn pages_now(host: &Host, pool: &PoolPlan) -> Option<Pages> {
     let same = |p: &&hugeleaf_host::Pool| p.size == pool.page && p.node == pool.node;
     let pool = host.pools.iter().find(same)?;
     pool.total.get().map(|_| pool.lasting())

@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::pages_text;
 use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
-use super::model::{ForPool, Mount, PagesOf, Plan};
+use super::model::{Mount, PagesOf, Plan, PoolPlan};
 use super::step::{Needs, Step, What};
 use crate::{each_its_own, list};
 
@@ -22,8 +22,8 @@ const READABLE: u32 = 0o644;
 /// persistent settings last.
 pub fn steps(plan: &Plan) -> Vec<Step> {
     // A pool that returns memory comes before one that needs it.
-    let grows = |p: &&ForPool| p.was.is_none_or(|was| was <= p.pages);
-    let (growing, shrinking): (Vec<&ForPool>, Vec<&ForPool>) = plan.pools.iter().partition(grows);
+    let grows = |p: &&PoolPlan| p.was.is_none_or(|was| was <= p.pages);
+    let (growing, shrinking): (Vec<&PoolPlan>, Vec<&PoolPlan>) = plan.pools.iter().partition(grows);
     let in_order = shrinking.into_iter().chain(growing);
     let mut steps: Vec<Step> = in_order.map(|p| pool(plan, p)).collect();
     for mount in &plan.mounts {
@@ -63,7 +63,7 @@ pub(super) fn key(path: &Path, line: &str) -> String {
 
 /// True if a line of a hugeleaf file sets a pool of the plan, in any file.
 pub(super) fn sets_pool(plan: &Plan, line: &str) -> bool {
-    let of = |pool: &ForPool| {
+    let of = |pool: &PoolPlan| {
         let is_default = plan.host.default_page == Some(pool.page);
         line.contains(&format!("/{}/nr_hugepages", size_folder(pool.page)))
             || line.contains(&format!("hugepagesz={} ", pool.page))
@@ -107,11 +107,11 @@ fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
     Step::new(id, what, path, why, format!("cat {}", path.display()))
 }
 
-pub fn pool_path(pool: &ForPool) -> PathBuf {
+pub fn pool_path(pool: &PoolPlan) -> PathBuf {
     pool_file(pool.page, pool.node, "nr_hugepages").into()
 }
 
-fn pool(plan: &Plan, pool: &ForPool) -> Step {
+fn pool(plan: &Plan, pool: &PoolPlan) -> Step {
     let path = pool_path(pool);
     let waiting: Vec<String> = plan
         .services
@@ -164,7 +164,7 @@ fn group(plan: &Plan) -> Option<Step> {
 /// Returns the pages of one size over all nodes after a boot, if one number suffices. The kernel
 /// spreads `vm.nr_hugepages` evenly, and the first nodes get the remainder.
 fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
-    let pools: Vec<&ForPool> = plan.of_size(size).collect();
+    let pools: Vec<&PoolPlan> = plan.of_size(size).collect();
     let total: u64 = pools.iter().map(|p| p.lasting().get()).sum();
     let nodes = pools.len() as u64;
     let whole = pools.iter().all(|p| p.node.is_none()) || pools.len() == plan.host.nodes.len();

@@ -77,7 +77,7 @@ pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &
 }
 
 /// Describes the missing pages of a service: `1200 pages of 2M`.
-pub(super) fn lacks(service: &ForService) -> Option<String> {
+pub(super) fn lacks(service: &ServicePlan) -> Option<String> {
     let missing = service.demands.iter().flat_map(|d| &d.missing);
     let missing = sum_pages(missing.copied());
     (!missing.is_empty()).then(|| all_pages_text(&missing))

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::model::Plan;
 use super::read::check;
-use super::sense::{Nonsense, sense};
+use super::sense::{Contradiction, sense};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<Plan, PlanError> {
     let plan: Plan = toml::from_str(text).map_err(read)?;
     match sense(&plan).into_iter().next() {
         None => Ok(plan),
-        Some(Nonsense { at: path, what }) => Err(at(text, span(text, &path), what)),
+        Some(Contradiction { at: path, what }) => Err(at(text, span(text, &path), what)),
     }
 }
 

@@ -7,7 +7,7 @@ use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_host::{Host, Limited, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
 use hugeleaf_units::Bytes;
 
-use super::model::{ForService, Knob, Plan};
+use super::model::{Knob, Plan, ServicePlan};
 use crate::advice::{self, Setting, Want};
 use crate::ends::ends;
 use crate::list;
@@ -76,19 +76,19 @@ pub(super) fn without_unwanted(plan: &mut Plan, wants: &[Want]) -> Vec<String> {
 
 /// Proposes the shmem setting. Shared memory outside the pool can be promoted only if this was on
 /// when it was mapped, because only then does the kernel align it.
-fn shmem(host: &Host, services: &[ForService]) -> Option<Knob> {
+fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
     let is_shared = |kind| {
         use ServiceKind::{Container, Other, PostgreSql, SysV};
         matches!(kind, PostgreSql | SysV | Container | Other)
     };
-    let on_base = |service: &&ForService| {
+    let on_base = |service: &&ServicePlan| {
         let left = |d: &super::ForDemand| match d.from {
             Place::Pool => !d.missing.is_empty(),
             Place::Thp => matches!(service.kind, ServiceKind::PostgreSql | ServiceKind::SysV),
         };
         is_shared(service.kind) && service.demands.iter().any(left)
     };
-    let gain: Vec<&ForService> = services.iter().filter(on_base).collect();
+    let gain: Vec<&ServicePlan> = services.iter().filter(on_base).collect();
     let (path, was) = off(host, ThpUse::Shared).filter(|_| !gain.is_empty())?;
     Some(Knob {
         path: PathBuf::from(path),
@@ -106,18 +106,18 @@ fn shmem(host: &Host, services: &[ForService]) -> Option<Knob> {
     })
 }
 
-fn on_thp(services: &[ForService]) -> Vec<&ForService> {
-    let wants = |service: &&ForService| service.demands.iter().any(|d| d.from == Place::Thp);
+fn on_thp(services: &[ServicePlan]) -> Vec<&ServicePlan> {
+    let wants = |service: &&ServicePlan| service.demands.iter().any(|d| d.from == Place::Thp);
     services.iter().filter(wants).collect()
 }
 
 /// Returns the running services. A service that starts later finds the new setting.
-fn running(services: &[&ForService]) -> Vec<String> {
+fn running(services: &[&ServicePlan]) -> Vec<String> {
     let running = services.iter().filter(|s| s.runs);
     running.map(|s| s.known_as().to_owned()).collect()
 }
 
-fn names(services: &[&ForService]) -> String {
+fn names(services: &[&ServicePlan]) -> String {
     list(services.iter().map(|s| &s.name))
 }
 
@@ -128,7 +128,7 @@ fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
     Some((path, word.to_owned()))
 }
 
-fn anon(host: &Host, services: &[ForService]) -> Option<Knob> {
+fn anon(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
     let gain = on_thp(services);
     let (path, was) = off(host, ThpUse::Private).filter(|_| !gain.is_empty())?;
     Some(Knob {
@@ -152,12 +152,12 @@ const STACK_HOLDS: u64 = 16;
 
 fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
     let services = plan.services.as_slice();
-    let is_run = |s: &ForService| {
+    let is_run = |s: &ServicePlan| {
         let mut units = plan.units.iter().filter(|u| u.exec_start.is_some());
         units.any(|u| Some(&u.unit) == s.unit.as_ref())
     };
-    let takes = |s: &&ForService| is_run(s) || s.kind == ServiceKind::Mover;
-    let gain: Vec<&ForService> = services.iter().filter(takes).collect();
+    let takes = |s: &&ServicePlan| is_run(s) || s.kind == ServiceKind::Mover;
+    let gain: Vec<&ServicePlan> = services.iter().filter(takes).collect();
     let is_for_stacks = |o: &&ThpOrder| o.size.holds(host.base_page) == STACK_HOLDS;
     let order = thp.orders.iter().find(is_for_stacks)?;
     let was = order.anon.known()?;
@@ -185,7 +185,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
 
 /// Proposes a smaller size for the ends of mappings, which add up if a full huge page is tens of
 /// megabytes. The processor must translate the size with one TLB entry.
-fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
+fn ends_of_mappings(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
     let gain = on_thp(services);
     let (ends, pmd) = (ends(host)?, host.pmd_page.get()?);
     let now = ends.better?;
@@ -214,7 +214,7 @@ fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
 const TOO_LONG_SECONDS: f64 = 3600.0;
 const PACE_MILLIS: u64 = 1000;
 
-fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
+fn pace(host: &Host, thp: &Thp, services: &[ServicePlan]) -> Option<Knob> {
     let gain = on_thp(services);
     let wanted: Bytes = gain
         .iter()
@@ -301,7 +301,7 @@ fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
 }
 
 /// Proposes cgroup limits that a service needs, if they are below its planned pages.
-pub(super) fn cgroup_knobs(service: &Service, planned: &ForService) -> Vec<Knob> {
+pub(super) fn cgroup_knobs(service: &Service, planned: &ServicePlan) -> Vec<Knob> {
     let mut knobs = Vec::new();
     // A container's manager sets its limits from its own configuration (`ways`).
     let groups = service.limits.hugetlb.iter();

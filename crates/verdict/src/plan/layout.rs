@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::{Host, Pool};
 use hugeleaf_units::{PageSize, Pages};
 
-use super::model::ForPool;
+use super::model::PoolPlan;
 
 /// Returns the pools of one size, one per node, or the total on a host that only counts totals.
 pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
@@ -118,7 +118,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Returns the pages by node, or in total on a host that only counts totals.
-    pub fn layout(&self, host: &Host) -> Vec<ForPool> {
+    pub fn layout(&self, host: &Host) -> Vec<PoolPlan> {
         let pools = by_node(host, self.size);
         let now: Vec<NodeNow> = pools.iter().map(|pool| NodeNow::of(pool)).collect();
         let mut on = place(&now, &self.wants, self.may_shrink);
@@ -135,7 +135,7 @@ impl Wanted {
             // The owners of the pages in use are unknown, so these may be others'.
             let others = left.0.min(now.used).min(on.pages - on.idle);
             left.0 -= others;
-            found.push(ForPool {
+            found.push(PoolPlan {
                 page: self.size,
                 node: pool.node,
                 was: pool.total.get().map(|_| pool.lasting()),
@@ -149,8 +149,9 @@ impl Wanted {
         }
         // Reserved and promised pages are not on a node yet.
         for entry in &mut found {
-            let room =
-                |entry: &ForPool| entry.lasting().get() - entry.others.get() - entry.promised.get();
+            let room = |entry: &PoolPlan| {
+                entry.lasting().get() - entry.others.get() - entry.promised.get()
+            };
             let more = left.0.min(room(entry));
             entry.others = Pages(entry.others.get() + more);
             let promised = left.1.min(room(entry));

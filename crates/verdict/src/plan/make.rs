@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::layout::{NodeNow, Wanted, by_node};
-use super::model::{BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
+use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, standing};
 use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{knobs, notes, rights, ways};
@@ -47,7 +47,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     let taken = standing
         .iter()
         .map(|one| one.promised.service.name.as_str());
-    let planned: Vec<ForService> = named(services, &taken.collect::<Vec<_>>())
+    let planned: Vec<ServicePlan> = named(services, &taken.collect::<Vec<_>>())
         .into_iter()
         .map(|(name, service)| self::service(&mut ledger, &chooser, name, service))
         .collect();
@@ -66,7 +66,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     Ok(plan)
 }
 
-fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
+fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<PoolPlan> {
     let mut found = Vec::new();
     for (size, book) in ledger
         .sizes
@@ -74,7 +74,7 @@ fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
         .rev()
         .filter(|(_, book)| book.planned > 0)
     {
-        let takes = |s: &&ForService| s.pages().any(|p| p.page == *size);
+        let takes = |s: &&ServicePlan| s.pages().any(|p| p.page == *size);
         let whom = plan.services.iter().filter(takes);
         let wanted = Wanted {
             size: *size,
@@ -288,7 +288,7 @@ impl Chooser {
     }
 }
 
-fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Service) -> ForService {
+fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Service) -> ServicePlan {
     let demands: Vec<ForDemand> = service
         .demands
         .iter()
@@ -299,7 +299,7 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
         got.pages.iter().any(lack)
     };
     let user = service.user.as_ref();
-    ForService {
+    ServicePlan {
         name,
         kind: service.kind,
         unit: service
@@ -348,18 +348,18 @@ fn demand(ledger: &mut Ledger, chooser: &Chooser, service: &Service, demand: &De
         return planned;
     };
     let all = pages_of_all(&demand.mappings, &takes);
-    if ledger.take(&all, node, gives_up(demand)) {
+    if ledger.take(&all, node, freed_base_memory(demand)) {
         planned.pages = all;
     } else if is_divisible(service.kind) {
         cut_by_pages((ledger, node), chooser, &mut planned, &takes);
     } else {
-        cut_by_pieces((ledger, node), &mut planned, &takes);
+        cut_by_mappings((ledger, node), &mut planned, &takes);
     }
     planned
 }
 
 /// Returns the base-page memory of a service that moves to the pool at its next start.
-fn gives_up(demand: &Demand) -> Bytes {
+fn freed_base_memory(demand: &Demand) -> Bytes {
     let held = demand.held.iter().flatten();
     let elsewhere: Bytes = held
         .filter(|h| h.kind != PageKind::Hugetlb)
@@ -393,7 +393,7 @@ fn cut_by_pages(
     }
 }
 
-fn cut_by_pieces(
+fn cut_by_mappings(
     (ledger, node): (&mut Ledger, Option<u32>),
     planned: &mut ForDemand,
     takes: &Takes,

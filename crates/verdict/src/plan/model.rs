@@ -27,9 +27,9 @@ pub struct Plan {
     pub host: ForHost,
     pub base: BasePages,
     #[serde(default, rename = "service")]
-    pub services: Vec<ForService>,
+    pub services: Vec<ServicePlan>,
     #[serde(default, rename = "pool")]
-    pub pools: Vec<ForPool>,
+    pub pools: Vec<PoolPlan>,
     #[serde(default, rename = "knob")]
     pub knobs: Vec<Knob>,
     /// memlock limits of users (limits.conf(5)).
@@ -86,7 +86,7 @@ pub struct BasePages {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForService {
+pub struct ServicePlan {
     pub name: String,
     pub kind: ServiceKind,
     pub unit: Option<String>,
@@ -105,7 +105,7 @@ pub struct ForService {
     pub demands: Vec<ForDemand>,
 }
 
-impl ForService {
+impl ServicePlan {
     pub fn pages(&self) -> impl Iterator<Item = PagesOf> {
         self.demands.iter().flat_map(|d| &d.pages).copied()
     }
@@ -173,7 +173,7 @@ impl Serialize for PagesOf {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForPool {
+pub struct PoolPlan {
     #[serde(deserialize_with = "read::size", rename(serialize = "page_bytes"))]
     pub page: PageSize,
     /// The node; `None` on a host that only counts pools of all nodes together.
@@ -195,7 +195,7 @@ pub struct ForPool {
     pub give_back: bool,
 }
 
-impl ForPool {
+impl PoolPlan {
     pub fn lasting(&self) -> Pages {
         self.pages - self.idle
     }
@@ -299,7 +299,7 @@ pub struct Kept {
 }
 
 impl Plan {
-    pub fn of_size(&self, size: PageSize) -> impl Iterator<Item = &ForPool> {
+    pub fn of_size(&self, size: PageSize) -> impl Iterator<Item = &PoolPlan> {
         self.pools.iter().filter(move |pool| pool.page == size)
     }
 
@@ -318,7 +318,7 @@ impl Plan {
         Some(Bytes(left))
     }
 
-    pub fn missing(&self) -> impl Iterator<Item = (&ForService, PagesOf)> {
+    pub fn missing(&self) -> impl Iterator<Item = (&ServicePlan, PagesOf)> {
         self.services.iter().flat_map(|service| {
             let missing = service.demands.iter().flat_map(|d| &d.missing);
             missing.map(move |pages| (service, *pages))

@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, Pages};
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
-use super::model::{ForPool, ForService, PagesOf, Plan};
+use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
 use super::room::{Book, Ledger, fits};
 use crate::{clean, list};
 
@@ -58,7 +58,7 @@ pub(super) fn command_line(plan: &Plan) -> Option<String> {
 
 fn cut(plan: &Plan) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
-    let line = |service: &ForService| {
+    let line = |service: &ServicePlan| {
         let missing = lacks(service)?;
         let free = match &plan.force {
             None => format!(
@@ -83,7 +83,7 @@ fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
         return None;
     }
     let waiting = plan.services.iter().filter(|s| s.restart);
-    let running = list(waiting.map(ForService::known_as));
+    let running = list(waiting.map(ServicePlan::known_as));
     Some(format!(
         "the pools grow by {grows}, and {available} is available: stop {running} before `hugeleaf apply`, \
          since what it holds now is what its pages are to be made of"
@@ -158,7 +158,7 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
         .peekable();
     let mut wanted: Vec<(String, String)> = Vec::new();
     if pools.peek().is_some() {
-        let pages: Pages = pools.map(ForPool::lasting).sum();
+        let pages: Pages = pools.map(PoolPlan::lasting).sum();
         wanted.push(("vm.nr_hugepages".to_owned(), pages.to_string()));
     }
     if let Some(group) = &plan.group {
@@ -203,7 +203,7 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
         .collect()
 }
 
-fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
+fn lacks_size(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<String> {
     let wanted = asked.demands.iter().filter_map(|d| d.page);
     let size = wanted.into_iter().find(|s| !plan.host.pages.contains(s))?;
     (!plan.host.pages.is_empty()).then(|| {
@@ -215,7 +215,7 @@ fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<Stri
 }
 
 /// Suggests a PostgreSQL setting that fills the planned pages. The overhead of a buffer is less than 1/32 of it.
-fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
+fn unfilled(asked: &Service, planned: &ServicePlan) -> Option<String> {
     const GOES_WITH: u64 = 32;
     if asked.kind != ServiceKind::PostgreSql {
         return None;
@@ -246,7 +246,7 @@ fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
     })
 }
 
-fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
+fn wasteful(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<String> {
     let default = plan.host.default_page?;
     let found = asked.demands.iter().find_map(|d| {
         let size = d.page.filter(|size| *size > default)?;
@@ -265,7 +265,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String
 }
 
 /// Warns that MariaDB first tries the largest pages that fit a mapping, even if they are for others.
-fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<String> {
+fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &Ledger) -> Option<String> {
     if asked.kind != ServiceKind::MariaDb {
         return None;
     }
@@ -287,7 +287,7 @@ fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<
 fn not_started(
     plan: &Plan,
     asked: &Service,
-    planned: &ForService,
+    planned: &ServicePlan,
     wishes: &Wishes,
 ) -> Option<String> {
     let entry = plan

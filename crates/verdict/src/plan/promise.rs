@@ -10,14 +10,14 @@ use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
 use super::facts::{Facts, InForce, held};
-use super::model::{ForService, PagesOf, Plan, Promise};
+use super::model::{PagesOf, Plan, Promise, ServicePlan};
 use super::room::Ledger;
 use crate::clean;
 
 #[derive(Debug, Clone)]
 pub struct Promised<'a> {
     pub apply: u32,
-    pub service: &'a ForService,
+    pub service: &'a ServicePlan,
     /// Sizes whose pool a later plan reduced to the pages in use. Of these a running service needs what
     /// it has.
     tightened: BTreeSet<PageSize>,
@@ -55,7 +55,7 @@ struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    fn of_plan(service: &'a ForService) -> Who<'a> {
+    fn of_plan(service: &'a ServicePlan) -> Who<'a> {
         Who {
             name: &service.name,
             kind: service.kind,
@@ -91,12 +91,12 @@ impl<'a> Who<'a> {
 }
 
 /// True if a service is the planned one, by its unit or its configuration file.
-pub fn is_same_place(service: &Service, planned: &ForService) -> bool {
+pub fn is_same_place(service: &Service, planned: &ServicePlan) -> bool {
     Who::of(service).by_place(&Who::of_plan(planned)) == Some(true)
 }
 
 /// True if a service is the planned one. Compares the names if nothing distinguishes them.
-pub fn is_same(service: &Service, planned: &ForService) -> bool {
+pub fn is_same(service: &Service, planned: &ServicePlan) -> bool {
     Who::of(service).is(&Who::of_plan(planned))
 }
 
@@ -109,7 +109,7 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
     )
 }
 
-pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
+pub fn pages_of(planned: &ServicePlan) -> Vec<PagesOf> {
     let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
     sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
 }

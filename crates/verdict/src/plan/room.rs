@@ -35,7 +35,7 @@ impl Margin {
     }
 
     /// Returns the minimum that a forced plan leaves free. A kernel without free pages kills programs.
-    pub(super) fn even_forced(total: Bytes) -> Bytes {
+    pub(super) fn forced_minimum(total: Bytes) -> Bytes {
         const FORCED_PART: f64 = 2.0;
         Margin::Percent(FORCED_PART).of(total)
     }
@@ -224,7 +224,7 @@ impl Book {
     }
 
     /// Returns the resulting size of a pool. A pool without planned pages does not change.
-    fn comes_to(&self) -> u64 {
+    fn resulting_pages(&self) -> u64 {
         match self.planned {
             0 => self.now.lasting.max(self.now.taken),
             _ => self
@@ -247,7 +247,7 @@ pub(super) struct Ledger {
     pub margin: Bytes,
     pub moves: Bytes,
     pub sizes: BTreeMap<PageSize, Book>,
-    /// True if the plan may use the margin, down to [`Margin::even_forced`].
+    /// True if the plan may use the margin, down to [`Margin::forced_minimum`].
     pub forced: bool,
 }
 
@@ -255,13 +255,13 @@ impl Ledger {
     fn in_pools(&self) -> Bytes {
         self.sizes
             .iter()
-            .map(|(size, book)| Pages(book.comes_to()).of(*size))
+            .map(|(size, book)| Pages(book.resulting_pages()).of(*size))
             .sum()
     }
 
     fn fits(&self) -> bool {
         let margin = match self.forced {
-            true => Margin::even_forced(self.total).min(self.margin),
+            true => Margin::forced_minimum(self.total).min(self.margin),
             false => self.margin,
         };
         let used = self.used - self.moves;

@@ -9,28 +9,28 @@ use std::fmt::Display;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::allowed;
-use super::model::{ForPool, Plan};
+use super::model::{Plan, PoolPlan};
 use super::room::Margin;
 use crate::list;
 
 /// A contradiction and its place: the keys and indices that lead to it, as in `pool.0.node`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Nonsense {
+pub(super) struct Contradiction {
     pub at: String,
     pub what: String,
 }
 
 #[derive(Default)]
-struct Found(Vec<Nonsense>);
+struct Found(Vec<Contradiction>);
 
 impl Found {
     fn add(&mut self, at: impl Into<String>, what: impl Into<String>) {
         let (at, what) = (at.into(), what.into());
-        self.0.push(Nonsense { at, what });
+        self.0.push(Contradiction { at, what });
     }
 }
 
-pub(super) fn sense(plan: &Plan) -> Vec<Nonsense> {
+pub(super) fn sense(plan: &Plan) -> Vec<Contradiction> {
     let mut found = Found::default();
     host(plan, &mut found);
     pools(plan, &mut found);
@@ -94,7 +94,7 @@ fn pools(plan: &Plan, found: &mut Found) {
 /// Finds an idle count above the unwanted pages, as files would request too few at the next boot.
 fn idle(plan: &Plan, found: &mut Found) {
     for (i, pool) in plan.pools.iter().enumerate() {
-        let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.of_size(pool.page).map(of).sum() };
+        let sum = |of: fn(&PoolPlan) -> Pages| -> Pages { plan.of_size(pool.page).map(of).sum() };
         let for_services: Pages = plan.services.iter().map(|s| s.pages_of(pool.page)).sum();
         let wanted = for_services + sum(|p| p.others + p.promised);
         let most = sum(|p| p.pages) - wanted;
@@ -109,7 +109,7 @@ fn idle(plan: &Plan, found: &mut Found) {
 }
 
 fn twice(plan: &Plan, found: &mut Found) {
-    let pool = |p: &ForPool| {
+    let pool = |p: &PoolPlan| {
         let node = p.node.map_or(String::new(), |n| format!(" on node {n}"));
         format!("pool of {}{node}", p.page)
     };

@@ -150,7 +150,7 @@ fn written(plan: &Plan) -> String {
 
 /// Returns the pages of a plan's pools by node, as in `2M/0: 100`.
 fn pools(plan: &Plan) -> Vec<String> {
-    let one = |p: &ForPool| match p.node {
+    let one = |p: &PoolPlan| match p.node {
         Some(node) => format!("{}/{node}: {}", p.page, p.pages),
         None => format!("{}: {}", p.page, p.pages),
     };
@@ -187,7 +187,7 @@ fn full() -> Plan {
     postgres.unit = Some("postgresql@15-main.service".to_owned());
     postgres.exec_start = Some("/usr/bin/postgres -D /srv/pg".to_owned());
     postgres.user = Some(user(26));
-    postgres.wish.how = Insists::IfToBeHad;
+    postgres.wish.how = Insists::IfAvailable;
     postgres.wish.said = "huge_pages = try".to_owned();
     let postgres = running(postgres, "4K", PageKind::Base);
     let cache = sized(service("cache", ServiceKind::Other, 2 * GIB), "1G");

@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
 use super::facts::Facts;
-use super::model::{ForService, Plan};
+use super::model::{Plan, ServicePlan};
 use crate::advice::pod_line;
 use crate::clean;
 
@@ -14,7 +14,7 @@ pub(super) fn ways(
     plan: &Plan,
     facts: &Facts<'_>,
     service: &Service,
-    planned: &ForService,
+    planned: &ServicePlan,
 ) -> Vec<String> {
     let mut lines = match service.kind {
         ServiceKind::PostgreSql => postgres(plan, service, planned),
@@ -33,7 +33,7 @@ pub(super) fn ways(
     lines.iter().map(|line| clean(line)).collect()
 }
 
-fn sizes(planned: &ForService) -> Vec<PageSize> {
+fn sizes(planned: &ServicePlan) -> Vec<PageSize> {
     let mut sizes: Vec<PageSize> = planned.pages().map(|p| p.page).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.dedup();
@@ -49,13 +49,13 @@ fn said(service: &Service) -> String {
 }
 
 /// Returns the planned size if it is not the default and the program's configuration names none.
-fn unusual(plan: &Plan, service: &Service, planned: &ForService) -> Option<PageSize> {
+fn unusual(plan: &Plan, service: &Service, planned: &ServicePlan) -> Option<PageSize> {
     let configured = service.demands.iter().any(|d| d.page.is_some());
     let largest = sizes(planned).first().copied()?;
     (!configured && Some(largest) != plan.host.default_page).then_some(largest)
 }
 
-fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(size) = unusual(plan, service, planned) {
         lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
@@ -68,7 +68,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String>
             said(service)
         ),
         Insists::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
-        Insists::IfToBeHad | Insists::Unknown => format!(
+        Insists::IfAvailable | Insists::Unknown => format!(
             "postgresql.conf: huge_pages = on, so that it does not fall back in silence{}",
             said(service)
         ),
@@ -78,7 +78,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String>
 
 fn mariadb(service: &Service) -> Vec<String> {
     match service.wish.how {
-        Insists::IfToBeHad | Insists::Always => Vec::new(),
+        Insists::IfAvailable | Insists::Always => Vec::new(),
         Insists::Never | Insists::Cannot | Insists::Unknown => {
             vec![format!(
                 "its option file, [mysqld]: large_pages = ON{}",
@@ -88,7 +88,7 @@ fn mariadb(service: &Service) -> Vec<String> {
     }
 }
 
-fn java(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut flags = Vec::new();
     if service.wish.how.is_off() || service.wish.how == Insists::Unknown {
         flags.push("-XX:+UseLargePages".to_owned());
@@ -103,7 +103,7 @@ fn java(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
 }
 
 /// Describes private memory, for which nothing is reserved.
-fn private(plan: &Plan, planned: &ForService, saves: bool) -> Vec<String> {
+fn private(plan: &Plan, planned: &ServicePlan, saves: bool) -> Vec<String> {
     let mut units = plan.units.iter().filter(|u| u.exec_start.is_some());
     if units.any(|u| Some(&u.unit) == planned.unit.as_ref()) {
         return Vec::new();
@@ -134,7 +134,7 @@ fn sysv(service: &Service) -> Vec<String> {
     ]
 }
 
-fn pod(planned: &ForService) -> Vec<String> {
+fn pod(planned: &ServicePlan) -> Vec<String> {
     let line = |size: PageSize| pod_line(size, planned.pages_of(size).of(size));
     sizes(planned)
         .into_iter()
@@ -147,13 +147,13 @@ fn pod(planned: &ForService) -> Vec<String> {
         .collect()
 }
 
-fn ladder(planned: &ForService) -> String {
+fn ladder(planned: &ServicePlan) -> String {
     let sizes = sizes(planned).into_iter();
     let rungs: Vec<String> = sizes.map(|size| format!("hugetlb:{size}")).collect();
     rungs.join(",")
 }
 
-fn mover(plan: &Plan, planned: &ForService) -> Vec<String> {
+fn mover(plan: &Plan, planned: &ServicePlan) -> Vec<String> {
     let stack = plan.knobs.iter().find_map(|k| {
         let name = k.path.parent()?.file_name()?.to_str()?;
         name.strip_prefix("hugepages-")?
@@ -173,7 +173,7 @@ fn mover(plan: &Plan, planned: &ForService) -> Vec<String> {
     }
 }
 
-fn other(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+fn other(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let configured = service.demands.iter().any(|d| d.page.is_some());
     let from_pool = planned.demands.iter().any(|d| d.from == Place::Pool);
     let ladder = ladder(planned);
@@ -188,7 +188,7 @@ fn other(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
 }
 
 /// Suggests a larger size that would fit too, for programs that use it only if configured.
-fn larger(facts: &Facts<'_>, service: &Service, planned: &ForService) -> Option<String> {
+fn larger(facts: &Facts<'_>, service: &Service, planned: &ServicePlan) -> Option<String> {
     let setting = match service.kind {
         ServiceKind::PostgreSql => "huge_page_size in postgresql.conf",
         ServiceKind::Jvm => "-XX:LargePageSizeInBytes",

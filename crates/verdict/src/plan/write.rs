@@ -8,7 +8,7 @@ use hugeleaf_host::demand::Mappings;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
-use super::model::{ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit};
+use super::model::{ForDemand, Knob, Mount, PagesOf, Plan, PoolPlan, Promise, ServicePlan, Unit};
 use super::step::{Needs, Step, What};
 use super::steps;
 use crate::list;
@@ -161,7 +161,7 @@ fn host(out: &mut Out, plan: &Plan) {
     out.raw("margin_bytes", bytes(plan.base.margin));
 }
 
-fn service(out: &mut Out, service: &ForService) {
+fn service(out: &mut Out, service: &ServicePlan) {
     out.head("[[service]]");
     out.text("name", &service.name);
     out.text("kind", service.kind.name());
@@ -206,7 +206,7 @@ fn promise(out: &mut Out, promise: &Promise) {
     out.some_list("pages", pages(&promise.pages));
 }
 
-fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
+fn pool(out: &mut Out, plan: &Plan, pool: &PoolPlan) {
     out.head("[[pool]]");
     for line in arithmetic::pool(plan, pool) {
         out.comment(&line);

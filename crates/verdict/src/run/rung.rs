@@ -1,6 +1,6 @@
 //! Judges one rung of a ladder on the host: available, or unavailable with the reason.
 
-use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse};
+use hugeleaf_host::{Available, Host, Limited, Pool, RunPageKind, RunRole, ThpUse};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages, Rung};
 
 use crate::advice::{self, Change, Scope, Setting, of_container};
@@ -10,9 +10,9 @@ use crate::list;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
     /// The library tries these, in this order.
-    Ways(Vec<RunWay>),
+    Ways(Vec<RunPageKind>),
     /// The kernel does it automatically. No action is needed, and the result is not guaranteed.
-    ByItself,
+    Automatic,
     /// Base pages. Later rungs are never reached.
     Base,
     Not(Failure),
@@ -39,7 +39,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     match (pool, thp) {
         // An empty pool may be filled before the program creates its segment.
         (Some(Err(_)), Some(Ok(Judged::Ways(more)))) if host.pool(size).is_some() => {
-            Judged::Ways([vec![RunWay::Hugetlb(size)], more].concat())
+            Judged::Ways([vec![RunPageKind::Hugetlb(size)], more].concat())
         }
         (Some(Ok(way)), Some(Ok(Judged::Ways(more)))) => Judged::Ways([vec![way], more].concat()),
         (Some(Ok(way)), _) => Judged::Ways(vec![way]),
@@ -79,7 +79,7 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
     }
 }
 
-pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Failure> {
+pub fn full_thp(host: &Host, role: RunRole) -> Result<RunPageKind, Failure> {
     if pmd(host).is_none() {
         return Err(Failure::new(
             "this kernel has no transparent huge pages",
@@ -92,7 +92,7 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Failure> {
             Change::new(Setting::file(ThpUse::Shared.file()), "advise").command(host),
         ));
     }
-    Ok(RunWay::Thp)
+    Ok(RunPageKind::Thp)
 }
 
 fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
@@ -124,9 +124,9 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     let of = thp_use(role);
     let (name, own) = (of.knob(), order.own(of));
     match order.in_force(thp, of) {
-        Some("always" | "within_size" | "force") => Ok(Judged::ByItself),
+        Some("always" | "within_size" | "force") => Ok(Judged::Automatic),
         // An unreadable setting is unknown, so report nothing.
-        None if !own.is_absent() => Ok(Judged::ByItself),
+        None if !own.is_absent() => Ok(Judged::Automatic),
         None => Err(none()),
         Some(word) => {
             let knob = format!("hugepages-{}kB/{name}", size.bytes().get() / 1024);
@@ -148,7 +148,7 @@ pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
         .and_then(|info| info.available.known())
 }
 
-fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Failure> {
+fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunPageKind, Failure> {
     if role == RunRole::Text {
         return Err(Failure::new(
             "code comes from a file, and a pool's pages hold none",
@@ -165,7 +165,7 @@ fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Failu
     }
     match left_in_pool(host, size) {
         Some(left) if left.bytes < size.bytes() => Err(pool_short(host, size, None)),
-        _ => Ok(RunWay::Hugetlb(size)),
+        _ => Ok(RunPageKind::Hugetlb(size)),
     }
 }
 

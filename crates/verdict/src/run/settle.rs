@@ -1,6 +1,6 @@
 //! Resolves a policy on a host.
 
-use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
+use hugeleaf_host::{Host, RunPageKind, RunPolicy, RunRole, RunSettings, ThpUse, thp_is_on};
 use hugeleaf_units::{Bytes, Failure, Ladder, PageSize};
 use serde::Serialize;
 
@@ -42,18 +42,18 @@ pub struct Missing {
 pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Failure> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
-    let mut rungs: [RunAsked; 4] = Default::default();
+    let mut rungs: [RunPolicy; 4] = Default::default();
     for role in RunRole::ALL {
         let ladder = match policy.want(role) {
             Want::Auto => auto(host, role),
-            Want::Base => RunAsked::default(),
+            Want::Base => RunPolicy::default(),
             Want::Ladder(ladder) => {
                 let (rungs, lacks) = climb(host, role, ladder)?;
                 missing.extend(lacks);
                 rungs
             }
         };
-        rungs[role as usize] = RunAsked {
+        rungs[role as usize] = RunPolicy {
             typed: policy.want(role).to_string(),
             ..ladder
         };
@@ -81,22 +81,22 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
 
 /// Returns the attempts of `auto`: THP for data and stacks, a pool and then THP for shared memory,
 /// nothing for code.
-fn auto(host: &Host, role: RunRole) -> RunAsked {
+fn auto(host: &Host, role: RunRole) -> RunPolicy {
     let mut ways = match role {
-        RunRole::Text => return RunAsked::default(),
+        RunRole::Text => return RunPolicy::default(),
         RunRole::Shm => pools_to_try(host),
         RunRole::Data | RunRole::Stack => Vec::new(),
     };
     ways.extend(full_thp(host, role).ok());
-    RunAsked {
+    RunPolicy {
         ways,
-        ..RunAsked::default()
+        ..RunPolicy::default()
     }
 }
 
 /// Returns the pools that `auto` tries. The pool of PMD size comes first even if it is empty, because
 /// it may be filled before the program creates its segment. Others only if they alone have pages.
-fn pools_to_try(host: &Host) -> Vec<RunWay> {
+fn pools_to_try(host: &Host) -> Vec<RunPageKind> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
     let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
@@ -108,18 +108,22 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
         .collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     match usual {
-        Some(size) if has_free(size) => vec![RunWay::Hugetlb(size)],
+        Some(size) if has_free(size) => vec![RunPageKind::Hugetlb(size)],
         usual => {
             let all = others.into_iter().chain(usual);
-            all.take(MOST_POOLS).map(RunWay::Hugetlb).collect()
+            all.take(MOST_POOLS).map(RunPageKind::Hugetlb).collect()
         }
     }
 }
 
 /// Resolves a ladder rung by rung. Returns the usable ways and the missing rungs.
-fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Failure> {
+fn climb(
+    host: &Host,
+    role: RunRole,
+    ladder: &Ladder,
+) -> Result<(RunPolicy, Vec<Missing>), Failure> {
     let mandatory = ladder.is_mandatory();
-    let mut ways: Vec<RunWay> = Vec::new();
+    let mut ways: Vec<RunPageKind> = Vec::new();
     let mut lacks: Vec<(PageSize, Failure)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
@@ -132,8 +136,8 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
                     }
                 }
             }
-            Judged::ByItself if mandatory => lacks.push((rung.size, cannot_be_sure(rung.size))),
-            Judged::ByItself => had = true,
+            Judged::Automatic if mandatory => lacks.push((rung.size, cannot_be_sure(rung.size))),
+            Judged::Automatic => had = true,
             Judged::Base => {
                 had = true;
                 break;
@@ -143,7 +147,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
     }
-    let pools = ways.iter().filter(|way| **way != RunWay::Thp).count();
+    let pools = ways.iter().filter(|way| **way != RunPageKind::Thp).count();
     if pools > MOST_POOLS {
         return Err(Failure::new(
             format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
@@ -152,7 +156,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
     }
     if mandatory
         && role != RunRole::Shm
-        && ways == [RunWay::Thp]
+        && ways == [RunPageKind::Thp]
         && let Some(lack) = first_touch(host)
     {
         had = false;
@@ -164,10 +168,10 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
         return Err(unavailable(&format!("--{role} {ladder}"), lack));
     }
     let missing = |(size, lack)| missing_of(format!("--{role} {size}"), lack);
-    let rungs = RunAsked {
+    let rungs = RunPolicy {
         mandatory: mandatory && !ways.is_empty(),
         ways,
-        ..RunAsked::default()
+        ..RunPolicy::default()
     };
     Ok((rungs, lacks.into_iter().map(missing).collect()))
 }
@@ -197,10 +201,10 @@ fn cannot_be_sure(size: PageSize) -> Failure {
     )
 }
 
-fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<Bytes> {
+fn after(host: &Host, want: &Want, rungs: &RunPolicy, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
-        RunWay::Thp => pmd(host),
-        RunWay::Hugetlb(size) => Some(*size),
+        RunPageKind::Thp => pmd(host),
+        RunPageKind::Hugetlb(size) => Some(*size),
     });
     let unit = smallest.flatten().min()?.bytes();
     match (want, role) {
@@ -235,19 +239,19 @@ fn check_reserve(
     host: &Host,
     room: Option<Bytes>,
     reserve: Bytes,
-    data: &RunAsked,
+    data: &RunPolicy,
 ) -> Result<Option<Missing>, Failure> {
     let asked = format!("--reserve {reserve}");
     let mut lack = None;
     for way in &data.ways {
         match way {
-            RunWay::Hugetlb(size) => match left_in_pool(host, *size) {
+            RunPageKind::Hugetlb(size) => match left_in_pool(host, *size) {
                 Some(left) if left.bytes < reserve => {
                     lack = Some(pool_short(host, *size, Some(reserve)));
                 }
                 _ => return Ok(None),
             },
-            RunWay::Thp => {
+            RunPageKind::Thp => {
                 check_memory(host, room, reserve, &asked)?;
                 return Ok(lack.map(|lack| missing_of(asked, lack)));
             }

@@ -6,7 +6,7 @@ use hugeleaf_host::system::settings::BootLine;
 use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, Did, Facts, GivenBack, Place, Stands};
+use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages};
 use crate::advice::{Change, Setting};
 use crate::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
 use crate::plan::Plan;
@@ -55,7 +55,7 @@ fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
 /// Returns a pool's place as if the guard had given no pages back.
 fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
     let mut place = place.clone();
-    let of_it = |given: &&GivenBack| {
+    let of_it = |given: &&ReclaimablePages| {
         let file = pool_file(given.page, given.node, "nr_hugepages");
         place.path.to_str() == Some(&file)
     };
@@ -64,7 +64,7 @@ fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
     if let Some(now) = now {
         let now = (Pages(now) + given).to_string();
         if place.wanted.as_ref() == Some(&now) {
-            place.stands = Stands::AsApplied;
+            place.stands = PlaceState::AsApplied;
         }
         place.now = Some(now);
     }
@@ -235,12 +235,12 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
 fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> Option<Finding> {
     let path = place.path.display();
     let is = match &place.stands {
-        Stands::AsApplied | Stands::NotApplicable => return None,
-        Stands::Unread(why) => {
+        PlaceState::AsApplied | PlaceState::NotApplicable => return None,
+        PlaceState::Unread(why) => {
             return Some(not_verified(format!("{path} could not be read: {why}.")));
         }
-        Stands::Gone => "is gone".to_owned(),
-        Stands::Changed => match &place.now {
+        PlaceState::Gone => "is gone".to_owned(),
+        PlaceState::Changed => match &place.now {
             Some(now) => format!("is {now}"),
             None => "was changed".to_owned(),
         },

@@ -8,7 +8,7 @@ use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
 use crate::advice::{Change, Setting};
 use crate::asking::Asking;
 use crate::findings::{Finding, Next, without_pods};
-use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
+use crate::plan::{PagesOf, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use crate::{asking, each_its_own};
 
 /// Tolerated excess of a pool over its use, in pages and as a fraction of the pool. Plans use the same limits.
@@ -47,14 +47,14 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     all
 }
 
-type Pair<'a> = (&'a Service, Option<&'a ForService>);
+type Pair<'a> = (&'a Service, Option<&'a ServicePlan>);
 
 /// Pairs each service with its plan entry, and returns the plan entries without a service. Matches by unit, path or name
 /// first, then the remaining ones by kind. A service that was planned before it had a unit has another name now.
-fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
+fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ServicePlan>) {
     let plans = facts.applied.iter();
     let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
-    let mut planned: Vec<&ForService> = promised(plans).iter().map(|p| p.service).collect();
+    let mut planned: Vec<&ServicePlan> = promised(plans).iter().map(|p| p.service).collect();
     let mut pairs: Vec<Pair<'_>> = facts
         .services
         .iter()
@@ -72,7 +72,7 @@ fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
 
 /// True as a last resort for a service that was planned before it had a unit, and so under another name. Their
 /// configurations must not differ.
-fn is_same_kind(service: &Service, planned: &ForService) -> bool {
+fn is_same_kind(service: &Service, planned: &ServicePlan) -> bool {
     let differs = |a: Option<&std::path::PathBuf>, b: Option<&std::path::PathBuf>| matches!((a, b), (Some(a), Some(b)) if a != b);
     service.kind == planned.kind
         && can_be_found(planned.kind)
@@ -83,7 +83,7 @@ fn is_same_kind(service: &Service, planned: &ForService) -> bool {
 }
 
 /// Returns the row of a planned service that was not found.
-fn row_of_plan(planned: &ForService) -> Row {
+fn row_of_plan(planned: &ServicePlan) -> Row {
     Row {
         name: planned.name.clone(),
         kind: planned.kind,
@@ -98,7 +98,7 @@ fn row_of_plan(planned: &ForService) -> Row {
     }
 }
 
-fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Row {
+fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ServicePlan>) -> Row {
     let of_plan = planned.map(pages_of).unwrap_or_default();
     let asked = match of_plan.is_empty() {
         false => of_plan,
@@ -148,7 +148,7 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
         Insists::Always => true,
         // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
         // for others.
-        Insists::IfToBeHad => {
+        Insists::IfAvailable => {
             !service.wish.said.is_empty() || (has_pool(facts) && facts.applied.is_empty())
         }
         // A program without such a setting requested the pages that it has.
@@ -385,7 +385,7 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
-                Insists::IfToBeHad => "would fall back to base pages without a word",
+                Insists::IfAvailable => "would fall back to base pages without a word",
                 _ => "would fail",
             },
         );

@@ -2,7 +2,7 @@
 
 use super::drift::not_verified;
 use super::{Facts, Newest, Report, drift, needs, rights};
-use crate::findings::{Finding, on_one_screen, unless_unwanted};
+use crate::findings::{Finding, on_one_screen, without_contradicting_wants};
 
 /// Compares facts, files and plans.
 pub fn verify(facts: &Facts<'_>) -> Report {
@@ -21,7 +21,7 @@ pub fn verify(facts: &Facts<'_>) -> Report {
     findings.extend(drift::journal(facts));
     findings.extend(drift::kernel_log(facts));
     findings.extend(unread(facts));
-    let findings = unless_unwanted(on_one_screen(findings), facts.wants);
+    let findings = without_contradicting_wants(on_one_screen(findings), facts.wants);
     let newest = facts.applied.first();
     Report {
         services: rows.into_iter().map(|row| row.row).collect(),

@@ -9,10 +9,10 @@ use hugeleaf_host::system::unit_files::UnitFile;
 use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
-use super::{Applied, Did, Facts, GivenBack, Place, Report, Stands, verify};
+use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
 use crate::advice::{Setting, Want, Wanted};
 use crate::findings::tests::testing::{healthy, size, word};
-use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
+use crate::plan::{BasePages, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 
 /// The values that [`Facts`] borrows.
 struct World {
@@ -23,7 +23,7 @@ struct World {
     settings: Settings,
     booted: Option<u64>,
     log_since: Option<u64>,
-    given: Vec<GivenBack>,
+    given: Vec<ReclaimablePages>,
     wants: Vec<Want>,
 }
 
@@ -71,7 +71,7 @@ fn service(name: &str, kind: ServiceKind, pages: u64, held: u64) -> Service {
     service.pids = vec![Pid(4711)];
     service.since = Fact::Known(1_790_000_000);
     service.wish = Wish {
-        how: Insists::IfToBeHad,
+        how: Insists::IfAvailable,
         said: "huge_pages = try".to_owned(),
     };
     service.demands = vec![demand(pages, Some(held))];
@@ -103,7 +103,7 @@ fn plan(name: &str, pages: u64) -> Plan {
             margin: Bytes(6 << 30),
         },
         promises: Vec::new(),
-        services: vec![ForService {
+        services: vec![ServicePlan {
             node: None,
             name: name.to_owned(),
             kind: ServiceKind::PostgreSql,
@@ -144,7 +144,7 @@ fn place(what: Did, path: &str, wanted: &str) -> Place {
         before: None,
         wanted: Some(wanted.to_owned()),
         now: Some(wanted.to_owned()),
-        stands: Stands::AsApplied,
+        stands: PlaceState::AsApplied,
     }
 }
 
@@ -549,26 +549,26 @@ fn a_knob_that_somebody_reset() {
 
 #[test]
 fn places_that_are_not_as_the_plan_left_them() {
-    let spoil = |at: usize, now: Option<&str>, stands: Stands| {
+    let spoil = |at: usize, now: Option<&str>, stands: PlaceState| {
         let mut world = world();
         let place = &mut world.applied[0].places[at];
         place.now = now.map(str::to_owned);
         place.stands = stands;
         world
     };
-    spoil(1, Some("never"), Stands::Changed).shows(
+    spoil(1, Some("never"), PlaceState::Changed).shows(
         "knob-reset",
         &["shmem_enabled is never, and the plan set advise"],
     );
-    spoil(2, None, Stands::Gone).shows("mount-missing", &["/mnt/huge is gone"]);
-    spoil(3, Some("x"), Stands::Changed).shows("file-changed", &[DROP_IN]);
-    spoil(3, None, Stands::Gone).shows("file-changed", &["is gone"]);
-    let fewer = spoil(0, Some("2000"), Stands::Changed);
+    spoil(2, None, PlaceState::Gone).shows("mount-missing", &["/mnt/huge is gone"]);
+    spoil(3, Some("x"), PlaceState::Changed).shows("file-changed", &[DROP_IN]);
+    spoil(3, None, PlaceState::Gone).shows("file-changed", &["is gone"]);
+    let fewer = spoil(0, Some("2000"), PlaceState::Changed);
     fewer.shows("pool-changed", &["is 2000, and the plan set 2048"]);
     assert!(!fewer.verify().is_good());
-    let more = spoil(0, Some("2100"), Stands::Changed);
+    let more = spoil(0, Some("2100"), PlaceState::Changed);
     assert!(more.ids() == ["pool-changed"] && more.verify().is_good());
-    let denied = spoil(3, None, Stands::Unread("Permission denied".to_owned()));
+    let denied = spoil(3, None, PlaceState::Unread("Permission denied".to_owned()));
     assert!(denied.ids() == ["not-verified"] && denied.verify().is_good());
 }
 
@@ -578,7 +578,7 @@ fn a_later_plan_takes_the_place_of_an_earlier_one() {
     let mut earlier = world.applied[0].clone();
     earlier.id = 2;
     for place in &mut earlier.places {
-        place.stands = Stands::Changed;
+        place.stands = PlaceState::Changed;
     }
     earlier.plan = Ok(plan("postgresql", 9999));
     world.applied.push(earlier);
@@ -757,7 +757,7 @@ fn bytes_that_were_planned_for_are_added_up_too() {
 #[test]
 fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     let mut world = world();
-    let pools = [Some(0), Some(1)].map(|node| ForPool {
+    let pools = [Some(0), Some(1)].map(|node| PoolPlan {
         page: two_mib(),
         node,
         was: Some(Pages(2048)),
@@ -779,7 +779,7 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     assert_eq!(world.ids(), [""; 0], "before the boot");
     // After the boot: the pages that the file requests, and no more.
     let place = &mut world.applied[0].places[0];
-    (place.now, place.stands) = (Some("25".to_owned()), Stands::Changed);
+    (place.now, place.stands) = (Some("25".to_owned()), PlaceState::Changed);
     assert!(!world.ids().contains(&"pool-changed"), "{:?}", world.ids());
     let place = &mut world.applied[0].places[0];
     place.now = Some("24".to_owned());
@@ -810,14 +810,14 @@ fn what_the_guard_gave_back_is_no_shortage() {
     let path = hugeleaf_host::pool_file(two_mib(), Some(0), "nr_hugepages");
     (place.what, place.path) = (Did::Pool, path.into());
     place.wanted = Some("2048".to_owned());
-    (place.now, place.stands) = (Some("2000".to_owned()), Stands::Changed);
+    (place.now, place.stands) = (Some("2000".to_owned()), PlaceState::Changed);
     world.pool(PAGES - 48, 48, 0);
     let short = |world: &World| {
         let ids = world.ids();
         ids.contains(&"pool-short") || ids.contains(&"pool-changed")
     };
     assert!(short(&world), "{:?}", world.ids());
-    let mut given = GivenBack {
+    let mut given = ReclaimablePages {
         page: two_mib(),
         node: Some(0),
         pages: Pages(48),

@@ -1,6 +1,6 @@
 //! Explains why shared memory is not on the pages of a configured pool.
 
-use hugeleaf_host::{Limited, Pool, RunRole, RunWay, Segment};
+use hugeleaf_host::{Limited, Pool, RunPageKind, RunRole, Segment};
 use hugeleaf_units::{PageSize, Pages};
 
 use crate::asking::{self, Asking};
@@ -15,7 +15,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// has free ones.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
-    let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
+    let is_hugetlb = |way: &RunPageKind| matches!(way, RunPageKind::Hugetlb(_));
     Asking::of(&process.name).is_some()
         || process.segments.iter().any(is_on_pool)
         || process

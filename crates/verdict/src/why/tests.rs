@@ -1,8 +1,8 @@
 //! Tests of every verdict: one case that shows it, and one that nearly does.
 
 use hugeleaf_host::{
-    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunAsked, RunRole,
-    RunSettings, RunWay, Segment,
+    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunPageKind, RunPolicy,
+    RunRole, RunSettings, Segment,
 };
 use hugeleaf_host::{PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, Pages, Range};
@@ -132,7 +132,7 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
         "hugeleaf promote 100"
     );
     // Linux 7.2 and later, with khugepaged for advised memory only: a collapse still works.
-    let mut newer = with_thp(|t| t.khugepaged.makes_smaller = true);
+    let mut newer = with_thp(|t| t.khugepaged.collapses_small_orders = true);
     newer.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(
         only(&newer, &process(vec![data.clone()])).id,
@@ -156,7 +156,7 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
 fn what_is_too_small_for_a_huge_page_is_never_visited_by_khugepaged() {
     let host = with_thp(|t| {
         t.orders[1].anon = word("always");
-        t.khugepaged.makes_smaller = true;
+        t.khugepaged.collapses_small_orders = true;
     });
     let verdict = only(&host, &process(vec![anon(AT, M)]));
     assert_eq!(verdict.id, Reason::OrderAtFault);
@@ -495,9 +495,9 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
         p.segments.push(on_pool);
         assert_ne!(ids_of(&host, &p)[0].0, "misaligned");
         p.segments.pop();
-        let asks = RunAsked {
-            ways: vec![RunWay::Hugetlb(size("2M"))],
-            ..RunAsked::default()
+        let asks = RunPolicy {
+            ways: vec![RunPageKind::Hugetlb(size("2M"))],
+            ..RunPolicy::default()
         };
         let mut settings = RunSettings::default();
         settings.roles[RunRole::Shm as usize] = asks;
@@ -1157,8 +1157,8 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
         file: "/sys/fs/cgroup/db/memory.max".to_owned(),
         limit: Bytes(100 * M),
         usage: Bytes(100 * M) - Bytes(left) + Bytes(3 * M),
-        unused_cache: Bytes(2 * M),
-        used_cache: Bytes(M),
+        inactive_cache: Bytes(2 * M),
+        active_cache: Bytes(M),
         only_throttles: false,
     };
     let mut p = process(vec![anon(AT, 8 * M)]);

@@ -82,7 +82,7 @@ impl PageArm {
 
     /// Returns true if the kernel chooses these pages below the size of a full huge page, and shows
     /// only root which it chose.
-    pub fn is_untold(self, host: &Host) -> bool {
+    pub fn is_unverifiable(self, host: &Host) -> bool {
         self.kind == PageKind::Thp && host.pmd_page.get() != Some(self.size)
     }
 
@@ -137,7 +137,7 @@ impl ChaseMemory {
     /// than requested, so the caller must read it back.
     pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
         let length = arm.whole(length).ok_or(MemoryError::Empty)?;
-        if arm.is_untold(host) {
+        if arm.is_unverifiable(host) {
             let space = small_mappings(arm, length, host)?;
             space.advise(space.range(), Advice::PopulateWrite)?;
             return Ok(space.into());
@@ -195,12 +195,12 @@ pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space,
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
     let align = larger.unwrap_or(arm.size);
-    let space = Memory::new().set_aside(length, align)?;
+    let space = Memory::new().reserve_addresses(length, align)?;
     let range = space.range();
     space.map_private(range)?;
     if let Some(larger) = larger {
         for part in cut(range, larger).iter().skip(1).step_by(2) {
-            space.keep_from_children(*part)?;
+            space.dont_fork(*part)?;
         }
     }
     space.advise(range, Advice::HugePage)?;
@@ -294,7 +294,7 @@ mod tests {
     fn ladders_ask_for_nothing_else() {
         assert_eq!(arm("hugetlb:1G").ladder(true).to_string(), "hugetlb:1G!");
         assert_eq!(arm("base").ladder(false).to_string(), "4K");
-        assert!(arm("64K").is_untold(&fixture()) && !arm("2M").is_untold(&fixture()));
+        assert!(arm("64K").is_unverifiable(&fixture()) && !arm("2M").is_unverifiable(&fixture()));
     }
 
     #[test]

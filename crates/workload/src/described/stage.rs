@@ -41,7 +41,7 @@ const KEPT: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Deadline for an early end, short enough that a load and its server both end within the time limit of a signal.
-const MIDWAY: Duration = Duration::from_secs(2);
+const EARLY_END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Exit status of a command that this host does not support, as in test programs.
 const LACKING: i32 = 77;
@@ -169,7 +169,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns a warning about files that commands may leave behind, if this host does not allow private folders.
-    pub fn not_private(&self) -> Option<&'static str> {
+    pub fn shared_folders_warning(&self) -> Option<&'static str> {
         match &self.own {
             Some(own) if own.has_tmp => None,
             Some(_) => Some(
@@ -403,7 +403,7 @@ const OVER: &str = "over";
 
 /// Script that mounts both and stays until its input ends. `/tmp` is an overlay over the host's, whose files stay visible because a
 /// workload may name a program there. A stage folder inside `/tmp` is mounted again.
-const HOLD: &str = include_str!("hold.sh");
+const MOUNT_SCRIPT: &str = include_str!("hold.sh");
 
 impl Own {
     #[expect(
@@ -420,7 +420,7 @@ impl Own {
         ];
         let mut holder = Command::new("setpriv")
             .args(words)
-            .args(["sh", "-eu", "-c", HOLD, "sh"])
+            .args(["sh", "-eu", "-c", MOUNT_SCRIPT, "sh"])
             .arg(folder)
             .env("PATH", search_path())
             .stdin(Stdio::piped())
@@ -613,7 +613,7 @@ impl Drop for Started {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.ask_all_to_end();
-            if wait(&mut self.child, MIDWAY).is_some() {
+            if wait(&mut self.child, EARLY_END_LIMIT).is_some() {
                 return;
             }
             let group = rustix::process::Pid::from_child(&self.child);

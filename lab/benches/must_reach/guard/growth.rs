@@ -208,7 +208,7 @@ fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Optio
 
 /// Returns the coverage relative to the memory that could be on huge pages.
 fn coverage(pid: u32) -> f64 {
-    let movable = facts::movable_kb(pid);
+    let movable = facts::promotable_kb(pid);
     facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
 }
 
@@ -495,19 +495,19 @@ fn fill_redis(socket: &Path, from: u64, to: u64) -> Result<(), Failed> {
 
 /// Sends sixteen reads of random keys at a time.
 fn redis_client(socket: &Path, seed: u64) -> Result<Operation, String> {
-    const AT_A_TIME: u32 = 16;
+    const PAIRS_PER_SESSION: u32 = 16;
     let mut connection = open_redis(socket).map_err(|e| e.to_string())?;
     let mut random = fastrand::Rng::with_seed(seed);
     Ok(Box::new(move || {
         let mut batch = redis::pipe();
-        for _ in 0..AT_A_TIME {
+        for _ in 0..PAIRS_PER_SESSION {
             let key = random.u64(0..(FIRST_MIB << 20) / KEY);
             batch.cmd("GET").arg(key).ignore();
         }
         batch
             .query::<()>(&mut connection)
             .map_err(|e| e.to_string())?;
-        Ok(AT_A_TIME)
+        Ok(PAIRS_PER_SESSION)
     }))
 }
 

@@ -65,7 +65,8 @@ impl Host {
     /// expensive at its first reuse. The sample then gets memory that was just freed.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
         let memory = Memory::new();
-        let space = memory.set_aside(self.huge.pages_for(bytes).of(self.huge), self.huge)?;
+        let space =
+            memory.reserve_addresses(self.huge.pages_for(bytes).of(self.huge), self.huge)?;
         let whole = space.range();
         space.map_private(whole)?;
         space.advise(whole, Advice::HugePage)?;

@@ -11,7 +11,7 @@ use super::arms::Arm;
 use super::host::Host;
 use super::look::{Look, look, resident};
 use super::talk::{Talk, after};
-use super::{Workshop, number};
+use super::{Environment, number};
 use crate::record::Record;
 use crate::{Asked, Failed, HUGELEAF, Mode};
 
@@ -56,7 +56,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-pool")? else {
         return Ok(());
     };
-    let workshop = Workshop::new()?;
+    let workshop = Environment::new()?;
     let bytes = Bytes::from_mib(if asked.mode == Mode::Full { 1024 } else { 32 });
     let Some(program) = workshop.compile("shared", include_str!("shared.c"))? else {
         println!("not run: run-pool: needs a C compiler");

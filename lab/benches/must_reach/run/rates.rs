@@ -12,7 +12,7 @@ use super::arms::{Arm, BARE, RUN_THP};
 use super::host::Host;
 use super::samples::{Sample, Samples};
 use super::talk::{Talk, value};
-use super::{Workshop, done, number};
+use super::{Environment, done, number};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 use hugeleaf_testkit::facts;
@@ -41,7 +41,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-rates")? else {
         return Ok(());
     };
-    let workshop = Workshop::new()?;
+    let workshop = Environment::new()?;
     let Some(program) = workshop.compile("rates", include_str!("rates.c"))? else {
         println!("not run: run-rates: needs a C compiler");
         return Ok(());

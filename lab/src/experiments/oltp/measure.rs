@@ -40,7 +40,7 @@ pub fn measure(
                 cost::add(&mut run, order, setup);
             }
             run.finish(&main()).map_err(|error| match error {
-                BenchError::NothingHad { .. } | BenchError::Stopped => BenchError::no(
+                BenchError::NoData { .. } | BenchError::Stopped => BenchError::no(
                     "bench oltp: none of the pages asked for were available, or it was stopped",
                     "hugeleaf status    # what pages there are",
                 ),

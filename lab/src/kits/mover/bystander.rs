@@ -15,7 +15,7 @@ use hugeleaf_workload::times::{record, times};
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs until `halt`; times are recorded while `measuring`.
-pub(super) fn stand_by(
+pub(super) fn run_bystander(
     base: PageSize,
     halt: &AtomicBool,
     measuring: &AtomicBool,

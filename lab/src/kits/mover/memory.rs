@@ -139,7 +139,7 @@ impl IoMemory {
             length,
             base: host.base_page,
             huge: host.pmd_page.get(),
-            untold: pages.mapped(host).is_untold(host),
+            untold: pages.mapped(host).is_unverifiable(host),
         })
     }
 
@@ -212,10 +212,10 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
         return OwnMemory::of_pool(length, arm.size)
             .map_err(|error| why_no_pool(arm, length, error));
     }
-    if arm.is_untold(host) {
+    if arm.is_unverifiable(host) {
         return Ok(OwnMemory::of(small_mappings(arm, length, host)?)?);
     }
-    let space = Memory::new().set_aside(length, arm.size)?;
+    let space = Memory::new().reserve_addresses(length, arm.size)?;
     space.map_private(space.range())?;
     if arm.is_base() {
         refuse_huge(&space)?;
@@ -246,7 +246,7 @@ fn refuse_huge(space: &Space) -> Result<(), SysError> {
 /// Takes base pages and touches them out of order. The kernel hands out frames mostly in order, so
 /// only neighbours touched in order become neighbours in memory.
 fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryError> {
-    let space = Memory::new().set_aside(length, host.base_page)?;
+    let space = Memory::new().reserve_addresses(length, host.base_page)?;
     let range = space.range();
     space.map_private(range)?;
     refuse_huge(&space)?;

@@ -39,10 +39,10 @@ impl OwnMemory {
     pub fn of_pool(length: Bytes, page: PageSize) -> Result<OwnMemory, SysError> {
         let memory = Memory::new();
         let file = memory.create_file("hugeleaf", length, Some(page))?;
-        let space = memory.set_aside(length, page)?;
+        let space = memory.reserve_addresses(length, page)?;
         // Reserved first, so that a touch cannot end in SIGBUS.
         space.map_file(space.range(), &file, 0, Reserve::All)?;
-        space.keep_from_children(space.range())?;
+        space.dont_fork(space.range())?;
         space.advise(space.range(), Advice::PopulateWrite)?;
         Ok(OwnMemory { space })
     }
@@ -96,7 +96,7 @@ mod tests {
     fn space(pages: u64) -> Space {
         let base = Kernel::new().base_page();
         let length = Bytes(base.bytes().get() * pages);
-        Memory::new().set_aside(length, base).unwrap()
+        Memory::new().reserve_addresses(length, base).unwrap()
     }
 
     #[test]

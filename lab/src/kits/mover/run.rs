@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::area::Area;
 use super::block::{Stamp, fill};
-use super::bystander::stand_by;
+use super::bystander::run_bystander;
 use super::error::MoverError;
 use super::memory::IoMemory;
 use super::path::{Carrier, Mode, Plain, Ringed};
@@ -191,7 +191,8 @@ pub fn run<'b>(
             };
             workers.push(scope.spawn(move || shared.worker(task)));
         }
-        let bystander = scope.spawn(move || stand_by(load.base, &shared.halt, &shared.measuring));
+        let bystander =
+            scope.spawn(move || run_bystander(load.base, &shared.halt, &shared.measuring));
         let ends = shared.watch(stop, edge);
         shared.halt.store(true, Ordering::Relaxed);
         drop((free, full, free_slots, full_slots));

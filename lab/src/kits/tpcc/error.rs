@@ -38,7 +38,7 @@ pub enum TpccError {
     },
     /// Filling was never completed.
     #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
-    Halfway {
+    PartlyFilled {
         place: String,
         /// Number of missing parts.
         missing: usize,
@@ -147,7 +147,7 @@ impl TpccError {
             TpccError::Other { .. } => {
                 "ask for what it holds, name another place, or fill it anew: --refill"
             }
-            TpccError::Halfway { .. } | TpccError::Empty(_) => {
+            TpccError::PartlyFilled { .. } | TpccError::Empty(_) => {
                 "fill it: the same command without --no-load"
             }
             TpccError::Unreachable { .. } => {

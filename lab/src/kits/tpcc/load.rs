@@ -70,7 +70,7 @@ pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room
 /// if `may_fill` is set, a partly filled one is completed, and one with other data is refused.
 ///
 /// # Errors
-/// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::Halfway`], [`TpccError::NoRoom`],
+/// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::PartlyFilled`], [`TpccError::NoRoom`],
 /// [`TpccError::Stopped`]; those of the database.
 pub fn load(
     store: &dyn Store,
@@ -93,7 +93,7 @@ pub fn load(
         return Ok(origin);
     }
     if !may_fill {
-        return Err(TpccError::Halfway {
+        return Err(TpccError::PartlyFilled {
             place: store.name(),
             missing: left,
             parts: of,

@@ -25,9 +25,10 @@ pub fn services(
 ) -> Result<(Vec<Service>, Vec<String>), Failure> {
     let mut services = Vec::new();
     let named = sources(args, host, context)?;
-    let is_made_up = |source: &Source| matches!(source, Source::Flag(kind, _) if kind.is_made_up);
+    let is_synthetic =
+        |source: &Source| matches!(source, Source::Flag(kind, _) if kind.is_synthetic);
     let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
-    if says_more && args.mount.is_none() && !named.iter().any(is_made_up) {
+    if says_more && args.mount.is_none() && !named.iter().any(is_synthetic) {
         return Err(Failure::usage(
             "--name, --user and --node say something of --bytes or --mover",
             "hugeleaf plan --bytes 8G --user NAME",
@@ -37,9 +38,9 @@ pub fn services(
     let user = user.transpose()?;
     for source in &named {
         let mut found = read_source(&context.root, &context.kernel, host, source)?;
-        if is_made_up(source) {
+        if is_synthetic(source) {
             let each = found.iter_mut();
-            each.for_each(|service| name_it(service, args, user.as_ref()));
+            each.for_each(|service| apply_flags(service, args, user.as_ref()));
         }
         services.extend(found);
     }
@@ -91,7 +92,7 @@ pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
 }
 
 /// Applies --name, --user and --node to a synthetic service.
-fn name_it(service: &mut Service, args: &Args, user: Option<&User>) {
+fn apply_flags(service: &mut Service, args: &Args, user: Option<&User>) {
     if let Some(name) = &args.name {
         service.name.clone_from(name);
         service.is_unnamed = false;

@@ -7,7 +7,7 @@ use hugeleaf_verdict::plan::{Sample, sample};
 use crate::context::{Context, Failure};
 use crate::progress::SECONDS;
 
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Samples the pools until the period ends or a signal arrives, and returns the samples so far. A
 /// captured host does not change, so one sample is enough.
@@ -26,7 +26,7 @@ pub fn watch(
     bar.set_message("watching the pools");
     let begin = Instant::now();
     let mut next = every;
-    while begin.elapsed() < period && context.kernel.wait(GLANCE.min(every), &context.stop) {
+    while begin.elapsed() < period && context.kernel.wait(POLL_INTERVAL.min(every), &context.stop) {
         bar.set_position(begin.elapsed().as_secs());
         if begin.elapsed() >= next {
             samples.push(sample(&context.host()?)?);

@@ -120,7 +120,7 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
     // If only this arm was requested, its absence is the error.
     let alone = settings(&host, vec![odd]);
     let error = run_it(&alone, false).unwrap_err();
-    assert!(matches!(error, BenchError::NothingHad { .. }), "{error}");
+    assert!(matches!(error, BenchError::NoData { .. }), "{error}");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn stage(
     let described = settings.described;
     let stage = Stage::new(described, &settings.below, machine.stop);
     let stage = stage.map_err(|e| failed(settings, "folder", e))?;
-    if let Some(caveat) = stage.not_private() {
+    if let Some(caveat) = stage.shared_folders_warning() {
         (run.progress)(BenchEvent::Note(caveat.to_owned()));
         run.results.caveats.push(caveat.to_owned());
     }

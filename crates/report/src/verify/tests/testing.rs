@@ -5,7 +5,7 @@ use hugeleaf_host::{Fact, Pid};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
 use hugeleaf_verdict::plan::PagesOf;
-use hugeleaf_verdict::verify::{Did, Newest, Place, PoolRow, Report, Row, Stands};
+use hugeleaf_verdict::verify::{Did, Newest, Place, PlaceState, PoolRow, Report, Row};
 
 pub(in crate::verify) fn report() -> Report {
     let of = |pages: u64, size: &str| PagesOf {
@@ -55,7 +55,7 @@ pub(in crate::verify) fn report() -> Report {
             before: Some("never".to_owned()),
             wanted: Some("advise".to_owned()),
             now: Some("never".to_owned()),
-            stands: Stands::Changed,
+            stands: PlaceState::Changed,
         }],
         plan: Some(Newest {
             id: 3,

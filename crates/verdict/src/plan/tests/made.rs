@@ -511,10 +511,10 @@ fn pages_that_no_process_holds_are_never_made_permanent() {
         },
     }]);
     let plan = usual(&host, &[service("a", ServiceKind::Other, 20 << 20)]);
-    let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.pools.iter().map(of).sum() };
+    let sum = |of: fn(&PoolPlan) -> Pages| -> Pages { plan.pools.iter().map(of).sum() };
     // 10 pages for the service and 20 of others are requested at each boot. 60 stay until then.
     assert_eq!(
-        (sum(|p| p.pages), sum(ForPool::lasting)),
+        (sum(|p| p.pages), sum(PoolPlan::lasting)),
         (Pages(100), Pages(30))
     );
     assert_eq!(sum(|p| p.others), Pages(20));

@@ -298,7 +298,7 @@ fn ways_say_what_the_service_is_not_told_yet() {
         ways(PostgreSql, Insists::Never, "huge_pages = off")
             .contains("huge_pages = on (now huge_pages = off)")
     );
-    assert_eq!(ways(MariaDb, Insists::IfToBeHad, ""), "");
+    assert_eq!(ways(MariaDb, Insists::IfAvailable, ""), "");
     assert!(ways(MariaDb, Insists::Never, "").contains("large_pages = ON"));
     assert!(ways(Jvm, Insists::Unknown, "").contains("-XX:+UseLargePages"));
     assert!(ways(Jvm, Insists::Always, "").starts_with(larger));

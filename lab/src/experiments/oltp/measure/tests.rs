@@ -232,7 +232,7 @@ fn what_is_not_had_is_asked_once_and_stopping_keeps_what_is_there() {
     let order = order(&["base", "hugetlb:2M"], 3);
     let (nothing, asked) = turns(&order, &go(), &mut |_, _, _| Err(missing()));
     assert!(
-        matches!(nothing, Err(BenchError::NothingHad { .. })),
+        matches!(nothing, Err(BenchError::NoData { .. })),
         "{nothing:?}"
     );
     assert_eq!(asked, 2);
