@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
-use hugeleaf_host::{Looking, Root, find_targets, read_all_processes, read_host, read_process};
+use hugeleaf_host::{ReadDetail, Root, find_targets, read_all_processes, read_host, read_process};
 use hugeleaf_sys::{Pid, Kernel};
 use libfuzzer_sys::fuzz_target;
 
@@ -89,7 +89,7 @@ fuzz_target!(|data: &[u8]| {
         let Ok(host) = read_host(&root, &kernel) else {
             return;
         };
-        for looking in [Looking::Summary, Looking::Segments, Looking::Pages] {
+        for looking in [ReadDetail::Summary, ReadDetail::Segments, ReadDetail::Pages] {
             let _ = read_process(&root, &kernel, &host, Pid(7), looking);
         }
         let _ = read_all_processes(&root, &kernel, &host);

@@ -116,7 +116,7 @@ enum Answer {
     Elsewhere(String),
 }
 
-fn nonsense() -> QueryError {
+fn invalid_answer() -> QueryError {
     QueryError::new("its answer is no HTTP")
 }
 
@@ -127,17 +127,17 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {
         .and_then(|rest| rest.split(' ').nth(1));
     let code: u16 = code
         .and_then(|code| code.parse().ok())
-        .ok_or_else(nonsense)?;
+        .ok_or_else(invalid_answer)?;
     let (mut length, mut location, mut is_chunked) = (None, None, false);
     loop {
         let line = wire.line()?;
         if line.is_empty() {
             break;
         }
-        let (name, value) = line.split_once(':').ok_or_else(nonsense)?;
+        let (name, value) = line.split_once(':').ok_or_else(invalid_answer)?;
         let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = Some(value.parse().map_err(|_| nonsense())?),
+            "content-length" => length = Some(value.parse().map_err(|_| invalid_answer())?),
             "location" => location = Some(value.to_owned()),
             "transfer-encoding" => is_chunked = value.eq_ignore_ascii_case("chunked"),
             _ => {}
@@ -161,12 +161,12 @@ fn chunks(wire: &mut Exchange<'_>) -> Result<Vec<u8>, QueryError> {
     loop {
         let line = wire.line()?;
         let digits = line.split(';').next().unwrap_or_default().trim();
-        match usize::from_str_radix(digits, 16).map_err(|_| nonsense())? {
+        match usize::from_str_radix(digits, 16).map_err(|_| invalid_answer())? {
             0 => return Ok(body),
             length => body.extend(wire.bytes(length)?),
         }
         if !wire.line()?.is_empty() {
-            return Err(nonsense());
+            return Err(invalid_answer());
         }
     }
 }

@@ -178,7 +178,7 @@ impl Connection {
 fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), QueryError> {
     let head = wire.bytes(4)?;
     let [a, b, c, number] = head[..] else {
-        return Err(nonsense());
+        return Err(invalid_answer());
     };
     let length = u32::from_le_bytes([a, b, c, 0]);
     Ok((number, wire.bytes(length as usize)?))
@@ -192,7 +192,7 @@ fn send(wire: &mut Exchange<'_>, number: u8, body: &[u8]) -> Result<(), QueryErr
     wire.send(&[&[a, b, c, number], body].concat())
 }
 
-fn nonsense() -> QueryError {
+fn invalid_answer() -> QueryError {
     QueryError::new("its answer is none of MariaDB or MySQL")
 }
 
@@ -201,7 +201,7 @@ struct Take<'a>(&'a [u8]);
 
 impl<'a> Take<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], QueryError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(nonsense)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(invalid_answer)?;
         self.0 = rest;
         Ok(taken)
     }
@@ -225,7 +225,7 @@ impl<'a> Take<'a> {
             0xfc => 2,
             0xfd => 3,
             0xfe => 8,
-            _ => return Err(nonsense()),
+            _ => return Err(invalid_answer()),
         };
         let mut number = [0; 8];
         number[..count].copy_from_slice(self.bytes(count)?);
@@ -237,7 +237,7 @@ impl<'a> Take<'a> {
             self.byte()?;
             return Ok(String::new());
         }
-        let count = usize::try_from(self.number()?).map_err(|_| nonsense())?;
+        let count = usize::try_from(self.number()?).map_err(|_| invalid_answer())?;
         Ok(String::from_utf8_lossy(self.bytes(count)?).into_owned())
     }
 }
@@ -246,7 +246,7 @@ impl<'a> Take<'a> {
 fn refused(body: &[u8]) -> QueryError {
     let mut rest = Take(body);
     let Ok([low, high]) = rest.bytes(2) else {
-        return nonsense();
+        return invalid_answer();
     };
     let code = u16::from_le_bytes([*low, *high]);
     let state = match rest.0 {
@@ -266,7 +266,7 @@ fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), QueryError> {
     match rest.byte()? {
         10 => {}
         ERROR => return Err(refused(rest.0)),
-        _ => return Err(nonsense()),
+        _ => return Err(invalid_answer()),
     }
     rest.text();
     rest.bytes(4)?;
@@ -323,7 +323,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> 
                      once with mysql (caching_sha2_password then knows the user)",
                 ));
             }
-            _ => return Err(nonsense()),
+            _ => return Err(invalid_answer()),
         }
     }
 }
@@ -369,7 +369,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
         _ => Take(&body).number()?,
     };
     if columns > MOST_COLUMNS {
-        return Err(nonsense());
+        return Err(invalid_answer());
     }
     for _ in 0..columns {
         packet(wire)?;
@@ -378,7 +378,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
     let is_end = |body: &[u8]| body.first() == Some(&END) && body.len() < 9;
     // One end packet follows the columns, another one the rows.
     if !is_end(&packet(wire)?.1) {
-        return Err(nonsense());
+        return Err(invalid_answer());
     }
     loop {
         let (_, body) = packet(wire)?;

@@ -91,7 +91,7 @@ impl Connection {
     }
 }
 
-fn nonsense() -> QueryError {
+fn invalid_answer() -> QueryError {
     QueryError::new("its answer is none of PostgreSQL")
 }
 
@@ -99,10 +99,13 @@ fn nonsense() -> QueryError {
 fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), QueryError> {
     let head = wire.bytes(5)?;
     let [kind, a, b, c, d] = head[..] else {
-        return Err(nonsense());
+        return Err(invalid_answer());
     };
     let length = u32::from_be_bytes([a, b, c, d]).checked_sub(4);
-    Ok((kind, wire.bytes(length.ok_or_else(nonsense)? as usize)?))
+    Ok((
+        kind,
+        wire.bytes(length.ok_or_else(invalid_answer)? as usize)?,
+    ))
 }
 
 fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), QueryError> {
@@ -115,7 +118,7 @@ fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), Qu
 fn refused(fields: &[u8]) -> QueryError {
     let mut texts = fields.split(|byte| *byte == 0);
     let words = texts.find_map(|field| field.strip_prefix(b"M"));
-    words.map_or_else(nonsense, |words| {
+    words.map_or_else(invalid_answer, |words| {
         QueryError::new(String::from_utf8_lossy(words))
     })
 }
@@ -149,7 +152,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> 
             (b'Z', _) if scram.as_ref().is_none_or(Scram::is_done) => return Ok(()),
             // Settings, cancellation key, notices, protocol version.
             (b'S' | b'K' | b'N' | b'v', _) => {}
-            _ => return Err(nonsense()),
+            _ => return Err(invalid_answer()),
         }
     }
 }
@@ -162,7 +165,7 @@ fn answer(
     body: &[u8],
     scram: &mut Option<Scram>,
 ) -> Result<(), QueryError> {
-    let (kind, rest) = body.split_at_checked(4).ok_or_else(nonsense)?;
+    let (kind, rest) = body.split_at_checked(4).ok_or_else(invalid_answer)?;
     let password = || {
         let password = address.password.as_deref();
         password.ok_or_else(|| QueryError::new("it wants a password, and none is given"))
@@ -187,8 +190,8 @@ fn answer(
             send(wire, Some(b'p'), &body)
         }
         (11, challenge) => {
-            let begun = scram.as_mut().ok_or_else(nonsense)?;
-            let last = begun.answer(challenge).ok_or_else(nonsense)?;
+            let begun = scram.as_mut().ok_or_else(invalid_answer)?;
+            let last = begun.answer(challenge).ok_or_else(invalid_answer)?;
             send(wire, Some(b'p'), last.as_bytes())
         }
         (12, proof) => match scram.as_mut().is_some_and(|begun| begun.check(proof)) {
@@ -217,14 +220,14 @@ fn first(
     loop {
         match message(wire)? {
             (b'D', row) => {
-                let value = value(&row).ok_or_else(nonsense)?;
+                let value = value(&row).ok_or_else(invalid_answer)?;
                 answer = answer.map(|first: Option<String>| first.or(value));
             }
             (b'E', fields) => answer = Err(refused(&fields)),
             (b'Z', _) => return Ok(answer),
             // Columns, end of a statement, notices, settings, notifications, empty statement.
             (b'T' | b'C' | b'N' | b'S' | b'A' | b'I', _) => {}
-            _ => return Err(nonsense()),
+            _ => return Err(invalid_answer()),
         }
     }
 }

@@ -158,7 +158,7 @@ impl Component {
     }
 
     /// Returns true if its measured memory exceeds the reported size by more than a granule.
-    pub fn lies(&self) -> bool {
+    pub fn exceeds_reported(&self) -> bool {
         let found = self.measured.unwrap_or(Bytes::ZERO);
         found > self.now + self.granule.bytes()
     }

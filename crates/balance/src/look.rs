@@ -14,7 +14,7 @@ use crate::state::{BackOff, ByHand, State, Track};
 const ANOTHER_LOAD: f64 = 2.0;
 
 /// Applies a scan: new and ended components, missing answers, and sizes set by hand.
-pub(crate) fn look(
+pub(crate) fn sample(
     settings: &Settings,
     state: &mut State,
     components: &[Component],

@@ -13,7 +13,7 @@ use hugeleaf_units::Bytes;
 use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
-use crate::look::look;
+use crate::look::sample;
 use crate::settings::Settings;
 use crate::standing::{Problem, Standing, Trouble, seconds_until};
 use crate::state::{Cause, Check, Move, OpenOrder, Order, Plan, State, Track};
@@ -37,7 +37,7 @@ pub fn decide(
 ) -> Vec<Move> {
     state.target = target;
     refill(settings, state, now);
-    look(settings, state, components, now);
+    sample(settings, state, components, now);
     state.problem = problem(components, target);
     let mut round = Round {
         settings,
@@ -124,7 +124,7 @@ fn let_be(
     now: Duration,
 ) -> Option<Standing> {
     let takes = kind == OperationKind::Shrink;
-    if takes && component.lies() {
+    if takes && component.exceeds_reported() {
         return Some(Standing::LetBe {
             trouble: Trouble::Lies {
                 said_bytes: component.now,

@@ -105,7 +105,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn asked(&self) -> Bytes {
+    pub fn requested(&self) -> Bytes {
         let blocks: Bytes = self.blocks.iter().map(|b| b.range.len()).sum();
         blocks - self.overlap
     }

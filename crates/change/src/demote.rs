@@ -112,7 +112,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
             return;
         }
         // MADV_COLD never splits memory while several processes map it, so a retry is useless.
-        let Some(now) = readback::look(&job.context, work) else {
+        let Some(now) = readback::read_pages(&job.context, work) else {
             return;
         };
         todo.retain(|i| {

@@ -27,7 +27,7 @@ mod undo;
 pub use apply::{ApplyOptions, Request, apply};
 pub use error::{HostError, Obstacle};
 pub use journal::{Applied, AppliedStep, JOURNAL, applied};
-pub use look::{Looked, look, mount_point};
+pub use look::{Looked, inspect, mount_point};
 pub use outcome::{ApplyOutcome, State, StepOutcome, StopReason, UndoOutcome};
 pub use place::{Content, Place};
 pub use pool::POOL_ATTEMPTS;

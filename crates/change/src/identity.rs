@@ -11,14 +11,14 @@ use std::os::unix::fs::FileExt;
 use hugeleaf_host::{Process, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
-use crate::memory::Who;
+use crate::memory::ProcessIdentity;
 use crate::outcome::Ended;
 
 /// One process, permanently distinguished from every other.
 pub(crate) struct Identity {
     pub(crate) fd: PidFd,
     pub(crate) pagemap: File,
-    pub(crate) who: Who,
+    pub(crate) who: ProcessIdentity,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Identity {
         Identity {
             fd,
             pagemap,
-            who: Who::from(process),
+            who: ProcessIdentity::from(process),
         }
     }
 
@@ -59,7 +59,7 @@ impl Identity {
                 return Err(Lost::Unsure(errno));
             }
         }
-        match Who::of(root, self.pid()) {
+        match ProcessIdentity::of(root, self.pid()) {
             Ok(now) if now == self.who => Ok(()),
             Ok(now) if now.is_same_process(&self.who) => Err(Lost::Ended(ended_by(&now))),
             _ => Err(Lost::Ended(Ended::Exited)),
@@ -68,7 +68,10 @@ impl Identity {
 
     /// Returns why the address space is gone: the process exited, or it runs another program.
     fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> Ended {
-        match (kernel.has_exited(&self.fd), Who::of(root, self.pid())) {
+        match (
+            kernel.has_exited(&self.fd),
+            ProcessIdentity::of(root, self.pid()),
+        ) {
             (Ok(false), Ok(now)) => ended_by(&now),
             _ => Ended::Exited,
         }
@@ -77,7 +80,7 @@ impl Identity {
 
 /// Determines how a process ended from the addresses that it shows now. A process that is being killed gives up its
 /// memory before it exits, and shows no address (`do_task_stat`, fs/proc/array.c).
-const fn ended_by(now: &Who) -> Ended {
+const fn ended_by(now: &ProcessIdentity) -> Ended {
     match now.has_addresses() {
         false => Ended::Exited,
         true => Ended::Replaced,

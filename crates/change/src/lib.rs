@@ -50,7 +50,7 @@ mod zeros;
 
 pub use demote::demote;
 pub use error::ChangeError;
-pub use memory::{HeldBeforeSplit, Memory, Who};
+pub use memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 pub use mover::promote;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
@@ -61,5 +61,5 @@ pub use pacer::Stalls;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use touched::{Look, MAX_LOCK_TIME, Touched, Watch, look, may_walk, touched, walk_time};
+pub use touched::{Look, MAX_LOCK_TIME, Touched, Watch, may_walk, sample, touched, walk_time};
 pub use whole::Outcome;

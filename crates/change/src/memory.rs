@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
-pub struct Who {
+pub struct ProcessIdentity {
     pub pid: Pid,
     start_ticks: u64,
     image: [u64; 4],
 }
 
-impl Who {
+impl ProcessIdentity {
     /// # Errors
     /// [`ProcessError::Gone`] if the process no longer exists.
-    pub fn of(root: &Root, pid: Pid) -> Result<Who, ProcessError> {
+    pub fn of(root: &Root, pid: Pid) -> Result<ProcessIdentity, ProcessError> {
         let (start_ticks, image) = hugeleaf_host::process::identity(root, pid)?;
-        Ok(Who {
+        Ok(ProcessIdentity {
             pid,
             start_ticks,
             image,
@@ -32,7 +32,7 @@ impl Who {
 
     /// Returns true while the process runs this program.
     pub fn is_there(&self, root: &Root) -> bool {
-        Who::of(root, self.pid).is_ok_and(|now| now == *self)
+        ProcessIdentity::of(root, self.pid).is_ok_and(|now| now == *self)
     }
 
     /// Returns true if the process shows its program's addresses. A process that is being killed shows none.
@@ -41,14 +41,14 @@ impl Who {
     }
 
     /// Returns true for the same process, even if it executes another program now.
-    pub(crate) fn is_same_process(&self, other: &Who) -> bool {
+    pub(crate) fn is_same_process(&self, other: &ProcessIdentity) -> bool {
         (self.pid, self.start_ticks) == (other.pid, other.start_ticks)
     }
 }
 
-impl From<&Process> for Who {
-    fn from(process: &Process) -> Who {
-        Who {
+impl From<&Process> for ProcessIdentity {
+    fn from(process: &Process) -> ProcessIdentity {
+        ProcessIdentity {
             pid: process.pid,
             start_ticks: process.start_ticks,
             image: process.image,
@@ -59,7 +59,7 @@ impl From<&Process> for Who {
 /// Ranges of a process's memory, valid only together with the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    pub who: Who,
+    pub who: ProcessIdentity,
     /// Sorted by address.
     pub ranges: Vec<Range>,
 }
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_process_that_is_killed_shows_no_addresses() {
-        let who = |image| Who {
+        let who = |image| ProcessIdentity {
             image,
-            ..Who::default()
+            ..ProcessIdentity::default()
         };
         assert!(!who([0; 4]).has_addresses());
         assert!(who([0x40_0000, 0x40_1000, 1, 2]).has_addresses());

@@ -232,7 +232,7 @@ impl Mover<'_, '_> {
             return;
         }
         // The result of a call over many blocks says little about each, so read the page map first.
-        if let Some(now) = readback::look(&self.job.context, work) {
+        if let Some(now) = readback::read_pages(&self.job.context, work) {
             for i in &again {
                 if now[*i] == readback::Now::Huge {
                     work.states[*i] = State::Called;
@@ -382,14 +382,14 @@ impl Mover<'_, '_> {
         let most = self.job.most_to_touch();
         if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN.min(most) {
             // If the kernel refuses this, the call only takes longer.
-            let _ = kernel.drain(huge);
+            let _ = kernel.drain_page_lists(huge);
         }
         let pages = blocks as u64;
         let fetched = self.fetch.before(pages, huge, most);
         if fetched > 0 {
             let before = kernel.now();
             // If memory is short, the call itself reports it.
-            let _ = kernel.fetch(huge, fetched);
+            let _ = kernel.back_free_memory(huge, fetched);
             let took = kernel.now().saturating_sub(before);
             self.fetch.learn(fetched, pages, took, huge);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::memory::{HeldBeforeSplit, Memory, Who};
+use crate::memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,7 +138,7 @@ impl Default for DemoteOptions {
 
 /// Returns the ranges given for a process. `None` means no restriction; an empty list means that the restriction does not
 /// name this process.
-pub(crate) fn ranges_of(only: Option<&[Memory]>, who: Who) -> Option<Vec<Range>> {
+pub(crate) fn ranges_of(only: Option<&[Memory]>, who: ProcessIdentity) -> Option<Vec<Range>> {
     only.map(|list| {
         let named = list.iter().filter(|memory| memory.who == who);
         named.flat_map(|memory| memory.ranges.clone()).collect()

@@ -10,7 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
-use crate::memory::{Memory, Who};
+use crate::memory::{Memory, ProcessIdentity};
 use crate::pacer::Stalls;
 use crate::refusals::{NoSplit, NoZeros};
 
@@ -223,7 +223,7 @@ impl RoleOutcome {
 pub struct ProcessOutcome {
     pub pid: Pid,
     #[serde(skip)]
-    pub who: Who,
+    pub who: ProcessIdentity,
     pub name: String,
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use hugeleaf_host::{Looking, Process, Role};
+use hugeleaf_host::{Process, ReadDetail, Role};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
@@ -25,7 +25,7 @@ pub(crate) enum Now {
 
 /// Returns the current state of a process's blocks, in their order; `None` if the page map does not
 /// report huge pages (Linux before 6.7) or cannot be read.
-pub(crate) fn look(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
+pub(crate) fn read_pages(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
     let blocks = &work.plan.blocks;
     let mut now = Vec::with_capacity(blocks.len());
     let mut at = 0;
@@ -97,7 +97,7 @@ pub(crate) fn outcome(
         work.lost = work.identity.check(context.kernel, context.root).err();
     }
     let (now, after) = match work.lost {
-        None => (look(context, work), read_after(context, work)),
+        None => (read_pages(context, work), read_after(context, work)),
         Some(_) => (None, None),
     };
     // The check comes after the read, so that the data is known to be of this program.
@@ -131,8 +131,8 @@ pub(crate) fn outcome(
 fn read_after(context: &Context<'_>, work: &Work) -> Option<Process> {
     // Segments are needed only if the page map does not distinguish huge pages.
     let looking = match work.plan.huge_unknown {
-        true => Looking::Segments,
-        false => Looking::Summary,
+        true => ReadDetail::Segments,
+        false => ReadDetail::Summary,
     };
     let pid = work.identity.pid();
     hugeleaf_host::read_process(context.root, context.kernel, context.host, pid, looking).ok()
@@ -145,7 +145,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         who: work.identity.who,
         name: before.name.clone(),
         unit: before.unit.clone(),
-        asked: work.plan.asked(),
+        asked: work.plan.requested(),
         already: work.plan.already,
         left_out: work.plan.left_out.clone(),
         zeros_brought_back: work.brought_back,

@@ -144,7 +144,7 @@ impl Splitter {
     /// Returns the blocks that several processes map and that are still huge. Blocks that were split
     /// through another process are recorded as done.
     fn still_whole(&self, job: &Job<'_>, work: &mut Work) -> Vec<usize> {
-        let now = readback::look(&job.context, work);
+        let now = readback::read_pages(&job.context, work);
         let mut whole = Vec::new();
         for i in 0..work.states.len() {
             let state = work.states[i];
@@ -209,7 +209,7 @@ impl Splitter {
                 kernel.split(file, process, range)?;
                 // The process maps the pages again at once, as before. Other processes do so on
                 // their next touch, as does this one if the call fails.
-                let _ = kernel.map_in(process, range);
+                let _ = kernel.fault_in(process, range);
                 Ok(())
             }),
         };

@@ -11,7 +11,9 @@ use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
 use hugeleaf_verdict::plan::{InForce, Plan, Step, parse, steps};
 use hugeleaf_verdict::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
 
-use crate::host::{Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, look};
+use crate::host::{
+    Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, inspect,
+};
 
 /// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
 fn plan_of(one: &Applied) -> Result<Plan, String> {
@@ -139,7 +141,7 @@ const fn is_in_force(state: State) -> bool {
 }
 
 fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
-    let (looked, obstacles) = look(root, std::slice::from_ref(planned));
+    let (looked, obstacles) = inspect(root, std::slice::from_ref(planned));
     let (now, stands) = match (looked.first(), obstacles.first()) {
         (Some(looked), _) => (words(&looked.before), stands(looked)),
         (None, Some(Obstacle::Missing(_))) => (None, PlaceState::Gone),

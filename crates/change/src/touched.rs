@@ -64,7 +64,7 @@ pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Watch<'_>) -> Resul
 /// Measures which base pages of some ranges a process touches during a time plus the time of a walk over them. During the
 /// first of the two walks the process waits if it maps memory or faults, because the kernel holds its lock
 /// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done if a walk would exceed the limit.
-pub fn look(
+pub fn sample(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
@@ -263,11 +263,13 @@ mod tests {
         let memory = vec![1u8; 32 << 20];
         let start = memory.as_ptr() as u64;
         let range = Range::new(start, start + memory.len() as u64).unwrap();
-        let look = |ranges: &[Range]| {
+        let sampled = |ranges: &[Range]| {
             let time = whole(Duration::from_millis(1), Duration::MAX);
-            look(&kernel, &root, own_pid(), ranges, time).unwrap().seen
+            sample(&kernel, &root, own_pid(), ranges, time)
+                .unwrap()
+                .seen
         };
-        let all = look(&[range]);
+        let all = sampled(&[range]);
         assert!(all.resident + all.large >= Bytes(32 << 20), "{all:?}");
         assert!(all.touched <= all.resident && all.time >= Duration::from_millis(1));
         // Untouched memory must not count. It is a mapping of its own that no other test uses.
@@ -275,7 +277,7 @@ mod tests {
             all.touched < Bytes((32 << 20) - 64 * page) || all.large > Bytes::ZERO,
             "{all:?}"
         );
-        let none = look(&[]);
+        let none = sampled(&[]);
         assert_eq!(
             (none.resident, none.touched, none.large),
             Default::default()
@@ -293,7 +295,7 @@ mod tests {
         // With huge pages on this host there is nothing to walk; other tests free memory meanwhile.
         assert!(walk() > Duration::ZERO && before > Duration::ZERO);
         let watch = whole(Duration::ZERO, Duration::from_nanos(1));
-        let refused = look(&kernel, &root, own_pid(), &[], watch);
+        let refused = sample(&kernel, &root, own_pid(), &[], watch);
         let error = refused.unwrap_err();
         assert!(error.contains("from mapping memory for"), "{error}");
         std::hint::black_box(memory);

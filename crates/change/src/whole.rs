@@ -41,7 +41,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns all requested memory over all processes, each page once.
-    pub const fn asked(&self) -> Bytes {
+    pub const fn requested(&self) -> Bytes {
         self.totals.asked
     }
 

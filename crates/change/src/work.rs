@@ -5,14 +5,14 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, limits};
+use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, limits};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
-use crate::memory::{HeldBeforeSplit, Memory, Who, push_joined};
+use crate::memory::{HeldBeforeSplit, Memory, ProcessIdentity, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{
     BlockResult, Ended, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy,
@@ -143,7 +143,7 @@ fn open_one(
         Ok(fd) => fd,
         // Reading the process gives a more precise error: it may be hidden, or have just ended.
         Err(e) if e.errno == Errno::SRCH => {
-            let read = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Summary);
+            let read = hugeleaf_host::read_process(root, kernel, host, pid, ReadDetail::Summary);
             return Err(read.err().map_or_else(gone, |e| privilege::unread(root, e)));
         }
         Err(e) if e.errno == Errno::NOSYS => return Err(ChangeError::NoPidfd),
@@ -152,7 +152,7 @@ fn open_one(
     let path = root.path(format!("proc/{pid}/pagemap"));
     let pagemap = File::open(&path);
     // Reading the process gives a more precise error if the page map could not be opened.
-    let process = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Pages)
+    let process = hugeleaf_host::read_process(root, kernel, host, pid, ReadDetail::Pages)
         .map_err(|e| privilege::unread(root, e))?;
     let pagemap = pagemap.map_err(|e| {
         let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
@@ -164,7 +164,7 @@ fn open_one(
     })?;
     // The ranges belong to another process with this id, which has ended.
     let mut named = only.unwrap_or(&[]).iter().filter(|m| m.who.pid == pid);
-    let who = Who::from(&process);
+    let who = ProcessIdentity::from(&process);
     if named.clone().next().is_some() && named.all(|m| m.who != who) {
         return Err(gone());
     }
@@ -269,7 +269,7 @@ impl<'a> Job<'a> {
 
     /// Reports the memory to be promoted or demoted, before the first call.
     pub(crate) fn begin(&mut self, works: &[Work]) {
-        self.total = works.iter().map(|work| work.plan.asked()).sum();
+        self.total = works.iter().map(|work| work.plan.requested()).sum();
         let planned: Vec<Memory> = works.iter().map(Work::memory).collect();
         self.report_planned(Stage::Planning, None, &planned);
     }

@@ -59,7 +59,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
         Ok(map) if map.huge_known && map.runs.is_empty() => {}
         _ => return Ok(()),
     }
-    let answer = job.call(work, |kernel, process| kernel.map_in(process, range));
+    let answer = job.call(work, |kernel, process| kernel.fault_in(process, range));
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 

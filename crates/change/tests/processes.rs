@@ -15,8 +15,8 @@ mod victim;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Memory, Outcome, Part, Percent, Progress, PromoteOptions, Reason,
-    Who, demote, promote,
+    ChangeError, DemoteOptions, Memory, Outcome, Part, Percent, ProcessIdentity, Progress,
+    PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
@@ -95,7 +95,7 @@ impl Bench {
     /// Returns a range of a process.
     fn memory(&self, pid: Pid, range: Range) -> Memory {
         Memory {
-            who: Who::of(&self.root, pid).unwrap(),
+            who: ProcessIdentity::of(&self.root, pid).unwrap(),
             ranges: vec![range],
         }
     }

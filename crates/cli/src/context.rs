@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{
-    Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, read_process,
+    Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::{clean, screen};
@@ -131,7 +131,7 @@ impl Context {
                 Several::All => found.all(),
                 Several::Refused => found.one()?,
                 Several::Asked(verb) => match found.clone().one() {
-                    Err(error) if agrees(&format!("{error}. {verb} all of them?"))? => found.all(),
+                    Err(error) if confirm(&format!("{error}. {verb} all of them?"))? => found.all(),
                     one => one?,
                 },
             });
@@ -146,7 +146,7 @@ impl Context {
         &self,
         host: &Host,
         pids: &[Pid],
-        looking: Looking,
+        looking: ReadDetail,
     ) -> Result<(Vec<Process>, Unread), Failure> {
         let (mut processes, mut unread) = (Vec::new(), Vec::new());
         for pid in pids {
@@ -259,7 +259,7 @@ pub fn can_ask() -> bool {
 }
 
 /// Asks a yes-or-no question on a terminal; returns false without one.
-pub fn agrees(question: &str) -> Result<bool, Failure> {
+pub fn confirm(question: &str) -> Result<bool, Failure> {
     if !can_ask() {
         return Ok(false);
     }

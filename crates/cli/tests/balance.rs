@@ -99,7 +99,7 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     mariadb.read_all();
     let pid = mariadb.server.pid();
     let mut server = open("mariadb", &mariadb.address());
-    let look = server.look().unwrap();
+    let look = server.observe().unwrap();
     assert_eq!(
         (look.size, look.pid.map(|pid| pid.0)),
         (mib(256), Some(pid))
@@ -108,18 +108,18 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     let before = resident(pid);
     server.resize(mib(128)).unwrap();
     wait_until("half of it is back", || {
-        let look = server.look().unwrap();
+        let look = server.observe().unwrap();
         look.size == mib(128) && look.busy.is_none() && resident(pid) + mib(100) < before
     });
     server.resize(mib(256)).unwrap();
     wait_until("it is as before", || {
-        server.look().unwrap().size == mib(256)
+        server.observe().unwrap().size == mib(256)
     });
     // The server has read nothing into the regained memory, so it may be shrunk again.
-    assert!(server.look().unwrap().untouched > mib(8));
+    assert!(server.observe().unwrap().untouched > mib(8));
     server.resize(mib(128)).unwrap();
     wait_until("it is small again", || {
-        server.look().unwrap().size == mib(128)
+        server.observe().unwrap().size == mib(128)
     });
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
@@ -162,22 +162,22 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     }
     let redis = Redis::start();
     let mut server = open("redis", &redis.address());
-    let look = server.look().unwrap();
+    let look = server.observe().unwrap();
     assert!(look.fixed.unwrap().contains("set_limit"));
     assert_eq!(look.pid.map(|pid| pid.0), Some(redis.server.pid()));
     redis.send(&["CONFIG", "SET", "maxmemory", "1gb"]);
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    let look = server.look().unwrap();
+    let look = server.observe().unwrap();
     assert!(look.fixed.is_none() && look.floor > look.used.unwrap());
     let error = server.resize(mib(64)).unwrap_err();
     assert!(error.what.contains("would make writes fail"), "{error}");
-    assert_eq!(server.look().unwrap().size, mib(1024));
+    assert_eq!(server.observe().unwrap().size, mib(1024));
     // With everything evictable, it shrinks.
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.resize(mib(64)).unwrap();
     wait_until("it has evicted", || {
         // Redis counts some of its buffers as used but does not evict for them.
-        server.look().unwrap().used.unwrap() <= mib(65)
+        server.observe().unwrap().used.unwrap() <= mib(65)
     });
     server.give_back().unwrap();
     let said = redis.send(&["SET", "a", "b"]);
@@ -194,7 +194,7 @@ fn memcached_gives_memory_back() {
     memcached.fill(160);
     let pid = memcached.server.pid();
     let mut server = open("memcached", &memcached.address());
-    let look = server.look().unwrap();
+    let look = server.observe().unwrap();
     assert_eq!(
         (look.size, look.pid.map(|pid| pid.0)),
         (mib(128), Some(pid))
@@ -203,7 +203,7 @@ fn memcached_gives_memory_back() {
     server.resize(mib(64)).unwrap();
     wait_until("half of it is back", || {
         server.give_back().unwrap();
-        resident(pid) + mib(48) < before && server.look().unwrap().used.unwrap() <= mib(65)
+        resident(pid) + mib(48) < before && server.observe().unwrap().used.unwrap() <= mib(65)
     });
 }
 
@@ -250,17 +250,17 @@ fn a_jvm_is_resized_where_its_collector_obeys() {
     let folder = tempfile::tempdir().unwrap();
     let obeys = Waits::start(&java, &["-XX:+UseZGC"], folder.path());
     let mut server = open("jvm", &obeys.0.id().to_string());
-    let look = server.look().unwrap();
+    let look = server.observe().unwrap();
     assert_eq!(
         (look.size, look.ceiling, look.fixed),
         (mib(512), Some(mib(512)), None)
     );
     server.resize(mib(200)).unwrap();
-    assert_eq!(server.look().unwrap().size, mib(200));
+    assert_eq!(server.observe().unwrap().size, mib(200));
     let not = Waits::start(&java, &["-XX:+UseSerialGC"], folder.path());
-    let look = open("jvm", &not.0.id().to_string()).look().unwrap();
+    let look = open("jvm", &not.0.id().to_string()).observe().unwrap();
     assert!(look.fixed.unwrap().contains("(Serial) does not obey"));
-    let error = open("jvm", "Waits.java").look().unwrap_err();
+    let error = open("jvm", "Waits.java").observe().unwrap_err();
     assert!(error.what.contains("2 JVMs have 'Waits.java'"), "{error}");
 }
 
@@ -309,7 +309,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
         open("mariadb", &mariadb.address()),
         open("memcached", &memcached.address()),
     );
-    let mut sizes = || (db.look().unwrap().size, cache.look().unwrap().size);
+    let mut sizes = || (db.observe().unwrap().size, cache.observe().unwrap().size);
     wait_until("the database has got a part", || {
         let (db, cache) = sizes();
         assert!(db + cache <= mib(700), "{db} and {cache}");
@@ -402,10 +402,10 @@ fn assert_the_target_holds_where_a_server_is_killed(
     let port = memcached.port;
     drop(memcached);
     let memcached = Memcached::start_on(port, program, 600);
-    assert!(db.look().unwrap().size > mib(100));
+    assert!(db.observe().unwrap().size > mib(100));
     let mut cache = open("memcached", &memcached.address());
     wait_until("both are within the target again", || {
-        db.look().unwrap().size + cache.look().unwrap().size <= mib(700)
+        db.observe().unwrap().size + cache.observe().unwrap().size <= mib(700)
     });
     guard.end();
 }

@@ -11,7 +11,7 @@ use crate::signals::catches;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{Alone, alone_as_root};
+use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn pool(size: PageSize) -> PathBuf {
 }
 
 /// Returns the default hugetlb size of this host, with a pool of `pages`.
-fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
+fn with_pool(test: &str, pages: u64) -> Option<(ExclusiveHost, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
         return None;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_testkit::host::{self, Shared};
+use hugeleaf_testkit::host::{self, SharedHost};
 
 use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
 
@@ -59,7 +59,7 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
 /// The folder, and the unchanged host.
 struct Ground {
     dir: tempfile::TempDir,
-    _host: Shared,
+    _host: SharedHost,
 }
 
 impl Ground {

@@ -12,7 +12,7 @@ use crate::common::{
     files_below, good, has_pool_in_use, hugeleaf, is_root, not_run, refused, repository, run,
     stderr, stdout,
 };
-use hugeleaf_host::demand::{Demand, Mappings, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host;
@@ -386,7 +386,7 @@ fn service(kind: ServiceKind) -> Service {
     service.demands = vec![Demand {
         what: "memory".to_owned(),
         mappings: vec![Mappings::one(Bytes::from_mib(100))],
-        place: Place::Pool,
+        place: PageSource::Pool,
         page: None,
         source: "a test".to_owned(),
         held: None,

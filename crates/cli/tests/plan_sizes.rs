@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
@@ -22,7 +22,7 @@ use crate::common::{Answer, HUGELEAF, not_run};
 struct Pool {
     folder: PathBuf,
     page: PageSize,
-    host: Alone,
+    host: ExclusiveHost,
 }
 
 impl Pool {

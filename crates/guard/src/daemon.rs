@@ -27,7 +27,7 @@ use crate::log::{Entry, Log};
 use crate::observe::Observer;
 use crate::pace::Pace;
 use crate::policy::{
-    Came, Decision, Job, Promoted, decide, forget, learn, pressure, proof_in_words,
+    Decision, Job, JobOutcome, Promoted, decide, forget, learn, pressure, proof_in_words,
 };
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolLook, Resize};
@@ -112,7 +112,7 @@ enum Event {
     Order(Order),
     /// A promotion is about to begin. Its thread continues once the sender is dropped.
     Intends(Box<Intention>, Sender<()>),
-    Done(Box<Decision>, Came, Spent),
+    Done(Box<Decision>, JobOutcome, Spent),
     Said(Said),
     /// A check of pools is complete: its findings, and the processor time used.
     Checked(Result<Vec<PoolFinding>, String>, Duration),
@@ -388,7 +388,7 @@ impl<'a> Guard<'a> {
     {
         let before = processor_without_answers();
         let was_busy = !self.jobs.is_empty() || self.pools.is_checking();
-        let (observation, now) = self.observer.look(&self.config, &self.state)?;
+        let (observation, now) = self.observer.scan(&self.config, &self.state)?;
         let closer = observation.programs.iter().any(|p| p.closer.is_some());
         let decisions = decide(&self.config, &mut self.state, &observation, now);
         self.looks += 1;
@@ -609,10 +609,11 @@ impl<'a> Guard<'a> {
             };
             let began = Instant::now();
             let mut stalls = Stalls::default();
-            let came = caught(|| work(tools, &decision, &mut stalls)).unwrap_or(Came::Failed {
-                why: FAULT.into(),
-                ended: false,
-            });
+            let came =
+                caught(|| work(tools, &decision, &mut stalls)).unwrap_or(JobOutcome::Failed {
+                    why: FAULT.into(),
+                    ended: false,
+                });
             let spent = Spent {
                 time: began.elapsed(),
                 stalls,
@@ -625,7 +626,7 @@ impl<'a> Guard<'a> {
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
         decision: &Decision,
-        came: &Came,
+        came: &JobOutcome,
         spent: &Spent,
         views: &dyn Views,
     ) -> Result<(), GuardError>
@@ -644,7 +645,7 @@ impl<'a> Guard<'a> {
     fn learn(
         &mut self,
         decision: &Decision,
-        came: &Came,
+        came: &JobOutcome,
         spent: &Spent,
         now: Now,
     ) -> Option<Decision> {
@@ -661,7 +662,7 @@ impl<'a> Guard<'a> {
             }
         };
         let (what, text, bytes) = match came {
-            Came::Promoted(Promoted {
+            JobOutcome::Promoted(Promoted {
                 asked, done, grown, ..
             }) => {
                 let grown = match grown.is_zero() {
@@ -674,8 +675,10 @@ impl<'a> Guard<'a> {
                     Some(*done),
                 )
             }
-            Came::Demoted { done } => ("demoted", format!("{done} to base pages"), Some(*done)),
-            Came::Tested { logs, metric, .. } => {
+            JobOutcome::Demoted { done } => {
+                ("demoted", format!("{done} to base pages"), Some(*done))
+            }
+            JobOutcome::Tested { logs, metric, .. } => {
                 let track = self.state.tracks.get(&decision.id);
                 let proof = track.map_or(&Proof::Unproven, |t| &t.proof);
                 let text = format!(
@@ -685,7 +688,7 @@ impl<'a> Guard<'a> {
                 );
                 ("tested", text, None)
             }
-            Came::Sampled { touched, cost } => {
+            JobOutcome::Sampled { touched, cost } => {
                 let text = format!(
                     "touches {:.0} MB a second; {:.0} ms for the sample",
                     touched / 1e6,
@@ -693,8 +696,8 @@ impl<'a> Guard<'a> {
                 );
                 ("sampled", text, None)
             }
-            Came::Stopped => ("stopped", "it goes on later".into(), None),
-            Came::Failed { why, .. } => ("failed", why.clone(), None),
+            JobOutcome::Stopped => ("stopped", "it goes on later".into(), None),
+            JobOutcome::Failed { why, .. } => ("failed", why.clone(), None),
         };
         self.tell(decision, what, text, bytes, seconds);
         next

@@ -84,7 +84,7 @@ impl Evidence {
             .saturating_sub(MOST_PAIRS.max(test.logs.len()));
         self.logs.drain(..over);
         self.tests = self.tests.saturating_add(1);
-        let (verdict, interval) = self.look(test)?;
+        let (verdict, interval) = self.interim_verdict(test)?;
         let stands = before.filter(|p| p.verdict != Verdict::Unclear);
         let proven = match (verdict, stands) {
             (Verdict::Unclear, Some(stands)) => Proven {
@@ -111,7 +111,7 @@ impl Evidence {
     }
 
     /// Returns the verdict of the latest tests if they have one, otherwise that of all.
-    fn look(&self, test: &Tested<'_>) -> Option<(Verdict, LogInterval)> {
+    fn interim_verdict(&self, test: &Tested<'_>) -> Option<(Verdict, LogInterval)> {
         let number = f64::from(self.tests);
         let share = BUDGET / (number * (number + 1.0));
         let latest = self.logs.len().saturating_sub(RECENT * test.logs.len());
@@ -148,7 +148,7 @@ fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterv
             fixed_pairs: Some(logs.len()),
             ..Rule::default()
         };
-        Some(weigh::weigh(&rule, &pairs)?.interval)
+        Some(weigh::analyse(&rule, &pairs)?.interval)
     };
     match weigh(1.0 - 2.0 * share) {
         Some(interval) => Some((stats::judge(&interval, EQUAL.ln(), better), interval)),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::seen::ProgramId;
     use crate::state::{JobKind, Track};
-    use hugeleaf_change::{Memory, Who};
+    use hugeleaf_change::{Memory, ProcessIdentity};
     use hugeleaf_units::{Bytes, Range};
 
     fn host(boot: &str) -> (tempfile::TempDir, Root) {
@@ -170,7 +170,7 @@ mod tests {
         let (mut file, ..) = StateFile::open(&root, &path);
         let mut state = state();
         let memory = Memory {
-            who: Who::default(),
+            who: ProcessIdentity::default(),
             ranges: vec![Range::new(0, 1 << 30).unwrap()],
         };
         let track = state.tracks.values_mut().next().unwrap();

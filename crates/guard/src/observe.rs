@@ -100,13 +100,13 @@ impl<'a> Observer<'a> {
         since_boot(self.root).map(at)
     }
 
-    pub fn look(
+    pub fn scan(
         &mut self,
         config: &Config,
         state: &State,
     ) -> Result<(Observation, Now), ReadError> {
         let least = least(config, state);
-        let (programs, time) = self.watch.look(self.root, self.host.base_page, least)?;
+        let (programs, time) = self.watch.scan(self.root, self.host.base_page, least)?;
         let now = at(time);
         let mut seen: Vec<Seen> = Vec::with_capacity(programs.len());
         for program in programs {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::observe::Observer;
-use crate::policy::{Came, Decision, Promoted, decide, learn, passed_over, pressure};
+use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{PoolLook, outlook};
 use crate::seen::{Now, Observation};
@@ -68,9 +68,9 @@ pub fn once(
         config.at_once = u32::MAX;
     }
     let mut observer = Observer::new(root, kernel, host);
-    observer.look(&config, state)?;
+    observer.scan(&config, state)?;
     kernel.wait(APART, stop);
-    let (mut seen, mut now) = observer.look(&config, state)?;
+    let (mut seen, mut now) = observer.scan(&config, state)?;
     let mut decisions = decide(&config, state, &seen, now);
     let mut done = Vec::new();
     let mut texts: BTreeMap<u32, String> = BTreeMap::new();
@@ -89,7 +89,7 @@ pub fn once(
             state.counts.stall(&stalls);
             let (text, good) = said(&came, began.elapsed());
             take(&config, state, &seen, &decision, &came, observer.now()?);
-            if matches!(came, Came::Sampled { .. }) {
+            if matches!(came, JobOutcome::Sampled { .. }) {
                 continue;
             }
             texts.insert(decision.id.pid, text.clone());
@@ -100,7 +100,7 @@ pub fn once(
                 good,
             });
         }
-        (seen, now) = observer.look(&config, state)?;
+        (seen, now) = observer.scan(&config, state)?;
         decisions = decide(&config, state, &seen, now);
         // Promote each process tree once; later passes handle the rest.
         decisions.retain(|d| !texts.contains_key(&d.id.pid));
@@ -148,7 +148,7 @@ pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, Re
     }
     let mut state = State::default();
     let mut observer = Observer::new(root, kernel, host);
-    let (seen, now) = observer.look(&config, &state)?;
+    let (seen, now) = observer.scan(&config, &state)?;
     decide(&config, &mut state, &seen, now);
     Ok(Status {
         schema: SCHEMA,
@@ -166,7 +166,7 @@ fn take(
     state: &mut State,
     seen: &Observation,
     decision: &Decision,
-    came: &Came,
+    came: &JobOutcome,
     now: Now,
 ) {
     if let Some(program) = seen.programs.iter().find(|p| p.id == decision.id) {
@@ -174,19 +174,19 @@ fn take(
     }
 }
 
-fn said(came: &Came, took: Duration) -> (String, bool) {
+fn said(came: &JobOutcome, took: Duration) -> (String, bool) {
     match came {
-        Came::Promoted(Promoted { asked, done, .. }) => (
+        JobOutcome::Promoted(Promoted { asked, done, .. }) => (
             format!(
                 "{done} of {asked} moved to huge pages in {:.1} s",
                 took.as_secs_f64()
             ),
             asked == done,
         ),
-        Came::Demoted { done } => (format!("{done} moved back"), true),
-        Came::Tested { .. } | Came::Sampled { .. } => (String::new(), true),
-        Came::Stopped => ("stopped".into(), false),
-        Came::Failed { why, .. } => (why.clone(), false),
+        JobOutcome::Demoted { done } => (format!("{done} moved back"), true),
+        JobOutcome::Tested { .. } | JobOutcome::Sampled { .. } => (String::new(), true),
+        JobOutcome::Stopped => ("stopped".into(), false),
+        JobOutcome::Failed { why, .. } => (why.clone(), false),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
 use crate::rule::{Rule, rule_of};
 use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
-use crate::state::{JobKind, Moved, Proof, Remembered, State, Test, Track};
+use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
 use crate::why::{Stand, Standing, WhyNot};
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
@@ -124,7 +124,7 @@ pub struct Promoted {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Came {
+pub enum JobOutcome {
     Promoted(Promoted),
     Demoted {
         done: Bytes,
@@ -701,7 +701,7 @@ pub fn learn(
     config: &Config,
     state: &mut State,
     seen: &Seen,
-    came: &Came,
+    came: &JobOutcome,
     host: &HostSeen,
     now: Now,
 ) -> Option<Decision> {
@@ -710,7 +710,7 @@ pub fn learn(
     let kind = track.job.take();
     track.intended.clear();
     match came {
-        Came::Promoted(came) => {
+        JobOutcome::Promoted(came) => {
             promoted(state, seen, came, now);
             let known = remembered(state, seen, host).filter(|known| !known.reverted);
             if let Some(known) = known.map(|known| known.proven.clone())
@@ -721,29 +721,29 @@ pub fn learn(
             }
             None
         }
-        Came::Demoted { .. } => {
+        JobOutcome::Demoted { .. } => {
             state.counts.demotions += 1;
             track.moved = None;
             track.looks = 0;
             None
         }
-        Came::Tested {
+        JobOutcome::Tested {
             logs,
             better,
             metric,
         } => tested(rule, state, seen, (logs, *better, metric), host, now),
-        Came::Sampled { touched, cost } => {
+        JobOutcome::Sampled { touched, cost } => {
             track.closer.touched = Some(*touched);
             state.counts.samples += 1;
             state.counts.sampling += *cost;
             None
         }
-        Came::Stopped => None,
-        Came::Failed { ended: true, .. } => {
+        JobOutcome::Stopped => None,
+        JobOutcome::Failed { ended: true, .. } => {
             state.tracks.remove(&seen.id);
             None
         }
-        Came::Failed { .. } => {
+        JobOutcome::Failed { .. } => {
             match kind {
                 Some(JobKind::Test) => {
                     state.counts.dropped += 1;
@@ -776,7 +776,7 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     state.counts.promoted += came.done;
     state.counts.grown += came.grown;
     state.counts.short += u64::from(!all_got);
-    let moved = track.moved.get_or_insert_with(Moved::default);
+    let moved = track.moved.get_or_insert_with(PromotedMemory::default);
     moved.at = at;
     moved.bytes += came.done;
     moved.grown += came.grown;

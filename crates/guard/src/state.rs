@@ -46,7 +46,7 @@ pub struct Track {
     /// Journal of a running promotion: the memory to promote, written before its first call.
     #[serde(default)]
     pub intended: Vec<Memory>,
-    pub moved: Option<Moved>,
+    pub moved: Option<PromotedMemory>,
     pub back_off: BackOff,
     /// Time since when its promotion waits for less processor pressure.
     pub waits_since: Option<Duration>,
@@ -75,7 +75,7 @@ pub enum JobKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Moved {
+pub struct PromotedMemory {
     /// Time of the last promotion, since boot.
     pub at: Duration,
     /// Promoted memory, at most the memory that is still on huge pages.
@@ -91,7 +91,7 @@ pub struct Moved {
     pub memory: Vec<Memory>,
 }
 
-impl Moved {
+impl PromotedMemory {
     /// Adds memory, and merges neighbours.
     pub fn add(&mut self, more: &Memory) {
         let Some(known) = self.memory.iter_mut().find(|known| known.who == more.who) else {
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_become_one() {
-        let mut moved = Moved::default();
+        let mut moved = PromotedMemory::default();
         moved.add(&memory(1, &[(0, 10), (30, 40)]));
         moved.add(&memory(1, &[(10, 20), (35, 50)]));
         moved.add(&memory(2, &[(0, 1)]));
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_gone_does_not_count_as_moved() {
-        let mut moved = Moved::default();
+        let mut moved = PromotedMemory::default();
         moved.add_intended(
             &[memory(1, &[(0, 100)]), memory(2, &[(0, 50)])],
             Duration::ZERO,

@@ -13,7 +13,7 @@ use hugeleaf_proof::{
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Came, Decision, Job, Promoted};
+use crate::policy::{Decision, Job, JobOutcome, Promoted};
 
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
@@ -25,7 +25,7 @@ pub struct Tools<'a> {
 }
 
 /// Executes a decision. Its calls on processes are added to `stalls` even if it fails.
-pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came {
+pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOutcome {
     let Tools {
         kernel,
         root,
@@ -64,16 +64,15 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came 
             match demote(kernel, root, host, &pids, &options, progress, stop) {
                 Ok(outcome) => {
                     stalls.join(&outcome.stalls);
-                    Came::Demoted {
+                    JobOutcome::Demoted {
                         done: outcome.done(),
                     }
                 }
                 Err(error) => failed(&error),
             }
         }
-        Job::Test { .. } => {
-            tested(tools, decision, stalls).unwrap_or_else(|why| Came::Failed { why, ended: false })
-        }
+        Job::Test { .. } => tested(tools, decision, stalls)
+            .unwrap_or_else(|why| JobOutcome::Failed { why, ended: false }),
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
             let watch = Watch {
@@ -82,31 +81,31 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came 
                 stop,
             };
             match touched(kernel, root, leader, watch) {
-                Ok(touched) => Came::Sampled {
+                Ok(touched) => JobOutcome::Sampled {
                     touched: touched.bytes_per_second,
                     cost: touched.cost,
                 },
-                Err(why) => Came::Failed { why, ended: false },
+                Err(why) => JobOutcome::Failed { why, ended: false },
             }
         }
     }
 }
 
-fn failed(error: &ChangeError) -> Came {
-    Came::Failed {
+fn failed(error: &ChangeError) -> JobOutcome {
+    JobOutcome::Failed {
         why: error.to_string(),
         ended: error.is_end(),
     }
 }
 
-fn promoted(outcome: &Outcome) -> Came {
+fn promoted(outcome: &Outcome) -> JobOutcome {
     if let (true, Some(first)) = (outcome.processes.is_empty(), outcome.skipped.first()) {
         return failed(&first.error);
     }
     let failed = outcome.processes.iter().flat_map(|p| &p.failed);
     let mut reasons = failed.map(|part| part.reason);
-    Came::Promoted(Promoted {
-        asked: outcome.asked(),
+    JobOutcome::Promoted(Promoted {
+        asked: outcome.requested(),
         done: outcome.done(),
         grown: outcome.processes.iter().map(|p| p.grown).sum(),
         memory: outcome
@@ -122,7 +121,11 @@ fn promoted(outcome: &Outcome) -> Came {
 
 /// Runs some pairs of a test, as in `prove`, with a fixed number of pairs. The memory is always restored to its
 /// previous state.
-fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<Came, String> {
+fn tested(
+    tools: Tools<'_>,
+    decision: &Decision,
+    stalls: &mut Stalls,
+) -> Result<JobOutcome, String> {
     let Job::Test {
         metric,
         pairs,
@@ -142,7 +145,7 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
         ..
     } = tools;
     let mut metric = match spec.open(&decision.pids, stop) {
-        Err(_) if stop.load(Ordering::Relaxed) => return Ok(Came::Stopped),
+        Err(_) if stop.load(Ordering::Relaxed) => return Ok(JobOutcome::Stopped),
         opened => opened.map_err(|e| e.to_string())?,
     };
     let mut subject = LiveSubject::new(kernel, root, host, &decision.name, &decision.pids, *pace);
@@ -170,7 +173,7 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     let result = match ran {
         Ok(result) => result,
         Err(ProveError::Subject(SubjectError::Ended { pid })) => {
-            return Ok(Came::Failed {
+            return Ok(JobOutcome::Failed {
                 why: format!("process {pid} ended"),
                 ended: true,
             });
@@ -184,11 +187,11 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
         let (name, seconds) = (spec.shown(), limit.as_secs());
         return match stop.load(Ordering::Relaxed) {
-            true => Ok(Came::Stopped),
+            true => Ok(JobOutcome::Stopped),
             false => Err(format!("{name}: no pair in {seconds} s")),
         };
     }
-    Ok(Came::Tested {
+    Ok(JobOutcome::Tested {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),
         better: metric.better,
         metric: spec.shown().to_owned(),

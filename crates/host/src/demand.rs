@@ -85,13 +85,13 @@ impl Service {
 /// A service's own setting for huge pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wish {
-    pub how: Insists,
+    pub how: Requirement,
     /// The setting as written, as in `huge_pages = try`. Empty if there is none.
     pub said: String,
 }
 
 impl Wish {
-    fn new(how: Insists, said: impl Into<String>) -> Wish {
+    fn new(how: Requirement, said: impl Into<String>) -> Wish {
         let said = said.into();
         Wish { how, said }
     }
@@ -99,7 +99,7 @@ impl Wish {
 
 /// Degree to which a service requires huge pages from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Insists {
+pub enum Requirement {
     /// Nothing is known: the program has no such setting, or it could not be read.
     #[default]
     Unknown,
@@ -113,10 +113,10 @@ pub enum Insists {
     Always,
 }
 
-impl Insists {
+impl Requirement {
     /// True if its own configuration excludes the pool.
     pub const fn is_off(self) -> bool {
-        matches!(self, Insists::Never | Insists::Cannot)
+        matches!(self, Requirement::Never | Requirement::Cannot)
     }
 }
 
@@ -168,7 +168,7 @@ pub struct Demand {
     pub mappings: Vec<Mappings>,
     /// Source of its huge pages. Shared memory may come from the pool. Private memory goes on THP
     /// unless the program itself takes it from the pool (a JVM, MariaDB).
-    pub place: Place,
+    pub place: PageSource,
     /// The page size that its configuration, or its present segment, requires.
     pub page: Option<PageSize>,
     /// Origin of the figure, as in `postgres -C shared_memory_size`.
@@ -185,7 +185,7 @@ impl Demand {
     fn new(
         what: impl Into<String>,
         mappings: Vec<Mappings>,
-        place: Place,
+        place: PageSource,
         source: impl Into<String>,
     ) -> Demand {
         Demand {
@@ -223,7 +223,7 @@ impl Mappings {
 hugeleaf_units::named! {
     /// Source of huge pages for some memory.
     #[derive(Deserialize)]
-    pub enum Place {
+    pub enum PageSource {
         /// The pool: the program requests hugetlb pages itself, or through `hugeleaf run`.
         Pool = "pool",
         /// Transparent huge pages only.

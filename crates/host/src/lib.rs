@@ -51,11 +51,11 @@ pub use model::{
 pub use parse::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
-pub use root::{Root, Theirs};
+pub use root::{Root, UserFiles};
 pub use system::{read_memory_facts, read_start_facts};
 #[cfg(feature = "full")]
 pub use {
-    process::{Looking, ProcessError, read_all_processes, read_process},
+    process::{ProcessError, ReadDetail, read_all_processes, read_process},
     program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
     snapshot::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
     system::{Identity, identity, read_host, read_leftovers, read_owners},

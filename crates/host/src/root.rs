@@ -173,7 +173,7 @@ impl Root {
     ///
     /// # Errors
     /// If its root cannot be opened.
-    pub fn as_process_sees(&self, pid: Pid, rights: Rights) -> std::io::Result<Theirs> {
+    pub fn as_process_sees(&self, pid: Pid, rights: Rights) -> std::io::Result<UserFiles> {
         let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
         let top = format!("{pid}/root");
         let is_same = !self.is_live()
@@ -190,13 +190,13 @@ impl Root {
     ///
     /// # Errors
     /// If the root cannot be opened.
-    pub fn as_user_sees(&self, rights: Rights) -> std::io::Result<Theirs> {
+    pub fn as_user_sees(&self, rights: Rights) -> std::io::Result<UserFiles> {
         self.theirs(&self.dir, rights)
     }
 
-    fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<Theirs> {
+    fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<UserFiles> {
         let rights = self.is_live().then_some(rights);
-        Ok(Theirs {
+        Ok(UserFiles {
             root: self.clone(),
             inside: Inside::new(folder, rights)?,
         })
@@ -243,12 +243,12 @@ impl Root {
 /// JIT-compiled code. Links stay inside that user's root, the user's rights apply, and sizes are limited
 /// ([`hugeleaf_sys::Inside`]).
 #[derive(Debug)]
-pub struct Theirs {
+pub struct UserFiles {
     root: Root,
     inside: Inside,
 }
 
-impl Theirs {
+impl UserFiles {
     /// Returns a file, by its absolute path, of at most `most` bytes.
     pub fn read_at_most(&self, path: &Path, most: Bytes) -> Fact<String> {
         let relative = path.strip_prefix("/").unwrap_or(path);

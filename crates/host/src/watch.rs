@@ -82,7 +82,7 @@ impl Watch {
     ///
     /// # Errors
     /// If `/proc/uptime` cannot be read, since no rate can be computed without it.
-    pub fn look(
+    pub fn scan(
         &mut self,
         root: &Root,
         page: PageSize,
@@ -529,7 +529,7 @@ mod tests {
         let mut watch = Watch::default();
         let own = hugeleaf_sys::own_pid();
         let page = Kernel::new().base_page();
-        let (programs, first) = watch.look(&root, page, Bytes::ZERO).unwrap();
+        let (programs, first) = watch.scan(&root, page, Bytes::ZERO).unwrap();
         let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
         assert!(me.cpu.is_none() && !me.resident.is_zero() && me.threads > 0);
         assert!(
@@ -543,7 +543,7 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         }
         std::hint::black_box(x);
-        let (programs, second) = watch.look(&root, page, Bytes::ZERO).unwrap();
+        let (programs, second) = watch.scan(&root, page, Bytes::ZERO).unwrap();
         let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
         assert!(second > first && me.cpu.is_some_and(|cpu| cpu > 0.0));
     }

@@ -2,7 +2,8 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, Insists, Place, Service, ServiceKind, Services, Source, read_services, read_source,
+    DemandError, PageSource, Requirement, Service, ServiceKind, Services, Source, read_services,
+    read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
@@ -84,11 +85,11 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     // The setting is missing, so its default applies.
     assert_eq!(
         (service.wish.how, service.wish.said.as_str()),
-        (Insists::IfAvailable, "")
+        (Requirement::IfAvailable, "")
     );
     let demand = &service.demands[0];
     assert_eq!(demand.bytes(), Bytes::from_kib(524_300));
-    assert_eq!((demand.place, demand.page), (Place::Pool, None));
+    assert_eq!((demand.place, demand.page), (PageSource::Pool, None));
     let held = demand.held.as_ref().unwrap();
     assert!(held.iter().all(|held| held.kind != PageKind::Hugetlb));
     // The PID and the unit give the same result.
@@ -112,7 +113,7 @@ fn redis_is_never_for_the_pool() {
         .collect();
     assert!(!redis.is_empty(), "{found:?}");
     let mut demands = redis.iter().flat_map(|service| &service.demands);
-    assert!(demands.all(|demand| demand.place == Place::Thp));
+    assert!(demands.all(|demand| demand.place == PageSource::Thp));
 }
 
 const HEADING: &str =
@@ -181,7 +182,7 @@ fn a_container_is_what_runs_in_it() {
         let shared = found[0]
             .demands
             .iter()
-            .find(|d| d.place == Place::Pool)
+            .find(|d| d.place == PageSource::Pool)
             .unwrap();
         assert_eq!(shared.bytes(), Bytes::from_kib(524_300));
     }

@@ -244,7 +244,7 @@ pub struct CounterGroups {
 impl CounterGroups {
     /// Maximum number of events in a group. Processors have four or more general registers. The kernel's
     /// watchdog may hold one for ever, and a group that needs all of them then never runs.
-    pub const MOST: usize = 4;
+    pub const MAX_EVENTS: usize = 4;
 
     /// Opens the events, disabled. Groups are filled in this order, so related events must be adjacent.
     /// An event that does not fit into a group starts the next.
@@ -260,7 +260,7 @@ impl CounterGroups {
     fn add(&mut self, work: CountedWork, kind: CounterKind) -> Result<(usize, usize), SysError> {
         let at = self.groups.len();
         if let Some(group) = self.groups.last_mut()
-            && group.others.len() + 1 < CounterGroups::MOST
+            && group.others.len() + 1 < CounterGroups::MAX_EVENTS
         {
             match open_one(work, kind, Some(&group.leader)) {
                 Ok(file) => {

@@ -62,7 +62,7 @@ pub fn note(bytes: usize) {
 #[inline(always)]
 fn look_after(since: usize) {
     if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
-        look();
+        check();
     }
 }
 
@@ -85,12 +85,12 @@ pub fn large(kind: usize, length: usize) -> bool {
     if SINCE.load(Relaxed) < 2 * settings().pmd {
         return false;
     }
-    look();
+    check();
     judge::judgement(kind, length) == Judgement::Large
 }
 
 #[cold]
-fn look() {
+fn check() {
     let asked = SINCE.swap(0, Relaxed);
     let all = asked.saturating_add(COMMITTED.swap(0, Relaxed));
     judge::watch();

@@ -30,7 +30,7 @@ use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
-use crate::weigh::{self, PairLogs, Part, Weighed};
+use crate::weigh::{self, Analysis, PairLogs, Part};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
@@ -343,7 +343,7 @@ impl Made {
 struct Judged {
     interval: Option<LogInterval>,
     verdict: Verdict,
-    weighed: Option<Weighed>,
+    weighed: Option<Analysis>,
     buckets: Option<Buckets>,
 }
 
@@ -470,10 +470,10 @@ impl Engine<'_> {
         self.at = None;
         if let Some(began) = self.same {
             // Both arms are on the initial pages, after the same two changes.
-            self.subject.go_to(began.other(), self.stop)?;
-            self.subject.go_to(began, self.stop)?;
+            self.subject.apply_arm(began.other(), self.stop)?;
+            self.subject.apply_arm(began, self.stop)?;
         } else {
-            self.subject.go_to(arm, self.stop)?;
+            self.subject.apply_arm(arm, self.stop)?;
         }
         if self.is_stopped() {
             return Ok(false);
@@ -537,7 +537,7 @@ impl Engine<'_> {
                 return Ok(Ending::Interrupted);
             }
             let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
-            let interval = weigh::weigh(&rule, &logs).map(|w| w.interval);
+            let interval = weigh::analyse(&rule, &logs).map(|w| w.interval);
             let event = Event::Paired {
                 pairs: logs.len(),
                 interval,
@@ -763,8 +763,8 @@ impl Engine<'_> {
         (self.progress)(event);
         let goes_on = self.settings.intention_to_treat;
         let start = self.subject.coverage()?;
-        let mut astray =
-            (self.arms_too_close(arm)).or_else(|| self.strays(arm, start, "at the start"));
+        let mut astray = (self.arms_too_close(arm))
+            .or_else(|| self.coverage_deviation(arm, start, "at the start"));
         if let (Some(reason), false) = (&astray, goes_on) {
             self.reject(arm, Cause::Pages, reason.clone());
             return Ok(Attempt::Astray(None));
@@ -792,7 +792,7 @@ impl Engine<'_> {
             side_metrics,
             elapsed: metered.elapsed,
         });
-        astray = astray.or_else(|| self.strays(arm, end, "at the end"));
+        astray = astray.or_else(|| self.coverage_deviation(arm, end, "at the end"));
         if let Some(reason) = astray {
             self.reject(arm, Cause::Pages, reason);
             return Ok(Attempt::Astray(goes_on.then_some(sample)));
@@ -920,7 +920,7 @@ impl Engine<'_> {
     }
 
     /// Returns a message if coverage deviates from that after the change to this arm.
-    fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
+    fn coverage_deviation(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
         let expected = self.expected[arm as usize];
         let known = match self.separation() {
             s if s > 0.0 && self.same.is_none() => s,
@@ -977,9 +977,9 @@ impl Engine<'_> {
         judged
     }
 
-    fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Weighed>, Option<LogInterval>) {
+    fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Analysis>, Option<LogInterval>) {
         let rule = &self.settings.rule;
-        let weighed = weigh::weigh(rule, logs);
+        let weighed = weigh::analyse(rule, logs);
         let interval = weighed.map(|w| weigh::bounded(rule, logs, &w).unwrap_or(w.interval));
         (weighed, interval)
     }
@@ -1015,7 +1015,7 @@ impl Engine<'_> {
         Some(interval)
     }
 
-    fn judge_buckets(&self, weighed: Option<&Weighed>) -> Option<Buckets> {
+    fn judge_buckets(&self, weighed: Option<&Analysis>) -> Option<Buckets> {
         if self.metric.kind != Kind::Quantile {
             return None;
         }
@@ -1072,9 +1072,9 @@ impl Engine<'_> {
             // The progress callback may be what panicked.
             let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(Event::Restoring)));
             if self.stop.load(Ordering::Relaxed) {
-                self.subject.hurry();
+                self.subject.use_full_budget();
             }
-            match self.subject.go_to(to, &AtomicBool::new(false)) {
+            match self.subject.apply_arm(to, &AtomicBool::new(false)) {
                 Ok(()) => {}
                 // The memory is gone with the process, so there is nothing to restore.
                 Err(SubjectError::Ended { .. }) => return Ok(None),
@@ -1374,7 +1374,7 @@ impl Engine<'_> {
         })
     }
 
-    fn pair_caveats(&self, weighed: &Weighed) -> Vec<String> {
+    fn pair_caveats(&self, weighed: &Analysis) -> Vec<String> {
         let mut caveats = Vec::new();
         if weighed.stretched > 1.0 {
             caveats.push(format!(

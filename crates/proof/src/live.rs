@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, Progress,
-    PromoteOptions, Stalls, Who, can_split_shared, demote, promote,
+    ChangeError, DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent,
+    ProcessIdentity, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
 };
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
 use hugeleaf_host::system::counters::read_vmstat;
 use hugeleaf_host::totals::of_processes;
-use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_host::{Held, Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};
@@ -29,7 +29,7 @@ pub struct LiveSubject<'a> {
     root: &'a Root,
     host: &'a Host,
     name: String,
-    processes: Vec<Who>,
+    processes: Vec<ProcessIdentity>,
     pace: Pace,
     ranges: Vec<Memory>,
     /// Memory that blocks held at their last split; they become huge again while they hold it.
@@ -60,7 +60,7 @@ impl<'a> LiveSubject<'a> {
             host,
             name: name.to_owned(),
             processes: (pids.iter())
-                .filter_map(|pid| Who::of(root, *pid).ok())
+                .filter_map(|pid| ProcessIdentity::of(root, *pid).ok())
                 .collect(),
             pace,
             ranges: Vec::new(),
@@ -87,7 +87,7 @@ impl<'a> LiveSubject<'a> {
     }
 
     /// Reads the living processes; fails with `Ended` if there are none.
-    fn read(&self, pids: &[Pid], looking: Looking) -> Result<Vec<Process>, SubjectError> {
+    fn read(&self, pids: &[Pid], looking: ReadDetail) -> Result<Vec<Process>, SubjectError> {
         let alive = self.alive();
         let mut read = Vec::new();
         for pid in pids.iter().filter(|p| alive.contains(p)) {
@@ -114,7 +114,7 @@ impl<'a> LiveSubject<'a> {
     fn table(&mut self) -> Result<Vec<Held>, SubjectError> {
         let moved = self.moved();
         let all: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
-        let mut processes = self.read(&all, Looking::Segments)?;
+        let mut processes = self.read(&all, ReadDetail::Segments)?;
         self.resident = Some(of_processes(&processes).iter().map(|h| h.bytes).sum());
         processes.retain(|p| moved.contains(&p.pid));
         if processes.is_empty() {
@@ -154,13 +154,13 @@ impl Blocks {
         let mut blocks = Blocks::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
-                blocks.add(Who::from(process), block);
+                blocks.add(ProcessIdentity::from(process), block);
             }
         }
         blocks
     }
 
-    fn add(&mut self, who: Who, block: &Block) {
+    fn add(&mut self, who: ProcessIdentity, block: &Block) {
         // Collapsed program text cannot be split from outside, and is small, so it is skipped.
         if block.kind == Kind::File {
             return;
@@ -216,7 +216,7 @@ impl Subject for LiveSubject<'_> {
         let mut notes = Vec::new();
         let me = (hugeleaf_sys::own_pid(), hugeleaf_sys::effective_uid());
         self.claim = claim::claim(self.root, &pids, me, &mut notes)?;
-        let processes = self.read(&pids, Looking::Pages)?;
+        let processes = self.read(&pids, ReadDetail::Pages)?;
         let rules = Rules {
             host: self.host,
             huge,
@@ -240,7 +240,7 @@ impl Subject for LiveSubject<'_> {
         Ok(prepared)
     }
 
-    fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
+    fn apply_arm(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
         let only: Vec<Memory> = (self.ranges.iter())
             .filter(|memory| memory.who.is_there(self.root))
             .cloned()
@@ -292,7 +292,7 @@ impl Subject for LiveSubject<'_> {
         Ok(())
     }
 
-    fn hurry(&mut self) {
+    fn use_full_budget(&mut self) {
         self.pace = Percent::ALL.into();
     }
 
@@ -312,10 +312,13 @@ impl Subject for LiveSubject<'_> {
         if !self.splits_shared {
             return None;
         }
-        let each = self.processes.iter().filter_map(|Who { pid, .. }| {
-            let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
-            status.known().and_then(|s| s.resident_shmem)
-        });
+        let each = self
+            .processes
+            .iter()
+            .filter_map(|ProcessIdentity { pid, .. }| {
+                let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
+                status.known().and_then(|s| s.resident_shmem)
+            });
         Some(each.sum())
     }
 
@@ -328,7 +331,7 @@ impl Subject for LiveSubject<'_> {
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
         let mut side_metrics = SideMetrics::default();
         let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
-        for Who { pid, .. } in &self.processes {
+        for ProcessIdentity { pid, .. } in &self.processes {
             let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
             if let Some(stat) = stat.known() {
                 for (sum, ticks) in [
@@ -532,8 +535,8 @@ mod tests {
         assert!(enough(400).is_ok() && enough(0).is_ok());
     }
 
-    fn who(pid: u32) -> Who {
-        let mut who = Who::default();
+    fn who(pid: u32) -> ProcessIdentity {
+        let mut who = ProcessIdentity::default();
         who.pid = Pid(pid);
         who
     }

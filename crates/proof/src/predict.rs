@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_change::{Watch, look, may_walk};
+use hugeleaf_change::{Watch, may_walk, sample};
 use hugeleaf_host::process::spent::spent;
-use hugeleaf_host::{Host, Looking, Process, Root, read_process};
+use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::predict::{MODEL, Reads, Watched, promotable_ranges, together};
@@ -93,17 +93,17 @@ fn observe_one(
 ) -> Result<One, String> {
     // Reading its mappings takes as long as a scan.
     may_walk(kernel, root, pid, watch.held)?;
-    let process = read_process(root, kernel, host, pid, Looking::Segments);
+    let process = read_process(root, kernel, host, pid, ReadDetail::Segments);
     let process = process.map_err(|e| e.to_string())?;
     let ranges = promotable_ranges(host, &process);
     let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
-    let one = |time| look(kernel, root, pid, &ranges, Watch { time, ..watch });
+    let one = |time| sample(kernel, root, pid, &ranges, Watch { time, ..watch });
     let mut looks = Vec::new();
     let pause = watch.time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
-        let look = one(SHORT)?;
-        looks.push(look);
-        if !kernel.wait(pause.saturating_sub(look.seen.time), watch.stop) {
+        let sample = one(SHORT)?;
+        looks.push(sample);
+        if !kernel.wait(pause.saturating_sub(sample.seen.time), watch.stop) {
             return Err("stopped on request".to_owned());
         }
     }
@@ -112,10 +112,14 @@ fn observe_one(
     let used = spent(root, pid).map_err(|e| e.to_string())?.since(&before);
     Ok(One {
         process,
-        longest: looks.iter().map(|look| look.cost).max().unwrap_or_default(),
+        longest: looks
+            .iter()
+            .map(|sample| sample.cost)
+            .max()
+            .unwrap_or_default(),
         watched: Watched {
             base_page: host.base_page,
-            looks: looks.into_iter().map(|look| look.seen).collect(),
+            looks: looks.into_iter().map(|sample| sample.seen).collect(),
             time: elapsed,
             user: used.user,
             system: used.system,

@@ -146,14 +146,14 @@ pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
     let [below, above, low, high] = if x.len() > MADE_UP_TO {
         let mut sorted = x.to_vec();
         sorted.sort_by(f64::total_cmp);
-        picks(all, rank).map(|n| nth_mean(&sorted, n))
+        quantile_ranks(all, rank).map(|n| nth_mean(&sorted, n))
     } else {
         let mut walsh = Vec::with_capacity(all);
         for (i, a) in x.iter().enumerate() {
             walsh.extend(x[i..].iter().map(|b| f64::midpoint(*a, *b)));
         }
         // Selected, not sorted: a thousand pairs have half a million means.
-        picks(all, rank).map(|n| *walsh.select_nth_unstable_by(n, f64::total_cmp).1)
+        quantile_ranks(all, rank).map(|n| *walsh.select_nth_unstable_by(n, f64::total_cmp).1)
     };
     Some(LogInterval {
         center: f64::midpoint(below, above),
@@ -168,7 +168,7 @@ pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
 const MADE_UP_TO: usize = 60;
 
 /// Returns the ranks among `all` values of both sides of the median, and of the ends that leave `rank` outside.
-fn picks(all: usize, rank: usize) -> [usize; 4] {
+fn quantile_ranks(all: usize, rank: usize) -> [usize; 4] {
     let last = all - 1;
     [last / 2, last.div_ceil(2), rank, last - rank]
 }
@@ -248,7 +248,7 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
     }
     let rank = rank_sum_critical(a.len(), b.len(), 1.0 - confidence)?;
     let (a, b) = (sorted(a), sorted(b));
-    let picks = picks(a.len() * b.len(), rank);
+    let picks = quantile_ranks(a.len() * b.len(), rank);
     let [below, above, low, high] = picks.map(|n| nth_difference(&a, &b, n));
     Some(LogInterval {
         center: f64::midpoint(below, above),

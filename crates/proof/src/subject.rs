@@ -96,11 +96,11 @@ pub trait Subject {
 
     /// Promotes or demotes the memory to the arm's pages. May end early once `stop` is set. The caller
     /// checks the outcome by [`Subject::coverage`].
-    fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
+    fn apply_arm(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
 
     /// Makes further calls of [`Subject::go_to`] as fast as possible, because a stop waits for the last
     /// one.
-    fn hurry(&mut self) {}
+    fn use_full_budget(&mut self) {}
 
     /// Returns the share of resident memory on huge pages, 0.0 to 1.0.
     ///

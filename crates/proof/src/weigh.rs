@@ -79,7 +79,7 @@ pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weighed {
+pub struct Analysis {
     pub interval: LogInterval,
     /// The lag-1 correlation of the pairs.
     pub correlation: f64,
@@ -90,7 +90,7 @@ pub struct Weighed {
 }
 
 /// Returns the interval of the pairs, in the order they were made; `None` with too few.
-pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
+pub fn analyse(rule: &Rule, pairs: &[PairLogs]) -> Option<Analysis> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
     let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carried).flatten().collect();
@@ -107,7 +107,7 @@ pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
     let LogInterval { center, .. } = interval;
     interval.low = center - (center - interval.low) * stretched;
     interval.high = center + (interval.high - center) * stretched;
-    Some(Weighed {
+    Some(Analysis {
         interval,
         correlation,
         stretched,
@@ -132,7 +132,7 @@ fn widening(logs: &[f64]) -> (f64, f64) {
 /// of the true quantiles for any observations within the buckets, because both ends of a
 /// signed-rank interval rise with every value. An end may be infinite. `None` if a pair has no
 /// buckets.
-pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Weighed) -> Option<LogInterval> {
+pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Analysis) -> Option<LogInterval> {
     let bounds: Option<Vec<[f64; 2]>> = pairs.iter().map(|p| p.bounds).collect();
     let bounds = bounds?;
     let end = |n: usize| rule.interval(&bounds.iter().map(|b| b[n]).collect::<Vec<_>>());
@@ -177,7 +177,7 @@ mod tests {
     fn pairs_that_follow_each_other_widen_the_interval() {
         let rule = Rule::default();
         let quiet: Vec<PairLogs> = logs(40, 1).into_iter().map(PairLogs::of).collect();
-        let weighed = weigh(&rule, &quiet).unwrap();
+        let weighed = analyse(&rule, &quiet).unwrap();
         assert_eq!(weighed.stretched, 1.0, "{weighed:?}");
         let whole: Vec<f64> = quiet.iter().map(|p| p.whole).collect();
         assert_eq!(Some(weighed.interval), rule.interval(&whole));
@@ -185,7 +185,7 @@ mod tests {
         let mut sorted = whole.clone();
         sorted.sort_by(f64::total_cmp);
         let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::of).collect();
-        let wide = weigh(&rule, &sorted).unwrap();
+        let wide = analyse(&rule, &sorted).unwrap();
         assert!(wide.correlation > 0.8 && wide.stretched > 2.0, "{wide:?}");
         assert!(wide.interval.half_width() > 2.0 * weighed.interval.half_width());
         assert!((wide.interval.center - weighed.interval.center).abs() < 1e-12);
@@ -193,7 +193,7 @@ mod tests {
         let turns: Vec<PairLogs> = (0..40)
             .map(|n| PairLogs::of(f64::from(n % 2) * 0.1))
             .collect();
-        assert_eq!(weigh(&rule, &turns).unwrap().stretched, 1.0);
+        assert_eq!(analyse(&rule, &turns).unwrap().stretched, 1.0);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
                 pair(&part(large, base), &part(base, large))
             })
             .collect();
-        let weighed = weigh(&rule, &pairs).unwrap();
+        let weighed = analyse(&rule, &pairs).unwrap();
         assert!(weighed.carried.is_some_and(|c| c > 0.05), "{weighed:?}");
         assert!(weighed.interval.covers(1.10f64.ln()), "{weighed:?}");
         assert!(weighed.interval.covers(0.0), "{weighed:?}");
@@ -225,7 +225,12 @@ mod tests {
                 ..*p
             })
             .collect();
-        assert!(!weigh(&rule, &clean).unwrap().interval.covers(1.10f64.ln()));
+        assert!(
+            !analyse(&rule, &clean)
+                .unwrap()
+                .interval
+                .covers(1.10f64.ln())
+        );
     }
 
     #[test]
@@ -279,7 +284,7 @@ mod tests {
                 logs.extend(pair(&part(base, x), &part(large, y)));
                 truth.push((at(large, v) / at(base, u)).ln());
             }
-            let weighed = weigh(&rule, &logs).unwrap();
+            let weighed = analyse(&rule, &logs).unwrap();
             let bounded = bounded(&rule, &logs, &weighed).unwrap();
             let truth = rule.interval(&truth).unwrap();
             prop_assert!(bounded.low <= truth.low + 1e-12 && truth.high <= bounded.high + 1e-12);

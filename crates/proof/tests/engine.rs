@@ -95,7 +95,7 @@ impl Subject for Fake {
             notes: vec!["a note".into()],
         })
     }
-    fn go_to(&mut self, arm: Arm, _: &AtomicBool) -> Result<(), SubjectError> {
+    fn apply_arm(&mut self, arm: Arm, _: &AtomicBool) -> Result<(), SubjectError> {
         self.moves.push(arm);
         self.looks = 0;
         if self.ends_at_move.is_some_and(|n| self.moves.len() >= n) {

@@ -367,7 +367,7 @@ pub(crate) fn held_in(
     pool: Option<PageSize>,
     length: Bytes,
 ) -> Result<Bytes, MemoryError> {
-    let facts = memory.look(file);
+    let facts = memory.facts(file);
     let facts = facts.map_err(|_| bad("a descriptor is no memory"))?;
     if facts.hugetlb != pool {
         return Err(bad("a descriptor is of another kind of page than it says"));

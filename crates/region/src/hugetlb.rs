@@ -167,7 +167,7 @@ impl PoolFile<'_> {
     fn shrink(&self, pages: Pages) -> Result<Pages, MemoryError> {
         let part = self.part(pages)?;
         let memory = self.asked.space.memory();
-        let present = memory.look(self.file)?.held;
+        let present = memory.facts(self.file)?.held;
         let kept = present.get() / self.asked.size.bytes().get();
         let kept = Pages(kept.min(pages.get() - 1));
         self.asked.space.clear(part)?;

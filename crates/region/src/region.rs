@@ -184,20 +184,20 @@ impl Region {
     fn held(&self, allocation: &Allocation) -> Result<Bytes, MemoryError> {
         let length = allocation.range.len();
         match &allocation.file {
-            Some(file) => Ok(self.space.memory().look(file)?.held.min(length)),
+            Some(file) => Ok(self.space.memory().facts(file)?.held.min(length)),
             None => Ok(length),
         }
     }
 
     fn pages_of(&self, allocation: &Allocation) -> Result<PageMap, MemoryError> {
-        let map = thp::look(allocation.range)?;
+        let map = thp::read_pages(allocation.range)?;
         let length = allocation.range.len();
         if allocation.file.is_none() || present(&map) >= length || self.held(allocation)? < length {
             return Ok(map);
         }
         // Pages that cannot be mapped are reported as not resident.
         let _ = populate::fill_here(&self.space, allocation.range, allocation.step.size);
-        Ok(thp::look(allocation.range)?)
+        Ok(thp::read_pages(allocation.range)?)
     }
 
     /// Adds the extents of an allocation outside the pools, split by whether a huge page maps them.
@@ -332,7 +332,7 @@ impl Builder<'_> {
             }
             match step.kind {
                 PageKind::Hugetlb => self.pool(*step, whole)?,
-                kind => self.ordinary(*step, whole, kind == PageKind::Thp)?,
+                kind => self.non_pool(*step, whole, kind == PageKind::Thp)?,
             }
             let left = self.options.length.get() - self.at;
             if left > 0 && left < step.size.bytes().get() {
@@ -372,7 +372,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn ordinary(&mut self, step: Step, whole: Pages, huge: bool) -> Result<(), MemoryError> {
+    fn non_pool(&mut self, step: Step, whole: Pages, huge: bool) -> Result<(), MemoryError> {
         let range = self.part(whole.of(step.size))?;
         let (options, host) = (self.options, &self.room.host);
         let sharing = options.sharing;
@@ -424,7 +424,7 @@ impl Builder<'_> {
             .filter(thp)
             .filter(|_| steps.mandatory)
         {
-            let map = thp::look(allocation.range)?;
+            let map = thp::read_pages(allocation.range)?;
             small += allocation.range.len() - thp::huge_in(&map, allocation.range);
             self.why = self.why.take().or_else(|| allocation.why.clone());
         }

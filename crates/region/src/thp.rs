@@ -122,7 +122,7 @@ pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
 
 /// Returns the whole blocks of `huge` in `part` that no single huge page maps.
 fn base_page_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> {
-    let map = look(part)?;
+    let map = read_pages(part)?;
     let Some(inside) = part.aligned_inside(huge) else {
         return Ok(Vec::new());
     };
@@ -145,7 +145,7 @@ fn base_page_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryErr
 ///
 /// # Errors
 /// Errors of opening and reading the page map.
-pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
+pub(crate) fn read_pages(part: Range) -> Result<PageMap, SysError> {
     let file = match own_page_map() {
         Ok(file) => file,
         // A process that started as root and changed its user may not open the page map.

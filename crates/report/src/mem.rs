@@ -185,7 +185,7 @@ impl Mem<'_> {
         let table = Table::of(rows_of(self.host, p, all))
             .left("ROLE", |r| r.role.name())
             .left("ADDRESS", |r| r.own(|s| format!("{:x}", s.range.start())))
-            .left("ASKED", |r| r.own(asked))
+            .left("ASKED", |r| r.own(requested))
             .left("NAME", Row::name)
             .right("RESIDENT", |r| {
                 Cell::some_bytes(r.held.iter().map(|h| h.bytes).sum())
@@ -390,7 +390,7 @@ fn name(s: &Segment) -> String {
     }
 }
 
-fn asked(s: &Segment) -> String {
+fn requested(s: &Segment) -> String {
     let hugetlb = s.asked.hugetlb.map(|size| format!("hugetlb {size}"));
     let advised = match s.asked.advised {
         Advised::Huge => Some("huge".to_owned()),

@@ -107,7 +107,7 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
 }
 
 fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
-    let (asked, done) = (outcome.asked(), outcome.done());
+    let (asked, done) = (outcome.requested(), outcome.done());
     let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run && !asked.is_zero() {
         let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
@@ -186,7 +186,7 @@ fn counted_once(outcome: &Outcome) -> Option<String> {
         true => "under ASKED",
         false => "under ASKED and GOT",
     };
-    (asked != outcome.asked()).then(|| {
+    (asked != outcome.requested()).then(|| {
         format!(
             "each process has {columns} what it maps, {asked} in all; memory that several map, or one \
              maps several times, counts once in everything else here"
@@ -374,7 +374,7 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
     if one_way < totals.done {
         all.push(undo);
     }
-    let lines = lasting(outcome, request);
+    let lines = persistence_commands(outcome, request);
     all.extend(lines.into_iter().map(|line| Command::new("to last", line)));
     all
 }
@@ -415,7 +415,7 @@ pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
 
 /// Returns commands that promote the memory again after a restart of the process. Private memory must be
 /// filled first. Shared memory also needs the knob on while it is mapped, or it is misaligned.
-fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
+fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
     let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
         return Vec::new();
     };
@@ -544,7 +544,7 @@ mod tests {
 
     fn one() -> ProcessOutcome {
         ProcessOutcome {
-            who: hugeleaf_change::Who::default(),
+            who: hugeleaf_change::ProcessIdentity::default(),
             pid: Pid(1234),
             name: "mariadbd".to_owned(),
             unit: Some("mariadb.service".to_owned()),
@@ -724,7 +724,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
                 commands: &commands,
                 ..request(Direction::Promote)
             };
-            let lines = lasting(&outcome(vec![process.clone()]), &request);
+            let lines = persistence_commands(&outcome(vec![process.clone()]), &request);
             assert_eq!(lines.len(), 2, "{lines:?}");
             assert!(
                 lines[0].starts_with("shmem_enabled") && lines[1].contains(line),
@@ -734,7 +734,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         // A name that a shell would split is not put into a shell command.
         process.unit = None;
         process.name = "a b;c".to_owned();
-        let lines = lasting(&outcome(vec![process]), &request(Direction::Promote));
+        let lines = persistence_commands(&outcome(vec![process]), &request(Direction::Promote));
         assert!(!lines[0].contains(';'), "{lines:?}");
     }
 

@@ -34,7 +34,7 @@ impl Start {
         rungs.ways.iter().map(in_words).collect()
     }
 
-    fn asked(&self, role: RunRole) -> String {
+    fn requested(&self, role: RunRole) -> String {
         self.settled.settings.of(role).typed.clone()
     }
 
@@ -88,7 +88,7 @@ pub fn page(start: &Start) -> Page {
     };
     let roles = Table::of(RunRole::ALL)
         .left("ROLE", |role| role.name())
-        .left("ASKED", |role| start.asked(*role))
+        .left("ASKED", |role| start.requested(*role))
         .right("FROM", |role| start.after(*role))
         .left("TRIES", |role| tries(start, *role));
     let missing: Vec<Note> = start.settled.missing.iter().map(unavailable).collect();
@@ -118,7 +118,7 @@ pub fn json(start: &Start) -> String {
     let role = |role: RunRole| {
         json!({
             "role": role,
-            "asked": start.asked(role),
+            "asked": start.requested(role),
             "tries": start.ways(role),
             "mandatory": start.settled.settings.of(role).mandatory,
             "after_bytes": start.after(role),

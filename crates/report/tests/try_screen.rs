@@ -3,7 +3,7 @@
 // Panics are test failures, also in helpers.
 #![allow(clippy::unwrap_used)]
 
-use hugeleaf_host::{Looking, Root, read_host, read_process};
+use hugeleaf_host::{ReadDetail, Root, read_host, read_process};
 use hugeleaf_proof::result::{
     BadReadings, Effect, Experiment, HostFingerprint, PageSizes, Pair, SettingsInForce,
 };
@@ -111,7 +111,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
 fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
     let (root, kernel) = (Root::live(), Kernel::new());
     let host = read_host(&root, &kernel).unwrap();
-    let process = read_process(&root, &kernel, &host, own_pid(), Looking::Pages).unwrap();
+    let process = read_process(&root, &kernel, &host, own_pid(), ReadDetail::Pages).unwrap();
     let accounts = account(&host, &process, &process.pid.to_string());
     let it = Try {
         host: &host,

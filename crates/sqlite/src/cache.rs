@@ -22,7 +22,7 @@ use crate::gate::Gate;
 use crate::ghosts::Ghosts;
 use crate::memory::pushed;
 use crate::names;
-use crate::node::{Node, Place, Queue, Table};
+use crate::node::{Node, Queue, QueueKind, Table};
 use crate::share::{Connection, Held, Share};
 use crate::spare::LocalSpares;
 use crate::store::Store;
@@ -534,7 +534,11 @@ impl Body {
             // SQLite checks the first word to see if it must initialise the rest; its own cache clears no more.
             (*node).page.extra.cast::<*mut Node>().write(null_mut());
             self.table.insert(node);
-            let place = if is_back { Place::Main } else { Place::Small };
+            let place = if is_back {
+                QueueKind::Main
+            } else {
+                QueueKind::Small
+            };
             self.place(node, place);
         }
         self.pinned += 1;
@@ -543,14 +547,14 @@ impl Body {
 
     /// # Safety
     /// The node is live and in no queue.
-    unsafe fn place(&mut self, node: *mut Node, place: Place) {
+    unsafe fn place(&mut self, node: *mut Node, place: QueueKind) {
         // SAFETY: as the caller promises.
         unsafe {
             (*node).place = place;
             match place {
-                Place::Small => self.small.push(node),
-                Place::Main => self.main.push(node),
-                Place::Aside => {}
+                QueueKind::Small => self.small.push(node),
+                QueueKind::Main => self.main.push(node),
+                QueueKind::Aside => {}
             }
         }
     }
@@ -561,11 +565,11 @@ impl Body {
         // SAFETY: as the caller promises.
         unsafe {
             match (*node).place {
-                Place::Small => self.small.remove(node),
-                Place::Main => self.main.remove(node),
-                Place::Aside => {}
+                QueueKind::Small => self.small.remove(node),
+                QueueKind::Main => self.main.remove(node),
+                QueueKind::Aside => {}
             }
-            (*node).place = Place::Aside;
+            (*node).place = QueueKind::Aside;
         }
     }
 
@@ -582,8 +586,8 @@ impl Body {
                 (*node).set_pinned(false);
                 self.pinned -= 1;
             }
-            if (*node).place == Place::Aside {
-                self.place(node, Place::Main);
+            if (*node).place == QueueKind::Aside {
+                self.place(node, QueueKind::Main);
             }
         }
     }
@@ -611,7 +615,7 @@ impl Body {
                 let used = (*node).used();
                 if look < LOOKS && (used > 1 || (used > 0 && !from_small)) {
                     (*node).set_used(if from_small { 0 } else { used - 1 });
-                    self.place(node, Place::Main);
+                    self.place(node, QueueKind::Main);
                     continue;
                 }
                 if from_small {

@@ -21,7 +21,7 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Locks held during a fork; `is_all` is false if one could not be taken.
-pub(crate) struct Stopped<T> {
+pub(crate) struct HeldLocks<T> {
     pub _held: T,
     pub is_all: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Stopped<T> {
 /// Takes the locks of the installed cache; `None` if no cache is installed.
 pub(crate) trait Stops {
     type Held;
-    fn stop() -> Option<Stopped<Option<Self::Held>>>;
+    fn stop() -> Option<HeldLocks<Option<Self::Held>>>;
 }
 
 /// Registers handlers that mark children as such and release the locks of `S` in them.
@@ -82,7 +82,9 @@ unsafe extern "C" fn before<S: Stops>() {
 
 /// Releases the locks that this thread took before its fork; false if one was missing.
 fn release<S: Stops>() -> bool {
-    let held = HELD.replace(null_mut()).cast::<Stopped<Option<S::Held>>>();
+    let held = HELD
+        .replace(null_mut())
+        .cast::<HeldLocks<Option<S::Held>>>();
     // SAFETY: the pointer is from `before`, and this is its only use.
     held.is_null() || unsafe { Box::from_raw(held) }.is_all
 }

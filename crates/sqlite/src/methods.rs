@@ -14,7 +14,7 @@ use crate::chunk::Shape;
 use crate::ffi::{
     Api, Methods, Opaque, Page, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
 };
-use crate::fork::{Stopped, Stops};
+use crate::fork::{HeldLocks, Stops};
 use crate::names;
 use crate::share::Connection;
 use crate::store::{Locks, Store};
@@ -37,7 +37,7 @@ pub(crate) struct OfStore;
 impl Stops for OfStore {
     type Held = Locks;
 
-    fn stop() -> Option<Stopped<Option<Locks>>> {
+    fn stop() -> Option<HeldLocks<Option<Locks>>> {
         store().map(Store::stop)
     }
 }

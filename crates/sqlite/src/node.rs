@@ -17,7 +17,7 @@ use crate::memory::filled;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Place {
+pub(crate) enum QueueKind {
     Small,
     Main,
     /// In no queue: the page was in use when it was to be evicted. It joins the main queue when it is unpinned.
@@ -30,7 +30,7 @@ pub(crate) struct Node {
     /// First field, so that a pointer to it is also a pointer to the node.
     pub page: Page,
     pub key: c_uint,
-    pub place: Place,
+    pub place: QueueKind,
     /// Other threads read this field and the next without synchronisation (`Inner::least_requested_chunks`).
     pub pinned: AtomicBool,
     /// Number of requests since the last eviction check, at most 3.
@@ -81,7 +81,7 @@ impl Node {
             node.write(Node {
                 page: Page { buffer, extra },
                 key: 0,
-                place: Place::Aside,
+                place: QueueKind::Aside,
                 pinned: AtomicBool::new(true),
                 used: AtomicU8::new(0),
                 batch: 0,

@@ -9,7 +9,7 @@ use hugeleaf_sys::Barrier;
 
 use crate::chunk::{Blank, Shape};
 use crate::filter;
-use crate::fork::{self, Stopped};
+use crate::fork::{self, HeldLocks};
 use crate::share::{Inner, ManagedShare, Share, ShareView, Source};
 use crate::spare::Spare;
 
@@ -163,9 +163,9 @@ impl Store {
     }
 
     /// Takes the locks that a child needs. They are taken in this order everywhere.
-    pub fn stop(&'static self) -> Stopped<Option<Locks>> {
+    pub fn stop(&'static self) -> HeldLocks<Option<Locks>> {
         let Some(shares) = fork::lock_in_time(&self.shares) else {
-            return Stopped {
+            return HeldLocks {
                 _held: None,
                 is_all: false,
             };
@@ -182,7 +182,7 @@ impl Store {
             _each: each,
             _shares: shares,
         };
-        Stopped {
+        HeldLocks {
             _held: Some(held),
             is_all,
         }

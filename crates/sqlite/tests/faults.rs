@@ -186,7 +186,7 @@ fn state(connection: &Connection) -> (i64, i64, i64) {
 
 #[test]
 fn a_write_that_fails_changes_nothing() {
-    if !hugeleaf_testkit::apart("faults::a_write_that_fails_changes_nothing") {
+    if !hugeleaf_testkit::in_own_process("faults::a_write_that_fails_changes_nothing") {
         return;
     }
     crate::support::cache(Bytes::from_mib(4));

@@ -46,7 +46,7 @@ fn forked(child: impl FnOnce() -> bool) -> i32 {
 /// A child has its parent's locks as at the fork, without the threads that held them: it would wait forever.
 #[test]
 fn children_with_inherited_connections_end() {
-    if !hugeleaf_testkit::apart("guests::children_with_inherited_connections_end") {
+    if !hugeleaf_testkit::in_own_process("guests::children_with_inherited_connections_end") {
         return;
     }
     let forks = hugeleaf_testkit::size_or_soak(60, 3_000, 100_000);
@@ -131,7 +131,9 @@ fn refuse_in_this_thread(call: libc::c_long) {
 /// thread.
 #[test]
 fn a_filter_of_system_calls_that_comes_later_ends_nothing() {
-    if !hugeleaf_testkit::apart("guests::a_filter_of_system_calls_that_comes_later_ends_nothing") {
+    if !hugeleaf_testkit::in_own_process(
+        "guests::a_filter_of_system_calls_that_comes_later_ends_nothing",
+    ) {
         return;
     }
     crate::support::cache(Bytes::from_mib(8));
@@ -181,7 +183,7 @@ fn work_under_filters(folder: &std::path::Path) {
 /// Programs use SQLite even at the end of a thread, when Rust has dropped the thread's values.
 #[test]
 fn sqlite_is_used_at_the_end_of_a_thread() {
-    if !hugeleaf_testkit::apart("guests::sqlite_is_used_at_the_end_of_a_thread") {
+    if !hugeleaf_testkit::in_own_process("guests::sqlite_is_used_at_the_end_of_a_thread") {
         return;
     }
     static ROWS: AtomicI32 = AtomicI32::new(0);
@@ -228,7 +230,7 @@ fn resident() -> Bytes {
 /// First pages of a connection are on the heap. A hundred connections with the largest pages took 400M.
 #[test]
 fn many_connections_stay_within_the_size() {
-    if !hugeleaf_testkit::apart("guests::many_connections_stay_within_the_size") {
+    if !hugeleaf_testkit::in_own_process("guests::many_connections_stay_within_the_size") {
         return;
     }
     let size = Bytes::from_mib(16);
@@ -276,7 +278,7 @@ fn fill_existing(file: &std::path::Path) -> Connection {
 /// Three databases of one size: each gets the memory that it requests repeatedly, regardless of the order.
 #[test]
 fn three_databases_get_what_each_asks_for_again() {
-    if !hugeleaf_testkit::apart("guests::three_databases_get_what_each_asks_for_again") {
+    if !hugeleaf_testkit::in_own_process("guests::three_databases_get_what_each_asks_for_again") {
         return;
     }
     let cache = crate::support::cache(Bytes::from_mib(6));
@@ -301,7 +303,7 @@ fn three_databases_get_what_each_asks_for_again() {
 /// Options set by a program stay in force, and a SQLite that is restarted has its cache again.
 #[test]
 fn options_and_a_new_beginning() {
-    if !hugeleaf_testkit::apart("guests::options_and_a_new_beginning") {
+    if !hugeleaf_testkit::in_own_process("guests::options_and_a_new_beginning") {
         return;
     }
     // SAFETY: the options take what sqlite3.h says, before SQLite is in use.
@@ -358,7 +360,7 @@ extern "C" fn no_cache(_: i32, _: i32, _: i32) -> *mut sqlite::sqlite3_pcache {
 /// `run --sqlite` keeps the cache that a program has set.
 #[test]
 fn a_cache_of_the_program_is_seen() {
-    if !hugeleaf_testkit::apart("guests::a_cache_of_the_program_is_seen") {
+    if !hugeleaf_testkit::in_own_process("guests::a_cache_of_the_program_is_seen") {
         return;
     }
     let own = no_cache as *const std::ffi::c_void;
@@ -390,7 +392,7 @@ fn a_cache_of_the_program_is_seen() {
 /// A process without memory gets SQLite's errors, and continues.
 #[test]
 fn memory_that_is_short_is_an_answer_of_sqlite() {
-    if !hugeleaf_testkit::apart("guests::memory_that_is_short_is_an_answer_of_sqlite") {
+    if !hugeleaf_testkit::in_own_process("guests::memory_that_is_short_is_an_answer_of_sqlite") {
         return;
     }
     crate::support::cache(Bytes::from_mib(8));

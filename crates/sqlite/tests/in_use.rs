@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 #[test]
 fn a_sqlite_that_is_in_use_keeps_its_cache() {
-    if !hugeleaf_testkit::apart("in_use::a_sqlite_that_is_in_use_keeps_its_cache") {
+    if !hugeleaf_testkit::in_own_process("in_use::a_sqlite_that_is_in_use_keeps_its_cache") {
         return;
     }
     let connection = Connection::open_in_memory().unwrap();

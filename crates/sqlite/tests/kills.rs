@@ -12,7 +12,7 @@ const CHILD: &str = "HUGELEAF_KILLED";
 
 #[test]
 fn no_row_is_lost_by_a_kill() {
-    if !hugeleaf_testkit::apart("kills::no_row_is_lost_by_a_kill") {
+    if !hugeleaf_testkit::in_own_process("kills::no_row_is_lost_by_a_kill") {
         return;
     }
     let kills = hugeleaf_testkit::size_or_soak(8, 25, 500);

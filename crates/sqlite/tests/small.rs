@@ -15,7 +15,9 @@ fn is_managed() -> bool {
 
 #[test]
 fn the_first_database_that_takes_part_starts_the_manager() {
-    if !hugeleaf_testkit::apart("small::the_first_database_that_takes_part_starts_the_manager") {
+    if !hugeleaf_testkit::in_own_process(
+        "small::the_first_database_that_takes_part_starts_the_manager",
+    ) {
         return;
     }
     let cache = crate::support::cache(Bytes::from_mib(32));

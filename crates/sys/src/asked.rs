@@ -48,7 +48,7 @@ fn end_group(leader: u32) {
 
 /// Output and exit status of a program.
 #[derive(Debug)]
-pub struct Said {
+pub struct ProgramOutput {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -64,7 +64,7 @@ pub fn run_for_output(
     command: &mut Command,
     question: Question<'_>,
     most: usize,
-) -> Result<Said, Error> {
+) -> Result<ProgramOutput, Error> {
     question.left()?;
     let mut asked = Asked(Some(command.spawn()?));
     let child = asked.child();
@@ -88,7 +88,7 @@ pub fn run_for_output(
     let status = asked.child().wait()?;
     asked.0 = None;
     let [stdout, stderr] = pipes.map(|pipe| String::from_utf8_lossy(&pipe.bytes).into_owned());
-    Ok(Said {
+    Ok(ProgramOutput {
         status,
         stdout,
         stderr,

@@ -176,7 +176,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The errors of [`Kernel::process_madvise`], except EINVAL, which means false.
-    pub fn collapses(&self, process: &PidFd, block: Range) -> Result<bool, SysError> {
+    pub fn can_collapse(&self, process: &PidFd, block: Range) -> Result<bool, SysError> {
         let of = || format!("{block} of {}", process.pid());
         let call = ProcessCall::Collapses(process, block);
         if self.ask(call, Advice::Collapse.call_name(), of)?.is_some() {
@@ -266,7 +266,7 @@ impl Kernel {
     /// # Errors
     /// EPERM: the ptrace right to read it is missing. ESRCH: it exited. EFAULT: not mapped. ETIMEDOUT: as
     /// [`Kernel::populate`].
-    pub fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+    pub fn fault_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
         let subject = || format!("of {}", process.pid());
         match self.ask(
             ProcessCall::MapIn(process, range),
@@ -298,7 +298,7 @@ impl Kernel {
     ///
     /// # Errors
     /// ENOMEM: no memory, or past a limit of this process. EINVAL: no pages.
-    pub fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
+    pub fn back_free_memory(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
         let subject = || format!("{pages} pages of {page}");
         match self.ask(ProcessCall::Fetch(page, pages), "madvise", subject)? {
             Some(_) => Ok(()),
@@ -312,7 +312,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The errors of mmap(2) and madvise(2), as for MADV_COLLAPSE. No memory is kept.
-    pub fn drain(&self, page: PageSize) -> Result<(), SysError> {
+    pub fn drain_page_lists(&self, page: PageSize) -> Result<(), SysError> {
         match self.ask(ProcessCall::Drain(page), "madvise", || page.to_string())? {
             Some(_) => Ok(()),
             None => crate::fetch::drain(page, self.base_page()),

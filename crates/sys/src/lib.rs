@@ -48,7 +48,7 @@ mod usage;
 mod walk;
 
 pub use advice::Advice;
-pub use asked::{Said, confine, run_for_output};
+pub use asked::{ProgramOutput, confine, run_for_output};
 pub use barrier::Barrier;
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,

@@ -150,7 +150,7 @@ impl Memory {
     ///
     /// # Errors
     /// EINVAL if the descriptor is not a file in memory. The errors of fstat(2) and fstatfs(2).
-    pub fn look(&self, file: &MemoryFile) -> Result<MemoryFileFacts, SysError> {
+    pub fn facts(&self, file: &MemoryFile) -> Result<MemoryFileFacts, SysError> {
         // linux/magic.h.
         const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
         const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -293,22 +293,22 @@ mod tests {
     fn pages_are_held_until_they_are_punched_out() {
         let memory = Memory::new();
         let file = memory.create_file("t", Bytes(4 * page()), None).unwrap();
-        assert_eq!(memory.look(&file).unwrap().held, Bytes::ZERO);
+        assert_eq!(memory.facts(&file).unwrap().held, Bytes::ZERO);
         memory
             .allocate(&file, Range::new(0, 4 * page()).unwrap())
             .unwrap();
-        assert_eq!(memory.look(&file).unwrap().held, Bytes(4 * page()));
+        assert_eq!(memory.facts(&file).unwrap().held, Bytes(4 * page()));
         memory
             .punch(&file, Range::new(page(), 3 * page()).unwrap())
             .unwrap();
-        let facts = memory.look(&file).unwrap();
+        let facts = memory.facts(&file).unwrap();
         assert_eq!(
             (facts.held, facts.length),
             (Bytes(2 * page()), Bytes(4 * page()))
         );
         assert!(facts.hugetlb.is_none() && !facts.keeps_length);
         memory.seal_length(&file).unwrap();
-        assert!(memory.look(&file).unwrap().keeps_length);
+        assert!(memory.facts(&file).unwrap().keeps_length);
         assert_eq!(
             memory.set_length(&file, Bytes(page())).unwrap_err().errno,
             Errno::PERM
@@ -353,6 +353,6 @@ mod tests {
     fn an_ordinary_file_is_none() {
         let file = tempfile::tempfile().unwrap();
         let file = MemoryFile::from_fd(file.into());
-        assert!(Memory::new().look(&file).is_err());
+        assert!(Memory::new().facts(&file).is_err());
     }
 }

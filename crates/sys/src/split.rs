@@ -165,9 +165,9 @@ mod tests {
         let size = Bytes(page.bytes().get() * 3000);
         let mapping = Mapping::anonymous(size, Sharing::Shared).unwrap();
         let own = kernel.pidfd_open(own_pid()).unwrap();
-        assert_eq!(kernel.map_in(&own, mapping.range()).unwrap(), size);
+        assert_eq!(kernel.fault_in(&own, mapping.range()).unwrap(), size);
         let gone = mapping.range();
         drop(mapping);
-        assert!(kernel.map_in(&own, gone).is_err());
+        assert!(kernel.fault_in(&own, gone).is_err());
     }
 }

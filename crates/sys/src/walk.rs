@@ -197,7 +197,7 @@ impl Walk {
         Ok(())
     }
 
-    fn look(&self, name: &OsStr) -> Result<Option<Stat>, PathError> {
+    fn stat(&self, name: &OsStr) -> Result<Option<Stat>, PathError> {
         match rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -212,7 +212,7 @@ impl Walk {
             let stat = if name == ".." {
                 None
             } else {
-                self.look(&name)?
+                self.stat(&name)?
             };
             let is_link = stat.is_some_and(|stat| kind(&stat) == FileType::Symlink);
             if let (true, Some(stat)) = (is_link, stat) {

@@ -48,7 +48,7 @@ const VM: [&str; 6] = [
 /// Exclusive hold of the host. Dropping it restores the knobs, and fails if that does not work.
 #[derive(Debug)]
 #[must_use]
-pub struct Alone {
+pub struct ExclusiveHost {
     before: Mutex<Before>,
     held: Held,
 }
@@ -64,7 +64,7 @@ struct Before {
 /// Shared hold of the host. Dropping it fails if the knobs have changed meanwhile.
 #[derive(Debug)]
 #[must_use]
-pub struct Shared {
+pub struct SharedHost {
     before: Values,
     held: Held,
 }
@@ -76,7 +76,7 @@ type Values = BTreeMap<PathBuf, String>;
 ///
 /// # Panics
 /// If the calling thread holds the host shared, because it would wait for itself.
-pub fn alone() -> Alone {
+pub fn alone() -> ExclusiveHost {
     let held = Held::take(Kind::Alone);
     let is_first = held.is_outermost() && is_root();
     if is_first {
@@ -88,14 +88,14 @@ pub fn alone() -> Alone {
         empty_pools();
     }
     let test = knobs();
-    Alone {
+    ExclusiveHost {
         before: Mutex::new(Before { host, test }),
         held,
     }
 }
 
 /// Waits until no other test holds the host exclusively, and holds it shared.
-pub fn shared() -> Shared {
+pub fn shared() -> SharedHost {
     let mut held = Held::take(Kind::Shared);
     // No test holds the host alone, so the one that left the record was killed.
     while held.is_outermost() && is_root() && Path::new(RECORD).exists() {
@@ -103,14 +103,14 @@ pub fn shared() -> Shared {
         drop(alone());
         held = Held::take(Kind::Shared);
     }
-    Shared {
+    SharedHost {
         before: knobs(),
         held,
     }
 }
 
 /// Returns [`alone`] for root; otherwise prints "not run" and returns `None`.
-pub fn alone_as_root(test: &str) -> Option<Alone> {
+pub fn alone_as_root(test: &str) -> Option<ExclusiveHost> {
     if !is_root() {
         crate::not_run(test, "needs root");
         return None;
@@ -121,8 +121,8 @@ pub fn alone_as_root(test: &str) -> Option<Alone> {
 #[derive(Debug)]
 #[must_use]
 pub enum Host {
-    Shared(Shared),
-    Alone(Alone),
+    Shared(SharedHost),
+    Alone(ExclusiveHost),
 }
 
 /// Returns the host with a knob at a value: shared if it has the value already, otherwise alone with the knob set. `knob` is relative to
@@ -148,7 +148,7 @@ pub fn advised() -> Host {
     }
 }
 
-impl Alone {
+impl ExclusiveHost {
     /// Writes a knob and remembers its previous value.
     ///
     /// # Panics
@@ -314,7 +314,7 @@ fn recorded() -> Values {
         .collect()
 }
 
-impl Drop for Alone {
+impl Drop for ExclusiveHost {
     fn drop(&mut self) {
         let before = self.before.get_mut().unwrap_or_else(|e| e.into_inner());
         restore(&before.host);
@@ -327,7 +327,7 @@ impl Drop for Alone {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedHost {
     fn drop(&mut self) {
         // An outer guard of this thread compares and restores.
         let is_checked = self.held.is_outermost() && is_root();
@@ -581,7 +581,7 @@ mod tests {
         let Some(before) = chosen(&knob).filter(|_| is_root()) else {
             return crate::not_run(test, "needs root and khugepaged");
         };
-        if !crate::apart(test) {
+        if !crate::in_own_process(test) {
             return;
         }
         for take in [|| Host::Alone(alone()), || Host::Shared(shared())] {
@@ -643,7 +643,7 @@ mod tests {
         if !is_root() {
             return crate::not_run(test, "needs root");
         }
-        if !crate::apart(test) {
+        if !crate::in_own_process(test) {
             return;
         }
         let guard = alone();

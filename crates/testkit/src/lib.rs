@@ -3,7 +3,7 @@
 //! A dev-dependency of every crate whose tests act on the running host. The product must not depend
 //! on it. It never starts, stops or contacts a server other than the test's own.
 //!
-//! Main types: [`host::Alone`], [`host::Shared`], [`server::Server`],
+//! Main types: [`host::ExclusiveHost`], [`host::SharedHost`], [`server::Server`],
 //! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
 //! [`process::Running`].
 
@@ -27,7 +27,7 @@ mod wait;
 
 use std::path::{Path, PathBuf};
 
-pub use process::{Answer, NOBODY, Running, apart, apart_from_processes};
+pub use process::{Answer, NOBODY, Running, apart_from_processes, in_own_process};
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
 /// Returns true if the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.

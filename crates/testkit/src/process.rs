@@ -75,11 +75,11 @@ impl Answer {
 /// # Panics
 /// If the test fails there, with its output.
 #[track_caller]
-pub fn apart(test: &str) -> bool {
-    again(test, &[])
+pub fn in_own_process(test: &str) -> bool {
+    rerun_test(test, &[])
 }
 
-/// Like [`apart`], in a separate PID namespace. Commands of other tests that scan all processes cannot see the programs of this test, and
+/// Like [`in_own_process`], in a separate PID namespace. Commands of other tests that scan all processes cannot see the programs of this test, and
 /// vice versa. Returns false, with a message, if no namespace is available.
 ///
 /// # Panics
@@ -104,7 +104,7 @@ pub fn apart_from_processes(test: &str) -> bool {
             return false;
         }
     }
-    again(test, &OWN)
+    rerun_test(test, &OWN)
 }
 
 const APART: &str = "HUGELEAF_TEST_APART";
@@ -115,7 +115,7 @@ fn is_apart(test: &str) -> bool {
 
 /// Runs this program again with one test, through a command that takes a program and its arguments.
 #[track_caller]
-fn again(test: &str, by: &[&str]) -> bool {
+fn rerun_test(test: &str, by: &[&str]) -> bool {
     if is_apart(test) {
         return true;
     }

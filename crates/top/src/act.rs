@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_change::{
     ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
 };
-use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_report::page::Page;
 use hugeleaf_report::promote::{Commands, Direction, Request, page};
 use hugeleaf_report::why::Why;
@@ -15,7 +15,7 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Failure;
 use hugeleaf_verdict::why::{Account, account};
 
-use crate::model::{Move, Program};
+use crate::model::{Operation, Program};
 
 #[derive(Clone)]
 pub struct Tools {
@@ -59,7 +59,13 @@ fn targets(program: &Program) -> String {
 pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
     for pid in pids_of(program) {
-        match read_process(&tools.root, &tools.kernel, &tools.host, pid, Looking::Pages) {
+        match read_process(
+            &tools.root,
+            &tools.kernel,
+            &tools.host,
+            pid,
+            ReadDetail::Pages,
+        ) {
             Ok(process) => processes.push(process),
             Err(error) => unread.push((pid, error)),
         }
@@ -120,8 +126,8 @@ pub fn change(
     outcome.map_err(tools.explain_change)
 }
 
-pub fn going_on(program: &Program, asked: Asked, progress: &Progress<'_>) -> Move {
-    Move {
+pub fn going_on(program: &Program, asked: Asked, progress: &Progress<'_>) -> Operation {
+    Operation {
         pid: program.pid,
         name: program.name.clone(),
         what: asked.direction.verb().into(),
@@ -140,14 +146,14 @@ mod tests {
     use super::*;
     use crate::look::Scanner;
     use crate::tests::tools;
-    use crate::turn::Wanted;
+    use crate::turn::Visible;
     use hugeleaf_sys::own_pid;
 
     #[test]
     fn this_program_says_why_and_would_be_moved() {
         let tools = tools();
         let mut looker = Scanner::new(tools.clone());
-        let sample = looker.look(&Wanted::default(), None).unwrap();
+        let sample = looker.scan(&Visible::default(), None).unwrap();
         let is_own = |p: &&Program| p.pids.contains(&own_pid().0);
         let own = sample.programs.iter().find(is_own).unwrap();
         let only = Program {

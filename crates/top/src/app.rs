@@ -14,10 +14,10 @@ use ratatui::crossterm::event::{
 use crate::act::{Asked, moved};
 use crate::history::History;
 use crate::look::is_own;
-use crate::model::{Id, Move, Program, Sample};
+use crate::model::{Id, Operation, Program, Sample};
 use crate::pane::{Ask, Body, Pane, help, refused};
 use crate::table::{Column, Placed, Sort, columns, rows};
-use crate::turn::Wanted;
+use crate::turn::Visible;
 
 /// Minimum size of the screen. Below it, only that fact is shown.
 pub const LEAST: (u16, u16) = (52, 12);
@@ -46,7 +46,7 @@ pub enum Event {
     /// The next sample of a recording is due.
     Tick,
     Answer(u64, Answer),
-    Progress(Move),
+    Progress(Operation),
     Note(String),
 }
 
@@ -119,7 +119,7 @@ pub struct App {
     pub top: usize,
     pub mode: Mode,
     pub note: Option<String>,
-    pub moving: Option<Move>,
+    pub moving: Option<Operation>,
     pub playing: Option<Playing>,
     selected: Option<Id>,
     /// Position of the selected row, for when its program ends.
@@ -210,9 +210,9 @@ impl App {
         self.playing.filter(|p| !p.paused && !p.is_at_end())
     }
 
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> Visible {
         let visible = self.in_sight().filter_map(|row| self.program_at(row));
-        Wanted {
+        Visible {
             selected: self.selected,
             visible: visible.map(Program::id).collect(),
         }
@@ -253,7 +253,7 @@ impl App {
     }
 
     /// Returns promotions and demotions in progress, that of this program first.
-    pub fn moves(&self) -> Vec<&Move> {
+    pub fn moves(&self) -> Vec<&Operation> {
         let sampled = self.sample.iter().flat_map(|s| &s.moves);
         let others = sampled.filter(|m| m.by != "top" || self.playing.is_some());
         self.moving.iter().chain(others).collect()
@@ -561,7 +561,7 @@ impl App {
             budget: ask.budget,
             dry_run: false,
         };
-        self.moving = Some(Move {
+        self.moving = Some(Operation {
             pid: about.pid,
             name: about.name.clone(),
             what: ask.direction.verb().into(),

@@ -16,7 +16,7 @@ use ratatui::style::Style;
 
 use crate::app::{App, LEAST, Mode};
 use crate::history::spark;
-use crate::model::{Move, Program};
+use crate::model::{Operation, Program};
 use crate::table::{Column, Placed};
 use paint::{BAR, BOLD, Look, fill, keys, put, put_right};
 
@@ -178,7 +178,7 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
     }
 }
 
-fn move_line(one: &Move) -> String {
+fn move_line(one: &Operation) -> String {
     let whom = format!("{} {} {}", one.what, cut(&clean(&one.name), 15), one.pid);
     let by = match one.by.as_str() {
         "top" => String::new(),

@@ -16,8 +16,8 @@ use hugeleaf_units::{Bytes, Pages};
 use jiff::Zoned;
 
 use crate::act::Tools;
-use crate::model::{Cost, GuardLine, Held, HostLine, Id, Move, Program, Rates, Sample};
-use crate::turn::{Waiting, Wanted, allowance, order};
+use crate::model::{Cost, GuardLine, Held, HostLine, Id, Operation, Program, Rates, Sample};
+use crate::turn::{Visible, WalkCandidate, allowance, order};
 
 /// Interval at which settings of the host are read again.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
@@ -76,11 +76,11 @@ impl Scanner {
     }
 
     /// Scans once. `own` is the promotion or demotion that this program runs.
-    pub fn look(&mut self, wanted: &Wanted, own: Option<Move>) -> Result<Sample, ReadError> {
+    pub fn scan(&mut self, wanted: &Visible, own: Option<Operation>) -> Result<Sample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();
         let page = self.host.base_page;
-        let (seen, now) = self.watch.look(&root, page, Bytes::ZERO)?;
+        let (seen, now) = self.watch.scan(&root, page, Bytes::ZERO)?;
         let passed = self.at.map(|at| now.saturating_sub(at));
         self.at = Some(now);
         self.allowance.earn(passed.unwrap_or_default());
@@ -89,7 +89,7 @@ impl Scanner {
         self.ask_guard(now);
         let programs: Vec<Program> = seen.into_iter().map(|one| self.program(one)).collect();
         let problems = self.problems(&programs);
-        let mut moves: Vec<Move> = own.into_iter().collect();
+        let mut moves: Vec<Operation> = own.into_iter().collect();
         moves.extend(self.guard.iter().flat_map(moves_of));
         let host = self.host_line(passed);
         let usage = process_usage().processor();
@@ -126,7 +126,7 @@ impl Scanner {
         };
     }
 
-    fn walk_pages(&mut self, seen: &[Seen], wanted: &Wanted, now: Duration) {
+    fn walk_pages(&mut self, seen: &[Seen], wanted: &Visible, now: Duration) {
         let id = |one: &Seen| Id {
             pid: one.leader.0,
             start_ticks: one.start_ticks,
@@ -136,7 +136,7 @@ impl Scanner {
         self.closer = (by_id.keys())
             .filter_map(|id| old.remove_entry(id))
             .collect();
-        let waiting = seen.iter().map(|one| Waiting {
+        let waiting = seen.iter().map(|one| WalkCandidate {
             id: id(one),
             resident: one.resident,
             since: self
@@ -355,7 +355,7 @@ fn guard_line(status: &Status) -> GuardLine {
     }
 }
 
-fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
+fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
             Stand::Moving => "promote",
@@ -363,7 +363,7 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
             Stand::Testing => "test",
             _ => return None,
         };
-        Some(Move {
+        Some(Operation {
             pid: program.pid,
             name: program.name.clone(),
             what: what.into(),
@@ -392,9 +392,9 @@ mod tests {
     fn this_program_is_seen_and_looked_at() {
         let mut looker = Scanner::new(tools());
         let me = own_pid().0;
-        let sample = looker.look(&Wanted::default(), None).unwrap();
+        let sample = looker.scan(&Visible::default(), None).unwrap();
         let own = sample.programs.iter().find(|p| is_own(p)).unwrap();
-        let wanted = Wanted {
+        let wanted = Visible {
             selected: Some(own.id()),
             visible: Vec::new(),
         };
@@ -403,7 +403,7 @@ mod tests {
         // Time must pass until a page-table walk is due.
         let until = Instant::now() + Duration::from_secs(300);
         while Instant::now() < until {
-            let sample = looker.look(&wanted, None).unwrap();
+            let sample = looker.scan(&wanted, None).unwrap();
             let own = sample
                 .programs
                 .iter()

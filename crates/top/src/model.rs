@@ -20,7 +20,7 @@ pub struct Sample {
     pub programs: Vec<Program>,
     /// Promotions and demotions in progress, of this program and of the guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub moves: Vec<Move>,
+    pub moves: Vec<Operation>,
     pub cost: Cost,
     /// Errors of the scan, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -183,7 +183,7 @@ pub struct Held {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Move {
+pub struct Operation {
     pub pid: u32,
     pub name: String,
     /// `promote` or `demote`, and for the guard also `test`.

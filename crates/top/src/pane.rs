@@ -54,7 +54,7 @@ impl Ask {
     }
 
     pub fn is_something(&self) -> bool {
-        !self.outcome.asked().is_zero()
+        !self.outcome.requested().is_zero()
     }
 
     pub fn page(&self, commands: &Commands, whom: &Program) -> Page {
@@ -64,7 +64,7 @@ impl Ask {
     /// Returns the question, and the effect of the answer yes.
     pub fn question(&self, whom: &Program) -> [String; 2] {
         let verb = self.direction.verb();
-        let asked = self.outcome.asked();
+        let asked = self.outcome.requested();
         let name = format!("{} ({})", whom.name, whom.pid);
         if !self.is_something() {
             return [

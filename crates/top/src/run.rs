@@ -20,10 +20,10 @@ use crate::act::{Asked, Tools, change, going_on, why};
 use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
 use crate::look::{EVERY, Scanner};
-use crate::model::{Move, Program, Sample};
+use crate::model::{Operation, Program, Sample};
 use crate::record::{Recorder, Recording};
 use crate::screen::{Screen, give_back};
-use crate::turn::Wanted;
+use crate::turn::Visible;
 
 /// Interval without events after which the terminal is checked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -178,8 +178,8 @@ struct View {
     recording: Option<Recording>,
     sender: Sender<Message>,
     /// Programs to walk first, for the thread that scans.
-    wanted: Arc<Mutex<Wanted>>,
-    moving: Arc<Mutex<Option<Move>>>,
+    wanted: Arc<Mutex<Visible>>,
+    moving: Arc<Mutex<Option<Operation>>>,
     mover: Option<Mover>,
     played: Instant,
 }
@@ -212,7 +212,7 @@ impl View {
         let (sender, wanted) = (self.sender.clone(), Arc::clone(&self.wanted));
         let moving = Arc::clone(&self.moving);
         let is_live = self.tools.root.is_live();
-        std::thread::spawn(move || look(looker, &sender, &wanted, &moving, is_live));
+        std::thread::spawn(move || scan(looker, &sender, &wanted, &moving, is_live));
         Ok(())
     }
 
@@ -390,18 +390,18 @@ impl Flow {
 
 /// Scans once a second, or less often to stay within the budget. Scans a captured host once.
 #[expect(clippy::disallowed_methods, reason = "waits for the next step")]
-fn look(
+fn scan(
     mut looker: Scanner,
     sender: &Sender<Message>,
-    wanted: &Mutex<Wanted>,
-    moving: &Mutex<Option<Move>>,
+    wanted: &Mutex<Visible>,
+    moving: &Mutex<Option<Operation>>,
     is_live: bool,
 ) {
     let mut due = Instant::now();
     loop {
         let wanted = lock(wanted).clone();
         let own = lock(moving).clone();
-        let looked = looker.look(&wanted, own).map(Box::new);
+        let looked = looker.scan(&wanted, own).map(Box::new);
         let is_last = looked.is_err() || !is_live;
         if sender.send(Message::Looked(looked)).is_err() || is_last {
             return;

@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use crate::act::Tools;
 use crate::app::{App, Config, Event, Playing};
-use crate::model::{Cost, GuardLine, Held, HostLine, Move, Program, Rates, Sample};
+use crate::model::{Cost, GuardLine, Held, HostLine, Operation, Program, Rates, Sample};
 
 pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program {
     Program {
@@ -116,7 +116,7 @@ pub fn busy() -> Sample {
         next: 1,
     });
     sample.problems = vec!["the memory of 1 of 7 programs cannot be read: run as root".into()];
-    sample.moves = vec![Move {
+    sample.moves = vec![Operation {
         pid: 977,
         name: "redis-server".into(),
         what: "promote".into(),
@@ -137,8 +137,8 @@ pub fn busy() -> Sample {
     sample
 }
 
-pub fn moving() -> Move {
-    Move {
+pub fn moving() -> Operation {
+    Operation {
         pid: 1021,
         name: "mariadbd".into(),
         what: "promote".into(),

@@ -22,13 +22,13 @@ pub fn allowance() -> Allowance {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct Visible {
     pub selected: Option<Id>,
     pub visible: Vec<Id>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Waiting {
+pub struct WalkCandidate {
     pub id: Id,
     pub resident: Bytes,
     /// Time since the last walk. `None` if there was none.
@@ -37,7 +37,7 @@ pub struct Waiting {
 
 /// Sorts by urgency. The longest waiting comes first. The time counts 16 times for the selected program and 8 times
 /// for visible ones. Of programs without a walk, the largest visible one comes first.
-pub fn order(mut waiting: Vec<Waiting>, wanted: &Wanted) -> Vec<Waiting> {
+pub fn order(mut waiting: Vec<WalkCandidate>, wanted: &Visible) -> Vec<WalkCandidate> {
     let weight = |id: Id| match wanted.visible.contains(&id) {
         _ if wanted.selected == Some(id) => 16,
         true => 8,
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn who_is_looked_at_first() {
-        let waiting = |pid, mib, since: Option<u64>| Waiting {
+        let waiting = |pid, mib, since: Option<u64>| WalkCandidate {
             id: id(pid),
             resident: Bytes::from_mib(mib),
             since: since.map(Duration::from_secs),
@@ -79,7 +79,7 @@ mod tests {
             waiting(5, 20, None),
             waiting(6, 10, Some(1)),
         ];
-        let wanted = Wanted {
+        let wanted = Visible {
             selected: Some(id(3)),
             visible: vec![id(2), id(3), id(5)],
         };
@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn everybody_has_a_turn() {
         const ALL: u32 = 400;
-        let wanted = Wanted {
+        let wanted = Visible {
             selected: Some(id(0)),
             visible: (0..30).map(id).collect(),
         };
         let mut last: Vec<Option<u64>> = vec![None; ALL as usize];
         for now in 0..120 {
-            let waiting = (0..ALL).map(|pid| Waiting {
+            let waiting = (0..ALL).map(|pid| WalkCandidate {
                 id: id(pid),
                 resident: Bytes::from_mib(1),
                 since: last[pid as usize].map(|at| Duration::from_secs(now - at)),

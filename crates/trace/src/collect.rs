@@ -308,11 +308,11 @@ impl Session {
     ) -> Ending {
         let target = options.target.as_ref();
         for pid in target.iter().flat_map(|t| &t.pids) {
-            self.queue.processes.aim(*pid);
+            self.queue.processes.add_target(*pid);
         }
         let follow = target.is_some();
         if follow {
-            self.work.look(&mut self.queue.processes);
+            self.work.scan(&mut self.queue.processes);
         }
         let length = options.time.as_secs_f64();
         let mut horizon = monotonic_nanos();
@@ -372,7 +372,7 @@ impl Session {
         let mut interval = self.intervals.next(from, to - from, kernel);
         if follow {
             let processes = &mut self.queue.processes;
-            interval.target = self.work.look(processes);
+            interval.target = self.work.scan(processes);
             // Files stay open, so every fifth scan finds those that matter.
             if self.found.len().is_multiple_of(5) {
                 self.work.look_at_files(processes);

@@ -316,7 +316,7 @@ fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
     let mut at = 0;
     for descriptor in descriptors {
         let file = MemoryFile::from_fd(hugeleaf_sys::duplicate_raw(descriptor)?);
-        let length = memory.look(&file)?.length;
+        let length = memory.facts(&file)?.length;
         let part = space
             .part(at, length)
             .ok_or("files longer than the region")?;

@@ -9,12 +9,12 @@ use hugeleaf_workload::PageArm;
 use crate::kits::mover::{IoMemory, IoPages};
 
 /// Reads the layout of a data space back, and compares it with the pages of its arm.
-pub(super) fn look(
+pub(super) fn read_layout(
     memory: &IoMemory,
     block: Bytes,
     machine: &Machine<'_>,
 ) -> Result<Layout, BenchError> {
-    let seen = memory.look(block)?;
+    let seen = memory.facts(block)?;
     let arm = memory.pages().mapped(machine.host);
     let held = match seen.held {
         Some(held) => Ok(held),

@@ -7,7 +7,7 @@ use crate::kits::mover::{IoMemory, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
 
-use super::layout::look;
+use super::layout::read_layout;
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, Shortage};
 use hugeleaf_proof::rows::{Layout, Place};
@@ -81,7 +81,7 @@ impl<M: Copy + ToString> Take<'_, M> {
             match IoMemory::take(kind.0, self.space, run.machine.host, self.seed) {
                 Ok(memory) => spaces.push(Space {
                     kind,
-                    before: look(&memory, self.block, run.machine)?,
+                    before: read_layout(&memory, self.block, run.machine)?,
                     memory,
                 }),
                 Err(error) => lacking.push((kind, Shortage::of(self.space, error)?)),
@@ -139,7 +139,7 @@ impl<M> Arms<M> {
             };
             let after = Layout {
                 when: "after".to_owned(),
-                ..look(&space.memory, self.block, run.machine)?
+                ..read_layout(&space.memory, self.block, run.machine)?
             };
             let looks = [space.before.clone(), after];
             if let Some(wrong) = looks.iter().find(|look| look.verified == Some(false)) {

@@ -56,12 +56,12 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
     table.fill(&mut |rows, _| told = rows, &never).unwrap();
     assert_eq!(told, TABLE.get() / KeyedTable::ROW.get());
     let mut watch = MariadbWatch::open(&server.socket()).unwrap();
-    assert_eq!(watch.look().unwrap().pool, Bytes::from_mib(8));
+    assert_eq!(watch.sample().unwrap().pool, Bytes::from_mib(8));
     // Returns the pages read per statement of a work.
     let mut misses = |work| {
-        let before = watch.look().unwrap().counters.physical_reads.unwrap();
+        let before = watch.sample().unwrap().counters.physical_reads.unwrap();
         let (reads, others) = done(&table, work).unwrap();
-        let after = watch.look().unwrap().counters.physical_reads.unwrap();
+        let after = watch.sample().unwrap().counters.physical_reads.unwrap();
         let each = (after - before) as f64 / (reads + others) as f64;
         (each, reads, others)
     };

@@ -306,7 +306,7 @@ impl Machine<'_> {
         let mut qemu = Running(command.spawn().context("QEMU")?);
         loop {
             let status = qemu.0.try_wait()?;
-            watch.look(&self.text("report"), each)?;
+            watch.read_report(&self.text("report"), each)?;
             if watch.panicked {
                 // Time for the rest of its last output.
                 std::thread::sleep(Duration::from_millis(500));
@@ -417,7 +417,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self, report: &str, each: &mut impl FnMut(&[u8])) -> anyhow::Result<()> {
+    fn read_report(&mut self, report: &str, each: &mut impl FnMut(&[u8])) -> anyhow::Result<()> {
         self.output.pass_on(each)?;
         let (recent, panicked) = (&mut self.recent, &mut self.panicked);
         self.console.pass_on(|new| {

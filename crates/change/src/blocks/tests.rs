@@ -146,7 +146,7 @@ fn plan_of(segment: Segment, rules: &Rules<'_>) -> Plan {
 fn left_out(segment: Segment, reason: impl Into<Reason>) {
     let mut plan = plan_of(segment, &rules());
     plan.settle(size("2M"), |_| false);
-    assert_eq!(plan.asked(), Bytes::ZERO, "{plan:#?}");
+    assert_eq!(plan.requested(), Bytes::ZERO, "{plan:#?}");
     let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
     assert_eq!(reasons, [reason.into()], "{plan:#?}");
 }
@@ -169,7 +169,10 @@ fn what_is_huge_is_already_there() {
     let (one, two) = (span(START, 2 * M), span(START + 2 * M, 2 * M));
     let runs = [(one, own().with(PageState::HUGE)), (two, own())];
     let plan = plan_of(anon(span(START, 4 * M), &runs), &rules());
-    assert_eq!((plan.already, plan.asked()), (Bytes(2 * M), Bytes(2 * M)));
+    assert_eq!(
+        (plan.already, plan.requested()),
+        (Bytes(2 * M), Bytes(2 * M))
+    );
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn one_page_short_is_not_whole() {
     left_out(out, Not::Swapped);
     // If smaps reports no swap, the page is only being migrated.
     let moving = anon(block, &[(most, own()), (hole, PageState::SWAPPED)]);
-    assert_eq!(plan_of(moving, &rules()).asked(), Bytes(2 * M));
+    assert_eq!(plan_of(moving, &rules()).requested(), Bytes(2 * M));
 }
 
 #[test]
@@ -204,7 +207,7 @@ fn a_lower_share_takes_more_and_counts_what_is_missing() {
         ..rules()
     };
     assert_eq!(
-        plan_of(nine_tenths.clone(), &rules(91)).asked(),
+        plan_of(nine_tenths.clone(), &rules(91)).requested(),
         Bytes::ZERO
     );
     let plan = plan_of(nine_tenths, &rules(90));
@@ -240,7 +243,7 @@ fn each_refusal_of_a_mapping_has_its_reason() {
         Not::ThreadStack,
     );
     assert_eq!(
-        plan_of(stack(Role::ThreadStack), &rules()).asked(),
+        plan_of(stack(Role::ThreadStack), &rules()).requested(),
         Bytes(2 * M)
     );
     let file = |write, shared| Segment {
@@ -311,7 +314,7 @@ fn hugetlb_and_the_vdso_are_no_matter_of_promotion() {
 fn shared_memory_must_agree_with_its_offset() {
     let block = span(START, 2 * M);
     let aligned = shm(block, &[(block, of_file())]);
-    assert_eq!(plan_of(aligned.clone(), &rules()).asked(), Bytes(2 * M));
+    assert_eq!(plan_of(aligned.clone(), &rules()).requested(), Bytes(2 * M));
     let shifted = Segment {
         offset: 4096,
         ..aligned.clone()
@@ -321,7 +324,7 @@ fn shared_memory_must_agree_with_its_offset() {
         offset: 6 * M,
         ..aligned
     };
-    assert_eq!(plan_of(also_aligned, &rules()).asked(), Bytes(2 * M));
+    assert_eq!(plan_of(also_aligned, &rules()).requested(), Bytes(2 * M));
 }
 
 #[test]
@@ -329,7 +332,7 @@ fn shared_memory_is_whole_when_all_processes_together_have_it() {
     let block = span(START, 2 * M);
     let half = |from| shm(block, &[(span(START + from, M), of_file())]);
     let (one, two) = (process(vec![half(0)]), process(vec![half(M)]));
-    assert_eq!(plan(&[&one], &rules())[0].asked(), Bytes::ZERO);
+    assert_eq!(plan(&[&one], &rules())[0].requested(), Bytes::ZERO);
     let plans = plan(&[&one, &two], &rules());
     let blocks: Vec<&Block> = plans.iter().flat_map(|p| &p.blocks).collect();
     assert_eq!(blocks.len(), 2);
@@ -445,7 +448,7 @@ fn a_torn_block_is_taken_or_left_out() {
     let memory = || anon(block, &[(half, own()), (zeros, zero)]);
     let settled = |was_huge| {
         let mut plan = plan_of(memory(), &rules());
-        assert_eq!((plan.torn.len(), plan.asked()), (1, Bytes::ZERO));
+        assert_eq!((plan.torn.len(), plan.requested()), (1, Bytes::ZERO));
         assert_eq!(plan.torn[0].own, 256);
         plan.settle(size("2M"), |_| was_huge);
         plan
@@ -511,7 +514,10 @@ fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
     pool.by_page_size[0].kind = PageKind::Hugetlb;
     let process = process(vec![memory, text, pool]);
     let plan = plan_split(0, &process, &rules());
-    assert_eq!((plan.asked(), plan.already), (Bytes(2 * M), Bytes(2 * M)));
+    assert_eq!(
+        (plan.requested(), plan.already),
+        (Bytes(2 * M), Bytes(2 * M))
+    );
     assert_eq!(plan.blocks[0].range, one);
     let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
     assert_eq!(reasons, [Not::FileStays.into(), Not::Hugetlb.into()]);
@@ -599,7 +605,7 @@ fn agree(host: &Host, process: &Process) {
     planned.settle(rules.huge, |_| false);
     let why = why::judge(host, process);
     let said = by_reason(why.iter().map(|v| (v.id.into(), v.bytes)));
-    let taken = (eligible::Reason::SmallSteps.into(), planned.asked());
+    let taken = (eligible::Reason::SmallSteps.into(), planned.requested());
     let left_out = planned.left_out.iter().map(|p| (p.reason, p.bytes));
     let mut done = by_reason(left_out.chain([taken]));
     // Mappings too small for any huge page do not occur in `why`.
@@ -693,7 +699,7 @@ fn why_and_promote_say_the_same_of_fixtures() {
             .iter()
             .filter_map(|n| n.parse().ok())
         {
-            let looking = hugeleaf_host::Looking::Pages;
+            let looking = hugeleaf_host::ReadDetail::Pages;
             let process = hugeleaf_host::read_process(&root, &kernel, &host, Pid(pid), looking);
             let of_2m = host.pmd_page.get() == Some(size("2M"));
             if let (Ok(process), true) = (process, of_2m) {

@@ -54,7 +54,7 @@ pub fn apply(
     if let Some(id) = twice(request.steps) {
         return Err(HostError::SameId(id));
     }
-    let (looked, mut obstacles) = look::look(context.root, request.steps);
+    let (looked, mut obstacles) = look::inspect(context.root, request.steps);
     obstacles.extend(probe(context.root, &looked));
     if !obstacles.is_empty() {
         return Err(HostError::Refused(obstacles, request.steps.len()));

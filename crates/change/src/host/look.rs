@@ -28,7 +28,7 @@ pub struct Looked {
 
 /// Returns the changes of the steps in order. Each step is compared with the state that the earlier
 /// ones would leave. Impossible steps are left out and returned as obstacles.
-pub fn look(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
+pub fn inspect(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
     let (mut all, mut obstacles) = (Vec::new(), Vec::new());
     let mut files = BTreeMap::new();
     for step in steps {
@@ -153,15 +153,15 @@ fn file_places(
         Some(place) => place.clone(),
         None => place::read_file(&below(root, path)).map_err(denied)?,
     };
-    let look = match &before {
+    let meta = match &before {
         Place::Absent => fresh(mode),
         Place::File { content, .. } if content.0.starts_with(OWNED.as_bytes()) => {
-            before.as_file().map_or(fresh(mode), |(_, look)| look)
+            before.as_file().map_or(fresh(mode), |(_, meta)| meta)
         }
         Place::File { .. } => return Err(Obstacle::Foreign(path.to_owned())),
         other => return Err(in_the_way(path, other)),
     };
-    let wanted = Place::file(Content::from(text), &look);
+    let wanted = Place::file(Content::from(text), &meta);
     Ok((before, wanted))
 }
 
@@ -175,8 +175,8 @@ fn block_places(
         Some(place) => place.clone(),
         None => place::read_file(&real_file(root, &step.path)).map_err(denied)?,
     };
-    let (content, look) = match (before.as_file(), &before) {
-        (Some((content, look)), _) => (content.0.clone(), look),
+    let (content, meta) = match (before.as_file(), &before) {
+        (Some((content, meta)), _) => (content.0.clone(), meta),
         (None, Place::Absent) => (Vec::new(), fresh(0o644)),
         (None, other) => return Err(in_the_way(&step.path, other)),
     };
@@ -184,7 +184,7 @@ fn block_places(
         path: step.path.clone(),
         broken,
     })?;
-    let wanted = Place::file(Content(with), &look);
+    let wanted = Place::file(Content(with), &meta);
     Ok((before, wanted))
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
-    Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
+    Fact, Host, Process, ReadDetail, Root, RunSettings, read_memory_facts, read_process,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -157,16 +157,16 @@ impl Tree {
             false => less_a_little(resident) > seen.resident,
         };
         if member.best.as_ref().is_none_or(is_more) {
-            self.look(pid, at_exit);
+            self.sample(pid, at_exit);
         }
     }
 
-    fn look(&mut self, pid: Pid, at_exit: bool) {
+    fn sample(&mut self, pid: Pid, at_exit: bool) {
         // Read pools and knobs again, because reasons refer to their current state.
         if let Ok(host) = read_memory_facts(&self.root, &self.kernel) {
             self.host = host;
         }
-        let read = read_process(&self.root, &self.kernel, &self.host, pid, Looking::Pages);
+        let read = read_process(&self.root, &self.kernel, &self.host, pid, ReadDetail::Pages);
         let Ok(process) = read else {
             return; // Gone; earlier observations stay.
         };

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use hugeleaf_change::host::{HostError, Obstacle, Place, State, UndoOptions, Which, applied, look};
+use hugeleaf_change::host::{
+    HostError, Obstacle, Place, State, UndoOptions, Which, applied, inspect,
+};
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::Kernel;
 
@@ -307,7 +309,7 @@ fn a_mount_of_somebody_else_is_not_mounted_over() {
         options: "pagesize=2M".to_owned(),
     };
     let step = super::tree::step("mount", "/mnt", what);
-    let (_, obstacles) = look(&Root::at(tree.path()), &[step]);
+    let (_, obstacles) = inspect(&Root::at(tree.path()), &[step]);
     assert!(
         matches!(&obstacles[..], [Obstacle::OtherMount { found, .. }] if found == "tmpfs"),
         "{obstacles:?}"
@@ -372,7 +374,7 @@ fn a_block_goes_where_a_link_leads_and_the_link_stays() {
 fn what_would_be_changed_is_told_as_each_step_would_leave_it() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    let (looked, obstacles) = look(&Root::at(tree.path()), &steps());
+    let (looked, obstacles) = inspect(&Root::at(tree.path()), &steps());
     assert!(obstacles.is_empty(), "{obstacles:?}");
     assert!(looked.iter().all(|l| l.state == State::WouldChange));
     let of = |id: &str| looked.iter().find(|l| l.step.id == id).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hugeleaf_change::host::{State, UndoOptions, Which};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{Alone, alone};
+use hugeleaf_testkit::host::{ExclusiveHost, alone};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use hugeleaf_verdict::plan::{Step, What};
 
@@ -74,7 +74,7 @@ pub fn steps() -> Vec<Step> {
 /// A root whose /proc and /sys are the host's.
 struct Host {
     tree: Tree,
-    _alone: Alone,
+    _alone: ExclusiveHost,
     before: Before,
 }
 

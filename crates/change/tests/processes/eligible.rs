@@ -4,7 +4,7 @@ use std::io::Write;
 
 use hugeleaf_change::{Part, Reason};
 use hugeleaf_host::watch::walk_pages;
-use hugeleaf_host::{Held, Looking, Process, Role, read_process, totals};
+use hugeleaf_host::{Held, Process, ReadDetail, Role, read_process, totals};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::{Reason as Not, Remedy};
@@ -14,7 +14,14 @@ use super::victim::Victim;
 use super::{Bench, bytes_of, fast, fast_demote};
 
 fn read(bench: &Bench, pid: Pid) -> Process {
-    read_process(&bench.root, &bench.kernel, &bench.host, pid, Looking::Pages).unwrap()
+    read_process(
+        &bench.root,
+        &bench.kernel,
+        &bench.host,
+        pid,
+        ReadDetail::Pages,
+    )
+    .unwrap()
 }
 
 /// Checks that `why` predicts a dry run, the kernel follows, and demotable memory can be demoted and promoted again.
@@ -28,7 +35,7 @@ fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let mut dry = fast();
     dry.dry_run = true;
     let plan = bench.promote(&[pid], &dry);
-    assert_eq!(plan.asked(), promised, "{verdicts:#?} {plan:#?}");
+    assert_eq!(plan.requested(), promised, "{verdicts:#?} {plan:#?}");
     let left_out = &plan.processes[0].left_out;
     let others = verdicts
         .iter()
@@ -50,8 +57,8 @@ fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let one_way = Part::total(&there.totals.one_way);
     let before = there.totals.already;
     let back = bench.demote(&[pid], &fast_demote());
-    assert!(back.asked() + one_way >= promised, "{back:#?}");
-    assert!(back.asked() <= promised + before, "{back:#?}");
+    assert!(back.requested() + one_way >= promised, "{back:#?}");
+    assert!(back.requested() <= promised + before, "{back:#?}");
     let again = bench.promote(&[pid], &fast());
     assert_eq!(again.done(), back.done(), "{back:#?} {again:#?}");
     (promised, one_way)
@@ -186,7 +193,7 @@ fn a_closer_look_counts_what_workers_share_once() {
             &bench.kernel,
             &bench.host,
             *pid,
-            Looking::Segments,
+            ReadDetail::Segments,
         )
         .unwrap()
     };

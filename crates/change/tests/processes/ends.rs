@@ -100,7 +100,7 @@ fn a_stop_says_what_was_done_so_far() {
     assert!(not_tried <= bench.pages(77), "{p:#?}");
     // The same command continues the work.
     let rest = bench.promote(&[victim.pid()], &fast());
-    assert_eq!(rest.asked(), bench.pages(80) - p.done, "{rest:#?}");
+    assert_eq!(rest.requested(), bench.pages(80) - p.done, "{rest:#?}");
 }
 
 #[test]

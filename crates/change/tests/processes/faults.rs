@@ -358,7 +358,7 @@ fn no_page_map_at_all_means_nothing_is_taken() {
     for errno in [Errno::PERM, Errno::NOMEM, Errno::SRCH, Errno::IO] {
         let kernel = failing(Call::PageMap, errno, 0, u64::MAX);
         if let Ok(outcome) = bench.promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {}) {
-            assert_eq!(outcome.asked(), Bytes::ZERO, "{errno}: {outcome:#?}");
+            assert_eq!(outcome.requested(), Bytes::ZERO, "{errno}: {outcome:#?}");
             assert!(!outcome.is_complete());
         }
     }
@@ -506,9 +506,9 @@ fn one_that_refuses_is_made_to_take_it_back() {
         ..fast()
     };
     let plan = bench.promote(&[victim.pid()], &options);
-    assert!(plan.processes[0].switched_on && plan.asked() >= bench.pages(4));
+    assert!(plan.processes[0].switched_on && plan.requested() >= bench.pages(4));
     let still = bench.promote(&[victim.pid()], &fast());
-    assert_eq!(still.asked(), Bytes::ZERO, "a dry run changes nothing");
+    assert_eq!(still.requested(), Bytes::ZERO, "a dry run changes nothing");
     for errno in [Errno::PERM, Errno::SRCH, Errno::BUSY, Errno::NOSYS] {
         let kernel = failing(Call::SwitchThpOn, errno, 0, u64::MAX);
         let options = PromoteOptions {

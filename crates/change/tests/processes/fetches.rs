@@ -141,7 +141,7 @@ fn without_memory_for_it_the_work_goes_on() {
 #[test]
 fn a_small_share_of_its_own_cgroup_is_taken() {
     const NAME: &str = "processes::fetches::a_small_share_of_its_own_cgroup_is_taken";
-    if !hugeleaf_testkit::apart(NAME) {
+    if !hugeleaf_testkit::in_own_process(NAME) {
         return;
     }
     let Some(bench) = Bench::new(NAME) else {

@@ -119,7 +119,7 @@ fn pages_that_were_never_written_are_not_filled_up() {
     victim.map("a", "private", bench.pages(4), bench.huge);
     victim.tell("half a");
     let there = bench.promote(&[victim.pid()], &fast());
-    assert_eq!(there.asked(), Bytes::ZERO, "{there:#?}");
+    assert_eq!(there.requested(), Bytes::ZERO, "{there:#?}");
     let left = bytes_of(&there.totals.left_out, eligible::Reason::PartlyResident);
     assert!(left >= bench.pages(2), "{there:#?}");
 }
@@ -151,7 +151,10 @@ fn only_the_named_ranges_are_moved() {
         only: Some(Vec::new()),
         ..fast_demote()
     };
-    assert_eq!(bench.demote(&[victim.pid()], &options).asked(), Bytes::ZERO);
+    assert_eq!(
+        bench.demote(&[victim.pid()], &options).requested(),
+        Bytes::ZERO
+    );
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn a_dry_run_touches_nothing() {
     };
     let plan = bench.promote(&[victim.pid()], &options);
     assert!(plan.dry_run && plan.estimated_seconds.unwrap() > 0.0);
-    assert_eq!(plan.asked(), bench.pages(4));
+    assert_eq!(plan.requested(), bench.pages(4));
     assert_eq!(plan.done(), Bytes::ZERO);
     let after = bench.promote(&[victim.pid()], &options);
     assert_eq!(after.processes[0].already, Bytes::ZERO, "{after:#?}");
@@ -328,7 +331,7 @@ fn shared_memory_touched_in_halves_is_whole_together() {
     half.map("a", path, bench.pages(4), bench.huge);
     half.tell(&format!("part a 50 {huge}"));
     let alone = bench.promote(&[half.pid()], &fast());
-    assert_eq!(alone.asked(), Bytes::ZERO, "{alone:#?}");
+    assert_eq!(alone.requested(), Bytes::ZERO, "{alone:#?}");
     let left = bytes_of(&alone.processes[0].left_out, eligible::Reason::PartlyMapped);
     assert!(!left.is_zero(), "{alone:#?}");
     whole.map("a", path, bench.pages(4), bench.huge);
@@ -350,7 +353,7 @@ fn memory_shared_with_a_forked_child_is_left_alone() {
     let outcome = bench.promote(&[victim.pid(), child], &fast());
     // None of it is eligible, so there is nothing to do.
     assert!(outcome.is_complete());
-    assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
+    assert_eq!(outcome.requested(), Bytes::ZERO, "{outcome:#?}");
     for p in &outcome.processes {
         assert!(bytes_of(&p.left_out, eligible::Reason::CopyOnWrite) >= bench.pages(8));
     }
@@ -396,7 +399,7 @@ fn what_refuses_huge_pages_is_left_out() {
     let (mut victim, _) = bench.private_victim(2);
     victim.tell("nohuge a");
     let outcome = bench.promote(&[victim.pid()], &fast());
-    assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
+    assert_eq!(outcome.requested(), Bytes::ZERO, "{outcome:#?}");
     // None of it is eligible, so there is nothing to do.
     assert!(outcome.is_complete());
     let p = &outcome.processes[0];
@@ -436,13 +439,13 @@ fn growth_is_asked_for_and_told() {
     victim.map("a", "private", bench.pages(4), bench.huge);
     victim.tell(&format!("part a 75 {:#}", bench.huge.bytes()));
     let strict = bench.promote(&[victim.pid()], &fast());
-    assert_eq!(strict.asked(), Bytes::ZERO, "{strict:#?}");
+    assert_eq!(strict.requested(), Bytes::ZERO, "{strict:#?}");
     let relaxed = |percent| PromoteOptions {
         min_resident: Percent::new(percent).unwrap(),
         ..fast()
     };
     let still = bench.promote(&[victim.pid()], &relaxed(90));
-    assert_eq!(still.asked(), Bytes::ZERO, "{still:#?}");
+    assert_eq!(still.requested(), Bytes::ZERO, "{still:#?}");
     let outcome = bench.promote(&[victim.pid()], &relaxed(70));
     assert!(outcome.is_complete(), "{outcome:#?}");
     let p = &outcome.processes[0];

@@ -54,18 +54,18 @@ fn shared_memory_of_several_processes_counts_once() {
     let mut dry = fast();
     dry.dry_run = true;
     let plan = bench.promote(&pids, &dry);
-    assert_eq!(plan.asked(), bench.pages(8), "{plan:#?}");
+    assert_eq!(plan.requested(), bench.pages(8), "{plan:#?}");
     let there = bench.promote(&pids, &fast());
     assert!(there.is_complete(), "{there:#?}");
     assert_eq!(
-        (there.asked(), there.done()),
+        (there.requested(), there.done()),
         (bench.pages(8), bench.pages(8))
     );
     assert_eq!(sum_of(&there, |p| p.done), bench.pages(40));
     assert_eq!(there.totals.by_role[0].done, bench.pages(8));
     let again = bench.promote(&pids, &fast());
     assert_eq!(
-        (again.asked(), again.totals.already),
+        (again.requested(), again.totals.already),
         (Bytes::ZERO, bench.pages(8))
     );
 }
@@ -133,7 +133,7 @@ fn huge_pages_of_a_forked_tree_stay_and_count_once() {
     let mut pids: Vec<Pid> = children.collect();
     pids.push(victim.pid());
     let back = bench.demote(&pids, &fast_demote());
-    assert_eq!(back.asked(), Bytes::ZERO, "{back:#?}");
+    assert_eq!(back.requested(), Bytes::ZERO, "{back:#?}");
     let left = bytes_of(&back.totals.left_out, eligible::Reason::CopyOnWrite);
     assert_within_a_hundredth(left, bench.pages(8), &back);
 }

@@ -193,7 +193,7 @@ fn sharers_touch(sharers: &Sharers) {
     let kernel = Kernel::new();
     for (pid, range) in sharers.pids().into_iter().zip(sharers.ranges) {
         let process = kernel.pidfd_open(pid).unwrap();
-        kernel.map_in(&process, range).unwrap();
+        kernel.fault_in(&process, range).unwrap();
     }
 }
 

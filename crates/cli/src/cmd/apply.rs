@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, look,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
 };
 use hugeleaf_change::standing::in_force;
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
@@ -192,7 +192,7 @@ fn preview(
     asked: Asked<'_>,
     context: &Context,
 ) -> Result<Status, Failure> {
-    let (looked, obstacles) = look(&context.root, steps);
+    let (looked, obstacles) = inspect(&context.root, steps);
     let systemd = context.root.path("run/systemd/system").is_dir();
     context.answer(
         Context::view(false),

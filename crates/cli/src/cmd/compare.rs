@@ -9,7 +9,7 @@ use hugeleaf_report::compare::{
 };
 use hugeleaf_report::page::Page;
 
-use super::prove::Part;
+use super::prove::Fraction;
 use super::results::{read, read_folder};
 use crate::context::{Context, Failure, Status, tell};
 
@@ -54,10 +54,10 @@ pub struct Args {
     arms: Option<[String; 2]>,
     /// Treat differences within ± this as equal
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
-    equal: Part,
+    equal: Fraction,
     /// Exit with 1 if a main metric is slower by more than this, or could not be compared
     #[arg(long, value_name = "PERCENT")]
-    fail_if_slower: Option<Part>,
+    fail_if_slower: Option<Fraction>,
     /// Also show secondary metrics: latencies, CPU, I/O, page tables
     #[arg(long)]
     all: bool,

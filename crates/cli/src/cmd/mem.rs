@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::process::{orders, read_run_settings};
-use hugeleaf_host::{Host, Looking, Pid, Process, SharedObject, read_all_processes};
+use hugeleaf_host::{Host, Pid, Process, ReadDetail, SharedObject, read_all_processes};
 use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{Account, account};
@@ -103,9 +103,9 @@ fn read(
     let under_run = |pid: &Pid| read_run_settings(&context.root, *pid).known().is_some();
     // Verdicts and roles need the page map. Other views skip it because reading it takes longer.
     let looking = if context.json || pids.iter().any(under_run) {
-        Looking::Pages
+        ReadDetail::Pages
     } else {
-        Looking::Segments
+        ReadDetail::Segments
     };
     let (mut processes, unread) = context.read_targets(host, &pids, looking)?;
     for (_, error) in &unread {

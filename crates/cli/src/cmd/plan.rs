@@ -7,7 +7,7 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::host::{look, mount_point};
+use hugeleaf_change::host::{inspect, mount_point};
 use hugeleaf_change::standing::{in_force, servers_here};
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
@@ -187,7 +187,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         return Context::print(&text);
     }
     let all = steps(plan);
-    let (looked, obstacles) = look(&context.root, &all);
+    let (looked, obstacles) = inspect(&context.root, &all);
     if let Some(file) = &args.output {
         save(file, &text)?;
     }

@@ -58,7 +58,7 @@ pub struct Args {
     pairs: Option<usize>,
     /// Stop once the interval is within ± this
     #[arg(long, value_name = "PERCENT", default_value = "3%")]
-    until: Part,
+    until: Fraction,
     /// Start no pair after this time; at least 8 pairs run in any case
     #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_time)]
     time: Duration,
@@ -74,10 +74,10 @@ pub struct Args {
     hold: Option<Duration>,
     /// Treat differences within ± this as equal; `same` needs two one-sided tests (TOST)
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
-    equal: Part,
+    equal: Fraction,
     /// Confidence level of the interval, from 50% to 99%
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = parse_confidence)]
-    confidence: Part,
+    confidence: Fraction,
     /// Keep the huge pages on this condition; otherwise restore the state before the experiment
     #[arg(long, value_name = "WHEN")]
     keep: Option<KeepArg>,
@@ -121,16 +121,16 @@ enum KeepArg {
 
 /// A percentage between 0 and 100, both excluded, stored as a fraction of 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part(pub(super) f64);
+pub(super) struct Fraction(pub(super) f64);
 
-impl FromStr for Part {
+impl FromStr for Fraction {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Part, String> {
+    fn from_str(text: &str) -> Result<Fraction, String> {
         let digits = text.trim().trim_end_matches('%').trim_end();
         let value: f64 = digits.parse().unwrap_or(f64::NAN);
         if value > 0.0 && value < 100.0 {
-            return Ok(Part(value / 100.0));
+            return Ok(Fraction(value / 100.0));
         }
         Err(format!(
             "'{text}' is not a percentage between 0 and 100; write 3%"
@@ -138,8 +138,8 @@ impl FromStr for Part {
     }
 }
 
-fn parse_confidence(text: &str) -> Result<Part, String> {
-    let part: Part = text.parse()?;
+fn parse_confidence(text: &str) -> Result<Fraction, String> {
+    let part: Fraction = text.parse()?;
     // Eight pairs support no interval of higher confidence.
     if (0.5..=0.99).contains(&part.0) {
         return Ok(part);
@@ -337,10 +337,10 @@ mod tests {
 
     #[test]
     fn percentages() {
-        assert_eq!("3%".parse(), Ok(Part(0.03)));
-        assert_eq!("1.5".parse(), Ok(Part(0.015)));
+        assert_eq!("3%".parse(), Ok(Fraction(0.03)));
+        assert_eq!("1.5".parse(), Ok(Fraction(0.015)));
         for text in ["", "%", "0", "-1", "100%", "x", "nan"] {
-            assert!(text.parse::<Part>().is_err(), "{text}");
+            assert!(text.parse::<Fraction>().is_err(), "{text}");
         }
         assert!(parse_confidence("99%").is_ok());
         assert!(parse_confidence("99.9%").is_err());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hugeleaf_host::{Fact, Host, Looking, TargetError, read_owners, read_process};
+use hugeleaf_host::{Fact, Host, ReadDetail, TargetError, read_owners, read_process};
 use hugeleaf_proof::{Ending, Event, embedded, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::prove::whole_page;
@@ -68,8 +68,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         host.owners = owners;
     }
     let pid = workload.pid();
-    let process = read_process(&context.root, &context.kernel, &host, pid, Looking::Pages)
-        .map_err(TargetError::from)?;
+    let process = read_process(
+        &context.root,
+        &context.kernel,
+        &host,
+        pid,
+        ReadDetail::Pages,
+    )
+    .map_err(TargetError::from)?;
     let accounts = account(&host, &process, &pid.to_string());
     let left = WHOLE.saturating_sub(context.kernel.now() - began);
     let time = args.time.unwrap_or(left.max(LEAST));

@@ -1,6 +1,6 @@
 //! Implements `hugeleaf why`.
 
-use hugeleaf_host::{Looking, Process};
+use hugeleaf_host::{Process, ReadDetail};
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let pids = context.targets(&args.targets, Several::All)?;
-    let (processes, unread) = context.read_targets(&host, &pids, Looking::Pages)?;
+    let (processes, unread) = context.read_targets(&host, &pids, ReadDetail::Pages)?;
     let accounts: Vec<Vec<Account>> = processes
         .iter()
         .map(|p| account(&host, p, &name_in_commands(args, &pids, p)))

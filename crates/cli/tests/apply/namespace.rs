@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, ExclusiveHost};
 use tempfile::TempDir;
 
 use crate::common::{NOBODY, has_surplus_pages, not_run};
@@ -13,7 +13,7 @@ use crate::common::{NOBODY, has_surplus_pages, not_run};
 pub struct Namespace {
     holder: Child,
     pub folder: TempDir,
-    pub alone: Alone,
+    pub alone: ExclusiveHost,
 }
 
 /// The first argument is the folder, the second an additional setup command of the test.

@@ -10,7 +10,7 @@ use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 use crate::common::{Running, is_root, not_run, wait_until, works};
-use hugeleaf_testkit::host::{self, Alone, Host};
+use hugeleaf_testkit::host::{self, ExclusiveHost, Host};
 
 /// Returns the host with unchanged knobs, if other processes' memory can be promoted here.
 pub fn can_run(test: &str) -> Option<Host> {
@@ -18,7 +18,7 @@ pub fn can_run(test: &str) -> Option<Host> {
 }
 
 /// Returns the host for tests that change knobs or measure.
-pub fn can_change(test: &str) -> Option<Alone> {
+pub fn can_change(test: &str) -> Option<ExclusiveHost> {
     can_move(test).then(|| {
         let host = host::alone();
         host.choose("enabled", "madvise");

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_testkit::host::{self, Shared};
+use hugeleaf_testkit::host::{self, SharedHost};
 
 use crate::common::{NOBODY, children_of, is_root, not_run};
 
@@ -26,7 +26,7 @@ const MOST_KIB: u64 = 200 << 10;
 pub struct Kit {
     folder: tempfile::TempDir,
     actors: Vec<Child>,
-    _host: Shared,
+    _host: SharedHost,
 }
 
 /// Result of a watched command.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, ExclusiveHost};
 
 use super::under::{Line, Mode, can_run, clean, program, same};
 use crate::common::{has_pool_in_use, is_root, not_run, stderr};
@@ -14,7 +14,7 @@ use hugeleaf_testkit::until as wait_until;
 pub struct Pool {
     folder: PathBuf,
     huge: u64,
-    host: Alone,
+    host: ExclusiveHost,
 }
 
 impl Pool {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use hugeleaf_host::demand::{Source, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
@@ -19,7 +19,7 @@ use hugeleaf_testkit::{find_program, postgresql};
 
 /// The pool of the default size; restored when dropped.
 pub struct Pool {
-    host: Alone,
+    host: ExclusiveHost,
     pub page: PageSize,
 }
 

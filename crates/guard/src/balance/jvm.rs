@@ -206,7 +206,7 @@ fn is_collector(name: &str) -> bool {
 }
 
 impl Observer for Jvm {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
         let flags = self.flags(pid)?;

@@ -224,7 +224,7 @@ fn is_under_way(text: &str) -> bool {
 }
 
 impl Observer for MariaDb {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
         let status = self.pairs(STATUS, question)?;

@@ -120,7 +120,7 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
 }
 
 impl Observer for Memcached {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let stats = self.stats("stats", question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);

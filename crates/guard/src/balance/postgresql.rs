@@ -50,7 +50,7 @@ struct PostgreSql {
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Observer for PostgreSql {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         // After an error it reconnects.
         let mut connection = match self.connection.take() {

@@ -71,7 +71,7 @@ impl Reader {
 }
 
 impl Observer for Reader {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -164,15 +164,15 @@ impl Info {
 }
 
 impl Observer for Redis {
-    fn look(&mut self) -> Result<Look, QueryError> {
-        self.reader.look()
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        self.reader.observe()
     }
 }
 
 impl Server for Redis {
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         // The use may have grown since the last observation. Without eviction every write would fail.
-        let look = self.look()?;
+        let look = self.observe()?;
         if to < look.size && to < look.floor {
             return Err(QueryError::new(format!(
                 "it uses {} and its policy may not evict all of that, so a limit of {to}, below {}, would make writes fail",

@@ -58,7 +58,7 @@ struct Surroundings {
 }
 
 impl Surroundings {
-    fn look(&mut self, run: Run<'_>, now: Duration) -> HostState {
+    fn observe_host(&mut self, run: Run<'_>, now: Duration) -> HostState {
         /// Minimum time between two readings for a meaningful rate.
         const LEAST: Duration = Duration::from_secs(1);
         let is_due = self.before.is_none_or(|before| now >= before.at + LEAST);
@@ -109,7 +109,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
         if let Some((id, bytes)) = promotion.take_if(|p| p.1.is_finished()).and_then(ended) {
             *core.promoted.entry(id.pid).or_default() += bytes;
         }
-        let done = core.step(&reports, &around.look(run, now), now);
+        let done = core.step(&reports, &around.observe_host(run, now), now);
         for command in &done.commands {
             if let Some(Ok(worker)) = workers.get(command.part) {
                 worker.resize(command.id, command.to, command.shrinks);

@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
 /// Every call is one [`hugeleaf_sys::Question`], reads a bounded answer, and runs in a thread of that server's own.
 pub trait Observer: Send {
-    fn look(&mut self) -> Result<Look, QueryError>;
+    fn observe(&mut self) -> Result<Look, QueryError>;
 }
 
 /// A server whose size can also be set.

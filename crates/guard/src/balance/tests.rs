@@ -598,7 +598,7 @@ fn a_target_can_fall() {
 struct Hangs;
 
 impl Observer for Hangs {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         loop {
             std::thread::park();
         }
@@ -614,7 +614,7 @@ impl Server for Hangs {
 struct Answers(Bytes);
 
 impl Observer for Answers {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         Ok(Look {
             size: self.0,
             ..Look::default()
@@ -689,7 +689,7 @@ fn a_server_that_hangs_holds_up_nobody() {
 struct Faulty(bool);
 
 impl Observer for Faulty {
-    fn look(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<Look, QueryError> {
         assert!(std::mem::replace(&mut self.0, true), "expected by a test");
         Ok(Look::default())
     }

@@ -168,7 +168,7 @@ fn step(
             let _ = server.give_back();
         }
     }
-    let looked = server.observer().look();
+    let looked = server.observer().observe();
     let at = began.elapsed();
     let Some(shared) = shared.upgrade() else {
         return;

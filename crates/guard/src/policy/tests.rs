@@ -180,7 +180,7 @@ impl Sim {
                     };
                     program.small = program.small - done;
                     program.large += done;
-                    Came::Promoted(Promoted {
+                    JobOutcome::Promoted(Promoted {
                         asked,
                         done,
                         grown: Bytes::ZERO,
@@ -196,27 +196,27 @@ impl Sim {
                     let done = program.large;
                     program.small += done;
                     program.large = Bytes::ZERO;
-                    Came::Demoted { done }
+                    JobOutcome::Demoted { done }
                 }
                 Job::Sample { .. } => match program.touched {
-                    Some(touched) => Came::Sampled {
+                    Some(touched) => JobOutcome::Sampled {
                         touched,
                         cost: Duration::from_millis(20),
                     },
-                    None => Came::Failed {
+                    None => JobOutcome::Failed {
                         why: "no".into(),
                         ended: false,
                     },
                 },
                 Job::Test { pairs, metric, .. } => match program.ratio {
-                    Some(ratio) => Came::Tested {
+                    Some(ratio) => JobOutcome::Tested {
                         logs: (0..*pairs)
                             .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
                             .collect(),
                         better: Better::Higher,
                         metric: metric.clone(),
                     },
-                    None => Came::Failed {
+                    None => JobOutcome::Failed {
                         why: "connection refused".into(),
                         ended: false,
                     },
@@ -700,7 +700,7 @@ fn a_test_that_is_stopped_keeps_its_pairs_and_is_no_failure() {
         &sim.config,
         &mut sim.state,
         &seen,
-        &Came::Stopped,
+        &JobOutcome::Stopped,
         &host,
         now,
     );

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Question, Said, run_for_output};
+use hugeleaf_sys::{ProgramOutput, Question, run_for_output};
 
 use super::DemandError;
 use crate::root::Root;
@@ -33,7 +33,7 @@ static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 const MOST_BYTES: usize = 8 << 20;
 
 /// Returns the first line that is not empty, for an error message.
-pub(super) fn complaint(said: &Said) -> &str {
+pub(super) fn complaint(said: &ProgramOutput) -> &str {
     let lines = said.stderr.lines().chain(said.stdout.lines());
     let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
     said.next()
@@ -47,7 +47,7 @@ pub(super) fn ask(
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
-) -> Result<Said, DemandError> {
+) -> Result<ProgramOutput, DemandError> {
     let shown = format!("{} {}", program.display(), arguments.join(" "));
     if !root.is_live() {
         return Err(DemandError::missing(
@@ -92,7 +92,7 @@ pub(super) fn ask(
 }
 
 /// Runs a program as another user, within the remaining time of that user's programs.
-fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<Said, String> {
+fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<ProgramOutput, String> {
     let taken = || TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let left = AT_MOST_OF_OTHERS.saturating_sub(taken().get(&uid).copied().unwrap_or_default());
     if left.is_zero() {
@@ -137,7 +137,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
 
 const NOT_ENDED: &str = "had not ended";
 
-fn run(command: &mut Command, at_most: Duration) -> Result<Said, String> {
+fn run(command: &mut Command, at_most: Duration) -> Result<ProgramOutput, String> {
     run_for_output(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => format!("{NOT_ENDED} after {} s", at_most.as_secs()),
         _ => e.to_string(),

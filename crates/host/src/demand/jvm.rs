@@ -12,8 +12,8 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
-use super::running::{Look, arguments_of, held_on_pool, measured_pool, or_measured};
-use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish};
+use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
+use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish};
 use crate::model::Process;
 use crate::process::find_variable;
 
@@ -42,7 +42,7 @@ pub(super) const PROGRAM: Program = Program {
 };
 
 /// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
-fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
+fn of_flags(look: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
@@ -62,7 +62,7 @@ fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(look: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(look, &process);
@@ -84,7 +84,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
 }
 
 /// Returns the flags of a running JVM, those of its environment first, as the command line wins.
-fn flags_of(look: &Look<'_>, process: &Process) -> Vec<String> {
+fn flags_of(look: &Reader<'_>, process: &Process) -> Vec<String> {
     let mut flags = Vec::new();
     let environment = look.root.read(format!("proc/{}/environ", process.pid));
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"] {
@@ -132,7 +132,7 @@ fn safe_flags(flags: &[String]) -> Vec<String> {
 
 /// Runs a JVM with these flags and returns its sizes.
 fn ask_sizes(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     program: &Path,
     flags: &[String],
     account: Option<(u32, u32)>,
@@ -313,13 +313,13 @@ fn unlogged(sizes: &Sizes) -> Vec<Mappings> {
     mappings
 }
 
-fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -> Demand {
+fn demand_of(sizes: &Sizes, flags: &[String], look: &Reader<'_>, program: &Path) -> Demand {
     let asked = asked_page(flags);
     let default = look.host.memory.default_hugetlb_page.get();
     let page = asked.or(default).unwrap_or(look.host.base_page);
     let place = match switch(flags, "UseTransparentHugePages") {
-        Some(true) => Place::Thp,
-        _ => Place::Pool,
+        Some(true) => PageSource::Thp,
+        _ => PageSource::Pool,
     };
     let what = "heap, code cache and the collector's tables";
     let source = format!("{} -Xlog:pagesize -XX:+PrintFlagsFinal", program.display());
@@ -352,10 +352,10 @@ fn switch(flags: &[String], name: &str) -> Option<bool> {
 fn wish_of(flags: &[String]) -> Wish {
     let is_thp = switch(flags, "UseTransparentHugePages") == Some(true);
     match (switch(flags, "UseLargePages"), is_thp) {
-        (Some(true), _) => Wish::new(Insists::IfAvailable, "-XX:+UseLargePages"),
-        (Some(false), _) => Wish::new(Insists::Never, "-XX:-UseLargePages"),
-        (None, true) => Wish::new(Insists::Never, "-XX:+UseTransparentHugePages"),
-        (None, false) => Wish::new(Insists::Never, ""),
+        (Some(true), _) => Wish::new(Requirement::IfAvailable, "-XX:+UseLargePages"),
+        (Some(false), _) => Wish::new(Requirement::Never, "-XX:-UseLargePages"),
+        (None, true) => Wish::new(Requirement::Never, "-XX:+UseTransparentHugePages"),
+        (None, false) => Wish::new(Requirement::Never, ""),
     }
 }
 
@@ -454,8 +454,8 @@ mod tests {
              -XX:+LogVMOutput -XX:CRaCCheckpointTo=/x",
         );
         assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
-        assert_eq!(wish_of(&flags).how, Insists::IfAvailable);
-        assert_eq!(wish_of(&words("-Xmx1g")).how, Insists::Never);
+        assert_eq!(wish_of(&flags).how, Requirement::IfAvailable);
+        assert_eq!(wish_of(&words("-Xmx1g")).how, Requirement::Never);
         let sized = words("-XX:LargePageSizeInBytes=1g");
         assert_eq!(asked_page(&sized), "1G".parse().ok());
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hugeleaf_units::Bytes;
 
 use super::kind::{Given, SourceKind};
-use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
+use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
 
 pub(super) const BYTES: SourceKind = SourceKind {
     flag: "bytes",
@@ -21,7 +21,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
             return Err(DemandError::usage(what, "as in --bytes 8G"));
         }
         let mappings = vec![Mappings::one(bytes)];
-        let demand = Demand::new("memory", mappings, Place::Pool, "--bytes");
+        let demand = Demand::new("memory", mappings, PageSource::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
     },
 };
@@ -74,7 +74,7 @@ fn rule(segments: u64) -> Demand {
     Demand::new(
         "data segments, and 32 pages more",
         vec![segment, Mappings::one(RULE_PAGE * MORE)],
-        Place::Pool,
+        PageSource::Pool,
         format!(
             "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \
              pages of {RULE_PAGE}"

@@ -15,8 +15,10 @@ use hugeleaf_units::Bytes;
 
 use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
-use super::running::{Look, arguments_of, or_measured};
-use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
+use super::running::{Reader, arguments_of, or_measured};
+use super::{
+    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,
+};
 use crate::model::Process;
 
 pub(super) const SOURCE: SourceKind = SourceKind {
@@ -46,7 +48,7 @@ pub(super) const PROGRAM: Program = Program {
 };
 
 /// Reads a stopped server, by its option file or by its default ones.
-fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+fn of_options(look: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
     let program = ["mariadbd", "mysqld"]
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
@@ -90,7 +92,7 @@ fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandErr
     Ok(service)
 }
 
-fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(look: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
     let arguments = arguments_of(look.root, process.pid);
@@ -99,7 +101,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
     // On base pages the caches cannot be distinguished from its other memory.
-    service.wish.how = Insists::IfAvailable;
+    service.wish.how = Requirement::IfAvailable;
     let asked = look.program_to_query(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
         let options = options_of(look, &program, &safe_arguments(&arguments), user)?;
@@ -133,7 +135,7 @@ fn safe_arguments(arguments: &[String]) -> Vec<String> {
 
 /// Returns the options in force, as the program itself reads them.
 fn options_of(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
@@ -173,9 +175,9 @@ pub fn parse_options(text: &str) -> BTreeMap<String, String> {
 fn wish_of(options: &BTreeMap<String, String>) -> Wish {
     let value = options.get("large-pages").map_or("", String::as_str);
     let (how, word) = match value {
-        "TRUE" | "ON" | "1" => (Insists::IfAvailable, "ON"),
-        "FALSE" | "OFF" | "0" => (Insists::Never, "OFF"),
-        _ => (Insists::Unknown, value),
+        "TRUE" | "ON" | "1" => (Requirement::IfAvailable, "ON"),
+        "FALSE" | "OFF" | "0" => (Requirement::Never, "OFF"),
+        _ => (Requirement::Unknown, value),
     };
     Wish::new(how, format!("large_pages = {word}"))
 }
@@ -187,7 +189,7 @@ fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
     Demand::new(
         "buffer pool, caches and log buffer",
         mappings,
-        Place::Pool,
+        PageSource::Pool,
         source,
     )
 }
@@ -298,9 +300,9 @@ mod tests {
         assert_eq!(options.len(), 3);
         assert_eq!(options["socket"], "/run/a b");
         let wish = wish_of(&options);
-        let expected = (Insists::IfAvailable, "large_pages = ON");
+        let expected = (Requirement::IfAvailable, "large_pages = ON");
         assert_eq!((wish.how, wish.said.as_str()), expected);
-        assert_eq!(wish_of(&BTreeMap::new()).how, Insists::Unknown);
+        assert_eq!(wish_of(&BTreeMap::new()).how, Requirement::Unknown);
     }
 
     #[test]

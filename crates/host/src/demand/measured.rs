@@ -3,8 +3,8 @@
 use hugeleaf_units::Bytes;
 
 use super::kind::Program;
-use super::running::{Look, held_of, measured_pool, private_segments, shared_objects};
-use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
+use super::running::{Reader, held_of, measured_pool, private_segments, shared_objects};
+use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
 use crate::model::{Held, Process};
 
 /// Redis and similar servers: all memory is private, and saved by a forked child. A child that
@@ -24,7 +24,7 @@ pub(super) const REDIS: Program = Program {
 };
 
 /// Groups related processes by their memory in use: shared memory once, private memory each.
-pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
+pub(super) fn group(look: &Reader<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
     let mut read_in = Vec::new();
     let mut failed = None;
     for process in processes {
@@ -49,7 +49,7 @@ pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, 
     Ok(service)
 }
 
-fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
+fn demands(look: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
     let pools = look.host.pools.iter().map(|pool| pool.size);
     let smallest = pools.chain(look.host.pmd_page.get()).min();
     let least = smallest.map_or(Bytes(u64::MAX), |size| size.bytes());
@@ -65,7 +65,7 @@ fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
                 let source = "the length of the mapping";
                 demands.push(Demand {
                     held: Some(held_of(segment)),
-                    ..Demand::new(what.trim_end(), mappings, Place::Pool, source)
+                    ..Demand::new(what.trim_end(), mappings, PageSource::Pool, source)
                 });
             }
         }
@@ -87,7 +87,7 @@ fn private(process: &Process) -> Option<Demand> {
         ..Demand::new(
             what,
             vec![Mappings::one(bytes)],
-            Place::Thp,
+            PageSource::Thp,
             "what is resident",
         )
     })

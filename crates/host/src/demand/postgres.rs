@@ -12,10 +12,12 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
-use super::running::{Look, arguments_of, held_of, shared_objects};
-use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
+use super::running::{Reader, arguments_of, held_of, shared_objects};
+use super::{
+    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,
+};
 use crate::model::{Process, Segment};
-use crate::root::Theirs;
+use crate::root::UserFiles;
 
 const PID_FILE: &str = "postmaster.pid";
 
@@ -47,7 +49,7 @@ pub(super) const PROGRAM: Program = Program {
 
 /// Reads a stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
 fn of_command(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     program: &str,
     words: &[&str],
 ) -> Option<Result<Service, DemandError>> {
@@ -72,7 +74,7 @@ fn of_command(
 }
 
 /// Reads the cluster in a data folder, running or not.
-fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
+fn of_folder(look: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &look.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
@@ -91,7 +93,7 @@ fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
     service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
-        wish if wish.how == Insists::IfAvailable && !is_said => by_default(),
+        wish if wish.how == Requirement::IfAvailable && !is_said => by_default(),
         wish => wish,
     };
     // Before version 12 there is no such setting, and mmap is the only kind.
@@ -101,7 +103,7 @@ fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+fn of_postmaster(look: &Reader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
     let process = look.segments(postmaster.pid)?;
     let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = look.link(process.pid, "cwd");
@@ -132,7 +134,7 @@ fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, Deman
 
 /// Queries a running server for its size and for settings that wait for a restart, and adds them to the
 /// measured size. Without permission to connect, only the measured size remains.
-fn ask_running(look: &Look<'_>, service: &mut Service) {
+fn ask_running(look: &Reader<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(look, service) else {
         return;
     };
@@ -143,7 +145,7 @@ fn ask_running(look: &Look<'_>, service: &mut Service) {
 
 /// Returns `537MB|max_connections, shared_buffers`: the size, empty before version 15, and pending
 /// settings.
-fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
+fn answer_of_running(look: &Reader<'_>, service: &Service) -> Option<String> {
     const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
         (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
     let (pid, user) = (*service.pids.first()?, service.user.as_ref()?);
@@ -199,7 +201,7 @@ fn measured(segment: &Segment) -> Demand {
         ..Demand::new(
             WHAT,
             mappings,
-            Place::Pool,
+            PageSource::Pool,
             "the length of its shared mapping",
         )
     }
@@ -207,10 +209,10 @@ fn measured(segment: &Segment) -> Demand {
 
 fn wish_of(value: &str) -> Wish {
     let how = match value.trim().to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Insists::Always,
-        "try" => Insists::IfAvailable,
-        "off" | "false" | "no" | "0" => Insists::Never,
-        _ => Insists::Unknown,
+        "on" | "true" | "yes" | "1" => Requirement::Always,
+        "try" => Requirement::IfAvailable,
+        "off" | "false" | "no" | "0" => Requirement::Never,
+        _ => Requirement::Unknown,
     };
     Wish::new(how, format!("huge_pages = {}", value.trim()))
 }
@@ -223,18 +225,21 @@ const SHARED_MEMORY_TYPE: &str = "shared_memory_type";
 fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
     match kind.map(str::trim) {
         None | Some("mmap") => wish,
-        Some(kind) => Wish::new(Insists::Cannot, format!("{SHARED_MEMORY_TYPE} = {kind}")),
+        Some(kind) => Wish::new(
+            Requirement::Cannot,
+            format!("{SHARED_MEMORY_TYPE} = {kind}"),
+        ),
     }
 }
 
 /// Returns PostgreSQL's default without a setting: `try`.
 fn by_default() -> Wish {
-    Wish::new(Insists::IfAvailable, "")
+    Wish::new(Requirement::IfAvailable, "")
 }
 
 struct Configured {
     arguments: Vec<String>,
-    files: Option<Theirs>,
+    files: Option<UserFiles>,
     data: Option<PathBuf>,
 }
 
@@ -257,7 +262,7 @@ impl Configured {
 
 /// Returns the configuration file of a running postmaster: the one on its command line, else the one in its
 /// `-D` folder. On some hosts that folder is not the data folder.
-fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> PathBuf {
+fn config_of_running(theirs: &UserFiles, arguments: &[String], data: &Path) -> PathBuf {
     const NAME: &str = "postgresql.conf";
     if let Some(named) = setting_in_arguments(arguments, "config_file") {
         return data.join(named);
@@ -326,7 +331,7 @@ fn no_data_folder(data: &Path) -> DemandError {
 
 /// Returns the version of a data folder: digits and points. It becomes a part of a path. The target of a
 /// link of that name must not be printed.
-fn version_of(theirs: &Theirs, data: &Path) -> Result<String, DemandError> {
+fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
     let text = match theirs.read(&data.join("PG_VERSION")) {
         crate::Fact::Known(text) => text.trim().to_owned(),
         crate::Fact::Absent => return Err(no_data_folder(data)),
@@ -349,7 +354,7 @@ fn version_of(theirs: &Theirs, data: &Path) -> Result<String, DemandError> {
 }
 
 /// Returns the running postmaster of a data folder. Its working folder is the data folder.
-fn running_in(look: &Look<'_>, theirs: &Theirs, data: &Path) -> Option<Process> {
+fn running_in(look: &Reader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(look.root, pid).ok()?;
@@ -371,7 +376,7 @@ struct Cluster {
 
 impl Cluster {
     fn find(
-        look: &Look<'_>,
+        look: &Reader<'_>,
         data: &Path,
         version: &str,
         owner: (u32, u32),
@@ -401,7 +406,7 @@ impl Cluster {
     }
 
     /// Returns one setting, as its own program prints it.
-    fn ask(&self, look: &Look<'_>, setting: &str) -> Result<String, DemandError> {
+    fn ask(&self, look: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
             self.data.display().to_string(),
@@ -433,7 +438,7 @@ impl Cluster {
 
     /// Returns its demand. The figure is in whole MB, rounded up. Rounding it again to pages of a MB or
     /// more gives the same as rounding the bytes, which are not reported.
-    fn demand(&self, look: &Look<'_>) -> Result<Demand, DemandError> {
+    fn demand(&self, look: &Reader<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
         let answer = self.ask(look, SETTING)?;
         let mib: u64 = answer.parse().map_err(|_| {
@@ -453,19 +458,19 @@ impl Cluster {
         Ok(Demand {
             page: page_of(&self.ask(look, "huge_page_size")?),
             buffers: buffers.and_then(|value| size_of(&value, block)),
-            ..Demand::new(WHAT, mappings, Place::Pool, source)
+            ..Demand::new(WHAT, mappings, PageSource::Pool, source)
         })
     }
 }
 
 /// Returns Debian's configuration file, which is apart from the data and names the data folder.
-fn debian_config(look: &Look<'_>, data: &Path) -> Option<PathBuf> {
+fn debian_config(look: &Reader<'_>, data: &Path) -> Option<PathBuf> {
     let mut found = debian_clusters(look).into_iter();
     found.find_map(|(config, folder)| (folder == data).then_some(config))
 }
 
 /// Returns configuration and data folder of every cluster below `/etc/postgresql`.
-fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
+fn debian_clusters(look: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
     let list = |folder: &str| look.root.list(folder).or_default();
     let mut found = Vec::new();
     for version in list("etc/postgresql") {
@@ -483,7 +488,7 @@ fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
+fn program_of(look: &Reader<'_>, version: &str) -> Option<PathBuf> {
     let major = version.split('.').next().unwrap_or(version);
     let candidates = [
         format!("/usr/lib/postgresql/{major}/bin/postgres"),
@@ -517,9 +522,9 @@ mod tests {
     #[test]
     fn memory_that_is_not_mapped_never_comes_from_a_pool() {
         let wish = |kind| unless_elsewhere(wish_of("on"), kind);
-        assert_eq!(wish(Some("mmap")).how, Insists::Always);
-        assert_eq!(wish(None).how, Insists::Always);
-        assert_eq!(wish(Some("sysv\n")).how, Insists::Cannot);
+        assert_eq!(wish(Some("mmap")).how, Requirement::Always);
+        assert_eq!(wish(None).how, Requirement::Always);
+        assert_eq!(wish(Some("sysv\n")).how, Requirement::Cannot);
         assert_eq!(wish(Some("sysv")).said, "shared_memory_type = sysv");
     }
 

@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::{Kernel, Pid, Rights};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind, account};
+use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::limits;
 use crate::model::{Held, Host, Process, Role, Segment};
-use crate::process::{Looking, ProcessError, identity, read_process};
-use crate::root::{Root, Theirs};
+use crate::process::{ProcessError, ReadDetail, identity, read_process};
+use crate::root::{Root, UserFiles};
 use crate::snapshot::living;
 use crate::system::{boot_time, unit_files};
 
-pub(super) struct Look<'a> {
+pub(super) struct Reader<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
     pub host: &'a Host,
 }
 
-impl Look<'_> {
+impl Reader<'_> {
     pub fn path(&self, path: &Path) -> PathBuf {
         self.root.path(path.strip_prefix("/").unwrap_or(path))
     }
@@ -39,7 +39,7 @@ impl Look<'_> {
     }
 
     /// Opens files that configure a running process, as it sees them and with its rights.
-    pub fn files_of(&self, process: &Process) -> Option<Theirs> {
+    pub fn files_of(&self, process: &Process) -> Option<UserFiles> {
         let rights = Rights::of_ids(process.uid, &process.groups);
         self.root.as_process_sees(process.pid, rights).ok()
     }
@@ -48,7 +48,7 @@ impl Look<'_> {
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(Theirs, (u32, u32))> {
+    pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(UserFiles, (u32, u32))> {
         let meta = std::fs::metadata(self.path(folder))?;
         let user = account::of_uid(self.root, meta.uid());
         let rights = Rights {
@@ -149,15 +149,17 @@ impl Look<'_> {
     /// # Errors
     /// The reason why it could not be read.
     pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
-        read_process(self.root, self.kernel, self.host, pid, Looking::Segments).map_err(|error| {
-            let next = match error {
-                ProcessError::Denied { .. } => {
-                    "run hugeleaf as root, or as the owner of the process"
-                }
-                _ => "hugeleaf mem    # lists the processes there are",
-            };
-            DemandError::missing(error.to_string(), next)
-        })
+        read_process(self.root, self.kernel, self.host, pid, ReadDetail::Segments).map_err(
+            |error| {
+                let next = match error {
+                    ProcessError::Denied { .. } => {
+                        "run hugeleaf as root, or as the owner of the process"
+                    }
+                    _ => "hugeleaf mem    # lists the processes there are",
+                };
+                DemandError::missing(error.to_string(), next)
+            },
+        )
     }
 
     /// Returns every process with memory of its own, without this one.
@@ -263,7 +265,7 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
                 ..Demand::new(
                     "what it has of the pool",
                     vec![mapping],
-                    Place::Pool,
+                    PageSource::Pool,
                     "the lengths of its mappings",
                 )
             }),

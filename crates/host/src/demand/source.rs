@@ -6,11 +6,11 @@ use std::path::Path;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::kind::{Asked, Given, Program, SourceKind};
-use super::running::{Look, held_of, shared_objects};
+use super::kind::{Given, Program, ServiceResult, SourceKind};
+use super::running::{Reader, held_of, shared_objects};
 use super::{
-    Demand, DemandError, Mappings, Place, Service, ServiceKind, account, jvm, made_up, mariadb,
-    measured, postgres, sysv,
+    Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, made_up,
+    mariadb, measured, postgres, sysv,
 };
 use crate::fact::Fact;
 use crate::limits;
@@ -85,7 +85,7 @@ pub struct Services {
 }
 
 impl Services {
-    fn add(&mut self, results: Vec<Asked>) {
+    fn add(&mut self, results: Vec<ServiceResult>) {
         for result in results {
             match result {
                 Ok(service) => self.services.push(service),
@@ -108,7 +108,7 @@ pub fn read_source(
     host: &Host,
     source: &Source,
 ) -> Result<Vec<Service>, DemandError> {
-    let look = Look { root, kernel, host };
+    let look = Reader { root, kernel, host };
     let mut services = match source {
         Source::Pids(pids) => of_pids(&look, pids),
         Source::Unit(unit) => of_unit(&look, unit),
@@ -129,7 +129,7 @@ pub fn read_source(
 /// Returns every service of the host that could use huge pages: running ones, and stopped ones that
 /// are started at boot.
 pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
-    let look = Look { root, kernel, host };
+    let look = Reader { root, kernel, host };
     let all = look.processes();
     let worth = host.pmd_page.get().map_or(Bytes(u64::MAX), |pmd| {
         Bytes(pmd.bytes().get().saturating_mul(WORTH_A_LOOK))
@@ -146,14 +146,14 @@ pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
 /// belongs to its parent. Unknown programs are reported by their memory in use. For the whole host,
 /// they are reported only from `worth` on.
 fn of_processes(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     some: &[Process],
     all: &[Process],
     worth: Option<Bytes>,
-) -> Vec<Asked> {
+) -> Vec<ServiceResult> {
     let mut services = Vec::new();
     // On the whole host somebody's programs end all the time, also while they are asked.
-    let mut add = |of: &[&Process], asked: Asked| {
+    let mut add = |of: &[&Process], asked: ServiceResult| {
         let ended = || worth.is_some() && of.iter().all(|p| look.has_ended(p));
         if asked.is_ok() || !ended() {
             services.push(asked);
@@ -215,7 +215,7 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
 /// Returns SysV segments of at least a page, by owner and creator, without those of the processes
 /// `taken` (PostgreSQL makes a small one in addition to its mapping).
 fn sysv_services(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     others: &[&Process],
     taken: &[Pid],
     is_host: bool,
@@ -239,7 +239,7 @@ fn sysv_services(
 }
 
 /// Returns the processes that attach SysV segments, with the segments' inodes, which are their ids.
-fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
+fn attached_to(look: &Reader<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
     let of = |process: &&Process| {
         let maps = crate::process::maps::mappings(look.root, process.pid).or_default();
         let pid = process.pid;
@@ -250,7 +250,7 @@ fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
 }
 
 fn sysv_service(
-    look: &Look<'_>,
+    look: &Reader<'_>,
     segments: &[sysv::Segment],
     attached: &[(Pid, u64)],
     processes: &[&Process],
@@ -298,11 +298,11 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
     Demand {
         page: mapping.and_then(|mapping| mapping.asked.hugetlb),
         held: mapping.map(held_of),
-        ..Demand::new(what, mappings, Place::Pool, "ipcs -m")
+        ..Demand::new(what, mappings, PageSource::Pool, "ipcs -m")
     }
 }
 
-fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
+fn of_pids(look: &Reader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
     let mut named: Vec<Process> = Vec::new();
     let all = look.processes();
     for pid in pids {
@@ -327,7 +327,7 @@ fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
 }
 
 /// Reads a unit, by its processes or by its files.
-fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
+fn of_unit(look: &Reader<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
     let unit = match unit.contains('.') {
         true => unit.to_owned(),
         false => format!("{unit}.service"),
@@ -354,7 +354,7 @@ fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
 }
 
 /// Reads the demand of a stopped unit, if its command is of a program that can be queried.
-fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
+fn of_unit_file(look: &Reader<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
     let command = file
         .exec_start
         .first()?
@@ -366,7 +366,7 @@ fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, Dema
     Some(service.map(|service| with_unit(look, service, file)))
 }
 
-fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service {
+fn with_unit(look: &Reader<'_>, mut service: Service, file: &UnitFile) -> Service {
     if service.is_running() {
         return service;
     }
@@ -387,7 +387,7 @@ fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service 
 }
 
 /// Returns services that are started at boot and do not run now, if they can be queried.
-fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Asked> {
+fn stopped(look: &Reader<'_>, running: &[Service]) -> Vec<ServiceResult> {
     let runs = |service: &Service| {
         running.iter().any(|r| {
             let is_same_unit = r.unit.is_some() && r.unit == service.unit;
@@ -403,7 +403,7 @@ fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Asked> {
 }
 
 /// Reads a container, by its cgroup's path, with everything that runs in it.
-fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
+fn of_container(look: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
     let path = format!("/{}", path.trim_matches('/'));
     let all = look.processes();
     let is_in = |p: &&Process| {
@@ -438,7 +438,7 @@ fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
 
 /// Returns the services in a container. Programs with their own files cannot be queried from outside,
 /// so they are reported by their memory in use.
-fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
+fn inside_of(look: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
     let mut found = Services::default();
     found.add(of_processes(look, inside, all, None));
     let mut services = found.services;
@@ -465,7 +465,7 @@ mod tests {
         let root = Root::at(hosts.join("postgres-pool-short"));
         let kernel = Kernel::new();
         let host = crate::read_memory_facts(&root, &kernel).unwrap();
-        let look = Look {
+        let look = Reader {
             root: &root,
             kernel: &kernel,
             host: &host,

@@ -41,7 +41,7 @@ pub(crate) fn file_of(pid: Pid, name: &str) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Looking {
+pub enum ReadDetail {
     /// Totals and sizes, without segments.
     Summary,
     /// Segments with their advice and page sizes.

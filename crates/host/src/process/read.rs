@@ -18,7 +18,7 @@ use crate::process::rings::read_registered;
 use crate::process::role::role_of;
 use crate::process::run::read_run_settings;
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
-use crate::process::{Looking, ProcessError, file_of};
+use crate::process::{ProcessError, ReadDetail, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
 
@@ -31,7 +31,7 @@ pub fn read_process(
     kernel: &Kernel,
     host: &Host,
     pid: Pid,
-    looking: Looking,
+    looking: ReadDetail,
 ) -> Result<Process, ProcessError> {
     let mut process = read_basics(root, pid)?;
     match process.kind {
@@ -51,7 +51,7 @@ pub fn read_process(
     }
     // Both walks over the page tables run in parallel, since each takes tens of milliseconds per GB.
     let (entries, pages) = std::thread::scope(|scope| {
-        let pages = (looking >= Looking::Pages)
+        let pages = (looking >= ReadDetail::Pages)
             .then(|| scope.spawn(|| read_pages(root, kernel, pid, &large_ranges(root, host, pid))));
         let entries = read_smaps(root, &process);
         let pages = pages.map(|p| p.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
@@ -63,12 +63,12 @@ pub fn read_process(
     process.pss = Fact::Known(counts.map(|c| c.pss + c.hugetlb).sum());
     process.set_table(Fact::Known(sizes.table(&entries)));
     process.children = children(root, pid);
-    if looking >= Looking::Segments {
+    if looking >= ReadDetail::Segments {
         process.segments = segments(root, host, pid, &entries);
         process.run = read_run_settings(root, pid);
         process.limits = limits::of(root, pid);
     }
-    if looking >= Looking::Pages {
+    if looking >= ReadDetail::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
         process.registered = read_registered(root, pid);
         ask_of_files(root, kernel, host, &mut process);
@@ -394,7 +394,7 @@ fn ask_of_files(root: &Root, kernel: &Kernel, host: &Host, process: &mut Process
     };
     for file in files {
         let block = file.range.aligned_inside(huge);
-        file.collapses = block.and_then(|b| kernel.collapses(&fd, b).ok()).into();
+        file.collapses = block.and_then(|b| kernel.can_collapse(&fd, b).ok()).into();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
 use crate::parse::MountLine;
 use crate::process::maps::read_maps;
 use crate::process::stat::parse_status;
-use crate::process::{Looking, read_process};
+use crate::process::{ReadDetail, read_process};
 use crate::root::Root;
 use crate::snapshot::{all_pids, is_in_host_pid_namespace};
 
@@ -222,7 +222,7 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
     if holders.len() > MOST_HOLDERS {
         return None;
     }
-    let read = |pid: &Pid| read_process(root, kernel, host, *pid, Looking::Segments).ok();
+    let read = |pid: &Pid| read_process(root, kernel, host, *pid, ReadDetail::Segments).ok();
     let processes: Vec<Process> = holders.iter().filter_map(read).collect();
     let of_size = |held: &&Held| held.kind == PageKind::Hugetlb && held.size == size;
     let mut shared = BTreeMap::new();

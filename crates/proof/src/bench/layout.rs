@@ -1,7 +1,7 @@
 //! Page sizes of memory, read back.
 
 use hugeleaf_host::process::orders::split_by_folio;
-use hugeleaf_host::{Held, Looking, read_process};
+use hugeleaf_host::{Held, ReadDetail, read_process};
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::PageArm;
@@ -20,7 +20,7 @@ pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
 /// which only root can read.
 pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
     let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
-    let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
+    let mut process = read_process(root, &kernel, host, own_pid(), ReadDetail::Segments)
         .map_err(|e| e.to_string())?;
     process
         .segments

@@ -510,7 +510,7 @@ impl Backing {
 
     fn is_all_huge(&self, run: Run) -> Result<bool, MemoryError> {
         let part = self.part(run);
-        Ok(thp::huge_in(&thp::look(part)?, part) == part.len())
+        Ok(thp::huge_in(&thp::read_pages(part)?, part) == part.len())
     }
 
     /// Removes pages that an access to granules that were not held has left.
@@ -540,7 +540,12 @@ impl Backing {
         let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
         let counted: u64 = steps.map(counted).sum();
         let counted = Bytes(counted.saturating_mul(self.granule.bytes().get()));
-        Ok(self.space.memory().look(file)?.held.saturating_sub(counted))
+        Ok(self
+            .space
+            .memory()
+            .facts(file)?
+            .held
+            .saturating_sub(counted))
     }
 
     /// Returns the file memory without a granule; inaccurate while granules are in transit.

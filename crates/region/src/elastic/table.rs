@@ -78,6 +78,6 @@ mod tests {
         one.words()[999].store(7, Ordering::Release);
         assert_eq!(two.words()[999].load(Ordering::Acquire), 7);
         assert_eq!(two.words()[0].load(Ordering::Acquire), 0);
-        assert!(memory.look(&file).unwrap().keeps_length);
+        assert!(memory.facts(&file).unwrap().keeps_length);
     }
 }

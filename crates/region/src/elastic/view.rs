@@ -190,7 +190,7 @@ impl Elastic {
                     resident: part.len(),
                 }],
                 _ => {
-                    let map = thp::look(part).map_err(ElasticError::from)?;
+                    let map = thp::read_pages(part).map_err(ElasticError::from)?;
                     let (base, huge) = self.backing.sizes();
                     thp::by_page(&map, part, base, huge)
                 }

@@ -8,7 +8,7 @@ use crate::{Bytes, PageKind, PageSize, Region, RegionOptions};
 use hugeleaf_host::model::PageSizeInfo;
 use hugeleaf_host::{Fact, Host, Root, read_host};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{Alone, Shared, alone_as_root};
+use hugeleaf_testkit::host::{ExclusiveHost, SharedHost, alone_as_root};
 
 /// Returns the host as first read. The tests use only facts that do not change.
 pub fn host() -> Host {
@@ -27,12 +27,12 @@ pub fn huge(test: &str) -> Option<PageSize> {
 }
 
 /// While this is held, no other test changes the host's use of huge pages.
-pub fn undisturbed() -> Shared {
+pub fn undisturbed() -> SharedHost {
     hugeleaf_testkit::host::shared()
 }
 
 /// Holds the host lock exclusively, and restores all changes.
-pub struct HostGuard(Alone);
+pub struct HostGuard(ExclusiveHost);
 
 impl HostGuard {
     /// Takes the lock; prints the reason and returns `None` if the test cannot run.

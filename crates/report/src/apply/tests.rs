@@ -203,7 +203,7 @@ fn the_difference_is_shown_line_by_line() {
         path: "/etc/fstab".into(),
         ..knob.clone()
     };
-    let (looked, obstacles) = hugeleaf_change::host::look(&dir.1, &[knob, block]);
+    let (looked, obstacles) = hugeleaf_change::host::inspect(&dir.1, &[knob, block]);
     let text = dry_run(&looked, &obstacles, ASKED, true).text(VIEW);
     let expected = "\
 /sys/knob: never → advise

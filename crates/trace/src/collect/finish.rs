@@ -96,7 +96,7 @@ impl Session {
             }
         }
         if is_in_host_pid_namespace(&self.root) == Some(false) {
-            outside::tell_apart(&mut trace);
+            outside::separate_outside(&mut trace);
         }
         trace
     }
@@ -293,7 +293,7 @@ fn lock(
     queue: &Queue,
     start: u64,
 ) -> Lock {
-    let function = |stack: u32| taker(queue, named, stack);
+    let function = |stack: u32| acquiring_function(queue, named, stack);
     let mut by_caller: Vec<LockCaller> = waits
         .by_caller()
         .into_iter()
@@ -370,7 +370,7 @@ fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
 }
 
 /// Returns the first frame of a stack outside the lock's own code.
-fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
+fn acquiring_function(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
     let frames = queue.stacks.stacks().get(stack as usize)?;
     frames
         .iter()

@@ -50,7 +50,7 @@ pub struct Intervals {
 }
 
 /// True for counters of `/proc/vmstat` that are kept for every interval.
-fn is_kept(name: &str) -> bool {
+fn is_exported_counter(name: &str) -> bool {
     name.starts_with("thp_")
         || name.starts_with("compact_")
         || name.starts_with("htlb_")
@@ -162,7 +162,11 @@ impl Intervals {
 
     fn count(&mut self, now: &Counts) {
         let mut grown: Vec<(Option<u64>, String, u64)> = Vec::new();
-        for (name, value) in now.vmstat.iter().filter(|(name, _)| is_kept(name)) {
+        for (name, value) in now
+            .vmstat
+            .iter()
+            .filter(|(name, _)| is_exported_counter(name))
+        {
             let before = self.last.vmstat.get(name).copied().unwrap_or(*value);
             grown.push((None, name.clone(), value.saturating_sub(before)));
         }

@@ -114,7 +114,7 @@ impl Locks {
     }
 
     /// Records the stack of a beginning wait, and the number of waits that it represents.
-    pub fn look(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
+    pub fn record_stack(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
         let stands_for = stands_for.max(1);
         let taken = Taken { stack, stands_for };
         let Some(waiting) = self.waiting.get_mut(&who.key(address)) else {
@@ -260,7 +260,7 @@ mod tests {
     /// A wait begins, and its stack is sampled.
     fn begin(locks: &mut Locks, who: Who, address: u64, flags: u32, stack: u32) {
         locks.begin(who, address, flags);
-        locks.look(who, address, stack, 1);
+        locks.record_stack(who, address, stack, 1);
     }
 
     fn caller(waits: &Waits, stack: Option<u32>, kind: LockKind) -> LockTotals {
@@ -324,12 +324,12 @@ mod tests {
             // Either of the two events may come first.
             match looked_at {
                 Some((stack, stands_for)) if n == 0 => {
-                    locks.look(at, 0xa, stack, stands_for);
+                    locks.record_stack(at, 0xa, stack, stands_for);
                     locks.begin(at, 0xa, 1);
                 }
                 Some((stack, stands_for)) => {
                     locks.begin(at, 0xa, 1);
-                    locks.look(at, 0xa, stack, stands_for);
+                    locks.record_stack(at, 0xa, stack, stands_for);
                 }
                 None => locks.begin(at, 0xa, 1),
             }

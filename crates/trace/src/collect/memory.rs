@@ -2,7 +2,7 @@
 
 use hugeleaf_host::totals::of_host;
 use hugeleaf_host::{
-    Advised, Asked, Host, Looking, Pid, Process, Root, Segment, read_all_processes, read_host,
+    Advised, Asked, Host, Pid, Process, ReadDetail, Root, Segment, read_all_processes, read_host,
     read_process,
 };
 use hugeleaf_sys::Kernel;
@@ -29,7 +29,7 @@ pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<Memo
     for mut process in processes {
         if is_target(process.pid) && looked_at < LOOKED_AT {
             looked_at += 1;
-            match read_process(root, kernel, &host, process.pid, Looking::Segments) {
+            match read_process(root, kernel, &host, process.pid, ReadDetail::Segments) {
                 Ok(closer) => process = closer,
                 Err(error) => state.unread.push((process.pid.0, error.to_string())),
             }

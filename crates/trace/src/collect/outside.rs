@@ -23,7 +23,7 @@ fn is_idle(function: &str) -> bool {
 }
 
 /// Assigns a separate row to outside processes: all samples of ID 0 not known to be of the idle thread.
-pub fn tell_apart(trace: &mut Trace) {
+pub fn separate_outside(trace: &mut Trace) {
     // There are several, because outside processes also start and end under this ID.
     let zero: Vec<bool> = trace
         .processes
@@ -96,7 +96,7 @@ mod tests {
         let mut trace = maker.build();
         // Before, all others count as idle, and this process seems alone on the host.
         assert_eq!(counted(&trace), Counted { busy: 5, idle: 95 });
-        tell_apart(&mut trace);
+        separate_outside(&mut trace);
         assert_eq!(counted(&trace), Counted { busy: 80, idle: 20 });
         let rows = by_process(&trace);
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
         let zero = maker.process(0, "idle", false);
         maker.sample(zero, 0, Mode::Kernel, &[], 7);
         let mut trace = maker.build();
-        tell_apart(&mut trace);
+        separate_outside(&mut trace);
         assert_eq!(counted(&trace), Counted { busy: 7, idle: 0 });
         assert_eq!(by_process(&trace)[0].name, "(outside or idle)");
 
@@ -125,7 +125,7 @@ mod tests {
         maker.sample(own, 10, Mode::User, &[user("main")], 5);
         let mut trace = maker.build();
         let before = trace.clone();
-        tell_apart(&mut trace);
+        separate_outside(&mut trace);
         assert_eq!(trace, before);
     }
 }

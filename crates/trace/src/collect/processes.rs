@@ -80,7 +80,7 @@ impl ProcessTable {
     }
 
     /// Makes a process and its future descendants part of the target.
-    pub fn aim(&mut self, pid: u32) {
+    pub fn add_target(&mut self, pid: u32) {
         let place = self.find(pid);
         self.all[place as usize].in_target = true;
     }
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn children_of_the_target_belong_to_it() {
         let mut processes = processes();
-        processes.aim(10);
+        processes.add_target(10);
         processes.fork(2_000_000_000, 11, 11, 10);
         processes.fork(2_000_000_000, 12, 12, 11);
         processes.fork(2_000_000_000, 20, 20, 1);
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_process_that_ended_without_a_record_is_ended_at_the_second_look() {
         let mut processes = processes();
-        processes.aim(10);
+        processes.add_target(10);
         processes.end_missing(vec![10], 2_000_000_000);
         assert_eq!(processes.target(), [10]);
         processes.end_missing(vec![10], 3_000_000_000);

@@ -226,7 +226,7 @@ impl Queue {
                 match part {
                     LockPart::Begin { flags } => self.locks.begin(who, address, flags),
                     LockPart::Stack { stack, stands_for } => {
-                        self.locks.look(who, address, stack, stands_for);
+                        self.locks.record_stack(who, address, stack, stands_for);
                     }
                     LockPart::End { result } => self.locks.end(who, address, result),
                 }

@@ -399,7 +399,7 @@ fn name_file(
     {
         // Use its own path: debug information may be next to it.
         Some(path) => named_with_debug(symbolizer, &path, &offsets),
-        None => match settled(file, left) {
+        None => match stable_copy(file, left) {
             Ok((file, is_ours)) => {
                 let path = root.path(format!("proc/self/fd/{}", file.as_raw_fd()));
                 // A symbolizer of its own: the descriptor number will later mean another file, so nothing
@@ -436,7 +436,7 @@ fn name_file(
 
 /// Returns a file that cannot change while it is read: itself with true if only root and this user can
 /// write to it, else a copy.
-fn settled(file: File, left: &mut u64) -> std::io::Result<(File, bool)> {
+fn stable_copy(file: File, left: &mut u64) -> std::io::Result<(File, bool)> {
     let meta = file.metadata()?;
     let is_owned = meta.uid() == 0 || meta.uid() == effective_uid();
     if is_owned && meta.mode() & 0o022 == 0 {
@@ -652,7 +652,7 @@ mod tests {
             std::fs::set_permissions(&path, mode).unwrap();
         };
         let look =
-            |left: &mut u64| settled(open_regular(&path).unwrap(), left).map(|(_, ours)| ours);
+            |left: &mut u64| stable_copy(open_regular(&path).unwrap(), left).map(|(_, ours)| ours);
         mode(0o755);
         let (mut left, length) = (ALL_OF_OTHERS, std::fs::metadata(&path).unwrap().len());
         assert!(look(&mut left).unwrap());

@@ -103,7 +103,7 @@ impl Work {
     }
 
     /// Scans the target. Returns its work since the last scan, or `None` if no process was readable.
-    pub fn look(&mut self, processes: &mut ProcessTable) -> Option<TargetInterval> {
+    pub fn scan(&mut self, processes: &mut ProcessTable) -> Option<TargetInterval> {
         let pids = processes.target();
         let mut interval = TargetInterval {
             processes: pids.len() as u64,

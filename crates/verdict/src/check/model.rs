@@ -167,7 +167,7 @@ impl Row {
         self
     }
 
-    pub(super) fn look(self, why: impl Into<String>) -> Row {
+    pub(super) fn review(self, why: impl Into<String>) -> Row {
         self.should(State::Look, why)
     }
 

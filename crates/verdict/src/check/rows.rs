@@ -72,7 +72,7 @@ fn pools(checked: &Checked<'_>) -> Row {
         return row;
     };
     let name = server.processes.first().map_or("", |process| &process.name);
-    row.look(format!(
+    row.review(format!(
         "{} would take pages of a pool, and all pools are empty",
         server.program.title
     ))
@@ -132,7 +132,7 @@ fn max_ptes_none(checked: &Checked<'_>) -> Row {
     let row = settle(checked, row, "thp.khugepaged/max_ptes_none", None);
     let is_good = row.state == State::Good;
     match ignored_max_ptes_none(checked.host).filter(|_| is_good) {
-        Some(why) => row.look(why),
+        Some(why) => row.review(why),
         None => row,
     }
 }
@@ -146,7 +146,7 @@ fn page_tables(host: &Host) -> Row {
     let part = tables.as_f64() / total.as_f64().max(1.0);
     row.is(format!("{tables}, {:.1} % of memory", 100.0 * part))
         .when(part > MANY_PAGE_TABLES, |row| {
-            row.look("many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
+            row.review("many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
                 .by("hugeleaf mem", "it only looks")
         })
 }
@@ -248,7 +248,7 @@ fn dirty(checked: &Checked<'_>) -> Row {
         "up to {limit} is written out at once, and those who wait for a commit wait for it"
     );
     let risk = "until the next start only; a burst of writes waits earlier";
-    advise(checked, row.look(why), changes, risk)
+    advise(checked, row.review(why), changes, risk)
 }
 
 pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
@@ -319,12 +319,12 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
         };
         match (chosen(text), disk.rotates.get()) {
             ("none" | "noop", Some(true)) if offered("mq-deadline") => next(
-                row.look("a rotating disk gains by requests in order: mq-deadline"),
+                row.review("a rotating disk gains by requests in order: mq-deadline"),
                 "mq-deadline",
                 "a request may wait for others",
             ),
             ("bfq" | "cfq", Some(false)) if offered("none") => next(
-                row.look("fair scheduling takes CPU time that a fast disk has no need of: none"),
+                row.review("fair scheduling takes CPU time that a fast disk has no need of: none"),
                 "none",
                 "one program may take the disk from others",
             ),
@@ -343,12 +343,12 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
         };
         match checked.profile {
             Some(Backup | Warehouse) if *kib < 1024 => next(
-                row.look("long reads through the page cache gain by 1M or more"),
+                row.review("long reads through the page cache gain by 1M or more"),
                 2048,
                 "small reads at random read more than they use",
             ),
             Some(Oltp | Vector) if *kib > 256 => next(
-                row.look("reads of one block drag others in"),
+                row.review("reads of one block drag others in"),
                 128,
                 "long reads through the page cache get slower",
             ),
@@ -384,7 +384,7 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
         return remounted(row, "barrier", "commits take as long as they take");
     }
     row.when(!matches!(times, "noatime" | "relatime"), |row| {
-        let row = row.look("each read is also a write");
+        let row = row.review("each read is also a write");
         let risk = "programs that look for files nobody reads see less";
         remounted(row, "relatime", risk)
     })
@@ -431,7 +431,7 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
         match off.is_empty() {
             true => row.is("checksums, cutting and gathering of packets"),
             false => {
-                let row = row.is(format!("without {}", off.join(", "))).look(WHY);
+                let row = row.is(format!("without {}", off.join(", "))).review(WHY);
                 let setting = Setting::offloads(&device.name);
                 let change = Change::new(setting, "rx on tx on tso on gro on");
                 advise(checked, row, [change.in_scope(Scope::Device)], RISK)
@@ -492,7 +492,7 @@ fn governor(checked: &Checked<'_>) -> Row {
         row.is(list(names)).when(!all.keys().all(is_fast), |row| {
             let why = "processors that are slowed down while they wait take time to be fast again";
             let change = Change::new(Setting::governor(), "performance");
-            advise(checked, row.look(why), [change], "it takes more power")
+            advise(checked, row.review(why), [change], "it takes more power")
         })
     })
 }
@@ -513,7 +513,7 @@ fn weaknesses(checked: &Checked<'_>) -> Row {
         );
         row.is(value).when(!open.is_empty(), |row| {
             let open = list(&open);
-            row.look(format!(
+            row.review(format!(
                 "open, at least in part: {open}; faster, but a risk on multi-tenant hosts"
             ))
         })
@@ -608,7 +608,7 @@ fn of_server(server: &Server) -> Vec<Row> {
             let row = row.is(format!("{}, at most {}", limit.soft, limit.hard));
             let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
             match least.filter(is_low) {
-                Some(least) => row.look(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+                Some(least) => row.review(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
                 None => row,
             }
         })

@@ -75,7 +75,7 @@ pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Optio
         );
         match (row.why.clone(), doubts.is_empty()) {
             (None, true) => row,
-            (None, false) => row.look(doubt),
+            (None, false) => row.review(doubt),
             (Some(why), false) => row.should(state, format!("{why}; {doubt}")),
             (Some(why), true) => advised(checked, row, setting, &why, &asks),
         }
@@ -101,7 +101,7 @@ fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
     let why = list(told.iter().map(|ask| &ask.why));
     match wrong.iter().any(|ask| ask.state == State::Change) {
         true => row.change(why),
-        false => row.look(why),
+        false => row.review(why),
     }
 }
 

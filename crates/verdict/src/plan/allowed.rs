@@ -12,31 +12,31 @@ use super::named::{is, is_user, is_variable, need};
 
 /// Settings in plans, and their allowed values (Documentation/admin-guide/mm/transhuge.rst,
 /// cgroup-v2.rst and cgroup-v1/hugetlb.rst).
-const SETTINGS: [(&str, Takes); 7] = [
-    ("/proc/sys/kernel/shm(max|all)", Takes::Number),
+const SETTINGS: [(&str, ValueKind); 7] = [
+    ("/proc/sys/kernel/shm(max|all)", ValueKind::Number),
     (
         r"/sys/fs/cgroup/(.*/)?hugetlb\.[0-9]+[KMG]B\.(rsvd\.)?(max|limit_in_bytes)",
-        Takes::Limit,
+        ValueKind::Limit,
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/enabled",
-        Takes::Words(&["always", "madvise", "never"]),
+        ValueKind::Words(&["always", "madvise", "never"]),
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
-        Takes::Words(&["always", "within_size", "advise", "never", "deny", "force"]),
+        ValueKind::Words(&["always", "within_size", "advise", "never", "deny", "force"]),
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
-        Takes::Number,
+        ValueKind::Number,
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/hugepages-[0-9]+kB/enabled",
-        Takes::Words(&["always", "inherit", "madvise", "never"]),
+        ValueKind::Words(&["always", "inherit", "madvise", "never"]),
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/hugepages-[0-9]+kB/shmem_enabled",
-        Takes::Words(&["always", "inherit", "within_size", "advise", "never"]),
+        ValueKind::Words(&["always", "inherit", "within_size", "advise", "never"]),
     ),
 ];
 
@@ -51,23 +51,23 @@ const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[
 const ARGUMENT_LINE: &str = r#"GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX hugepagesz=[0-9]+[KMG] hugepages=[0-9]+(:[0-9]+)?(,[0-9]+(:[0-9]+)?)*""#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum ValueKind {
     Words(&'static [&'static str]),
     Number,
     Limit,
 }
 
-impl Takes {
+impl ValueKind {
     /// Returns why a value is not allowed; `None` if it is.
     pub fn refuses(self, value: &str) -> Option<String> {
         let is_number = value.parse::<u64>().is_ok() && value.bytes().all(|b| b.is_ascii_digit());
         let (is_good, expected) = match self {
-            Takes::Words(words) => (
+            ValueKind::Words(words) => (
                 words.contains(&value),
                 format!("expected one of {}", words.join(", ")),
             ),
-            Takes::Number => (is_number, "expected a number".to_owned()),
-            Takes::Limit => (
+            ValueKind::Number => (is_number, "expected a number".to_owned()),
+            ValueKind::Limit => (
                 is_number || value == "max",
                 "expected a number, or max".to_owned(),
             ),
@@ -77,7 +77,7 @@ impl Takes {
 }
 
 /// Returns the allowed values of a setting; `None` for a setting that plans do not make.
-pub(super) fn setting(path: &Path) -> Option<Takes> {
+pub(super) fn setting(path: &Path) -> Option<ValueKind> {
     let path = path.to_str()?;
     let one = SETTINGS.iter().find(|(pattern, _)| is(path, pattern));
     one.map(|(_, takes)| *takes)
@@ -100,7 +100,7 @@ fn is_tmpfile(line: &str) -> bool {
         return false;
     };
     let takes = match is(path, POOL) {
-        true => Some(Takes::Number),
+        true => Some(ValueKind::Number),
         false => setting(Path::new(path)).filter(|_| is_plain(path)),
     };
     takes.is_some_and(|takes| takes.refuses(value).is_none())

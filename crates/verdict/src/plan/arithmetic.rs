@@ -1,6 +1,6 @@
 //! Converts bytes to pages: the choice of sizes, and the lines that show the sum.
 
-use hugeleaf_host::demand::{Mappings, Place};
+use hugeleaf_host::demand::{Mappings, PageSource};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::model::{ForDemand, PagesOf, Plan, PoolPlan};
@@ -9,7 +9,7 @@ use super::model::{ForDemand, PagesOf, Plan, PoolPlan};
 const WASTE: u64 = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum SizeChoice {
     /// This size regardless of waste, because it is configured, or the program supports no other.
     Only(PageSize),
     /// One size for the whole mapping: the largest with little waste, otherwise the last.
@@ -19,18 +19,18 @@ pub(super) enum Takes {
     Mix(Vec<PageSize>),
 }
 
-impl Takes {
+impl SizeChoice {
     /// Returns the pages of one mapping, largest size first.
     pub fn pages(&self, mapping: Bytes) -> Vec<PagesOf> {
         let all = |page: PageSize| PagesOf::new(page, page.pages_for(mapping));
         match self {
-            Takes::Only(size) => vec![all(*size)],
-            Takes::OneOf(sizes) => {
+            SizeChoice::Only(size) => vec![all(*size)],
+            SizeChoice::OneOf(sizes) => {
                 let fits = sizes.iter().find(|size| wastes_little(mapping, **size));
                 let chosen = fits.or(sizes.last());
                 chosen.map(|size| all(*size)).into_iter().collect()
             }
-            Takes::Mix(sizes) => mix(mapping, sizes),
+            SizeChoice::Mix(sizes) => mix(mapping, sizes),
         }
     }
 }
@@ -80,7 +80,7 @@ pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
 }
 
 /// Returns the pages of all mappings, each rounded up separately.
-pub(super) fn pages_of_all(mappings: &[Mappings], takes: &Takes) -> Vec<PagesOf> {
+pub(super) fn pages_of_all(mappings: &[Mappings], takes: &SizeChoice) -> Vec<PagesOf> {
     let each = mappings.iter().flat_map(|mapping| {
         let pages = takes.pages(mapping.bytes).into_iter();
         pages.map(|one| one.times(mapping.count))
@@ -113,7 +113,7 @@ pub fn all_pages_text(pages: &[PagesOf]) -> String {
 
 /// Shows the sum of a demand, with one line per group of equal mappings.
 pub fn demand(demand: &ForDemand) -> Vec<String> {
-    if demand.from == Place::Thp {
+    if demand.from == PageSource::Thp {
         let bytes = bytes_of(&demand.mappings);
         return vec![format!(
             "{bytes} on transparent huge pages: nothing is reserved for it"
@@ -195,16 +195,16 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn show(takes: &Takes, bytes: u64) -> String {
+    fn show(takes: &SizeChoice, bytes: u64) -> String {
         all_pages_text(&takes.pages(Bytes(bytes)))
     }
 
     #[test]
     fn one_byte_takes_a_page() {
-        assert_eq!(show(&Takes::Only(size("2M")), 1), "1 page of 2M");
-        assert_eq!(show(&Takes::Only(size("2M")), 0), "0 pages of 2M");
+        assert_eq!(show(&SizeChoice::Only(size("2M")), 1), "1 page of 2M");
+        assert_eq!(show(&SizeChoice::Only(size("2M")), 0), "0 pages of 2M");
         assert_eq!(
-            show(&Takes::Mix(vec![size("1G"), size("2M")]), 0),
+            show(&SizeChoice::Mix(vec![size("1G"), size("2M")]), 0),
             "no pages"
         );
     }
@@ -221,13 +221,13 @@ mod tests {
                 count: 2,
             },
         ];
-        let pages = pages_of_all(&mappings, &Takes::Only(size("2M")));
+        let pages = pages_of_all(&mappings, &SizeChoice::Only(size("2M")));
         assert_eq!(all_pages_text(&pages), "7 pages of 2M");
     }
 
     #[test]
     fn the_larger_page_is_taken_where_it_wastes_little() {
-        let one = Takes::OneOf(vec![size("1G"), size("2M")]);
+        let one = SizeChoice::OneOf(vec![size("1G"), size("2M")]);
         let gib = 1 << 30;
         assert_eq!(show(&one, 8 * gib), "8 pages of 1G");
         // 50 G and 1 byte short of 51: 2 % of 50 G is 1 G.
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_mix_puts_the_rest_on_the_smaller_size() {
-        let mix = Takes::Mix(vec![size("1G"), size("2M")]);
+        let mix = SizeChoice::Mix(vec![size("1G"), size("2M")]);
         assert_eq!(show(&mix, (8 << 30) + 1), "8 pages of 1G + 1 page of 2M");
         assert_eq!(show(&mix, 8 << 30), "8 pages of 1G");
         assert_eq!(show(&mix, 5 << 20), "3 pages of 2M");
@@ -252,9 +252,9 @@ mod tests {
             let small = PageSize::new(Bytes(1 << shift)).unwrap();
             let large = PageSize::new(Bytes(1 << (shift + 9))).unwrap();
             for takes in [
-                Takes::Only(small),
-                Takes::OneOf(vec![large, small]),
-                Takes::Mix(vec![large, small]),
+                SizeChoice::Only(small),
+                SizeChoice::OneOf(vec![large, small]),
+                SizeChoice::Mix(vec![large, small]),
             ] {
                 let pages = takes.pages(Bytes(bytes));
                 let got: u64 = pages.iter().map(|p| p.bytes().get()).sum();

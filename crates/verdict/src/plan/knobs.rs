@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::demand::{Place, Service, ServiceKind};
+use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
 use hugeleaf_host::{Host, Limited, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
 use hugeleaf_units::Bytes;
 
@@ -83,8 +83,8 @@ fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
     };
     let on_base = |service: &&ServicePlan| {
         let left = |d: &super::ForDemand| match d.from {
-            Place::Pool => !d.missing.is_empty(),
-            Place::Thp => matches!(service.kind, ServiceKind::PostgreSql | ServiceKind::SysV),
+            PageSource::Pool => !d.missing.is_empty(),
+            PageSource::Thp => matches!(service.kind, ServiceKind::PostgreSql | ServiceKind::SysV),
         };
         is_shared(service.kind) && service.demands.iter().any(left)
     };
@@ -107,7 +107,7 @@ fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
 }
 
 fn on_thp(services: &[ServicePlan]) -> Vec<&ServicePlan> {
-    let wants = |service: &&ServicePlan| service.demands.iter().any(|d| d.from == Place::Thp);
+    let wants = |service: &&ServicePlan| service.demands.iter().any(|d| d.from == PageSource::Thp);
     services.iter().filter(wants).collect()
 }
 
@@ -219,7 +219,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ServicePlan]) -> Option<Knob> {
     let wanted: Bytes = gain
         .iter()
         .flat_map(|s| &s.demands)
-        .filter(|d| d.from == Place::Thp)
+        .filter(|d| d.from == PageSource::Thp)
         .map(|d| super::arithmetic::bytes_of(&d.mappings))
         .sum();
     let k = &thp.khugepaged;

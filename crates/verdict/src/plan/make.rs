@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 
-use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
+use super::arithmetic::{SizeChoice, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, standing};
-use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
+use super::room::{Budget, Margin, PoolBudget, pools_now, sizes, used};
 use super::{knobs, notes, rights, ways};
 use crate::{asking, clean, free_name, list};
 
@@ -24,16 +24,16 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
     let configured = configured(facts);
     let books = pools_now(host)?.into_iter().map(|(size, now)| {
-        let book = Book {
+        let book = PoolBudget {
             now,
             nodes: by_node(host, size).into_iter().map(NodeNow::of).collect(),
             configured: configured.get(&size).copied().unwrap_or_default(),
             left_over: host.left_over(size).get().min(now.taken),
-            ..Book::default()
+            ..PoolBudget::default()
         };
         (size, book)
     });
-    let mut ledger = Ledger {
+    let mut ledger = Budget {
         total,
         used,
         margin,
@@ -66,7 +66,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     Ok(plan)
 }
 
-fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<PoolPlan> {
+fn pools(host: &Host, ledger: &Budget, plan: &Plan) -> Vec<PoolPlan> {
     let mut found = Vec::new();
     for (size, book) in ledger
         .sizes
@@ -108,7 +108,10 @@ fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Re
 /// reserved. A JVM uses the default size then, with a warning.
 fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     let is_asked = service.kind == ServiceKind::PostgreSql && !had.is_empty();
-    let sizes = service.demands.iter().filter(|d| d.place == Place::Pool);
+    let sizes = service
+        .demands
+        .iter()
+        .filter(|d| d.place == PageSource::Pool);
     let mut sizes = sizes.filter_map(|d| d.page);
     let size = sizes.find(|size| is_asked && !had.contains(size))?;
     let (name, names) = (clean(&service.name), list(had));
@@ -221,7 +224,7 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
     }
 }
 
-fn other_pools(ledger: &Ledger) -> Bytes {
+fn other_pools(ledger: &Budget) -> Bytes {
     let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
     others
         .map(|(size, book)| Pages(book.now.total).of(*size))
@@ -270,25 +273,25 @@ impl Chooser {
     /// command line, or else the kernel's default. A program without a configured size uses the
     /// default, and pages of other sizes would stay idle. MariaDB searches for larger sizes
     /// automatically, and uses the default size if there are no others.
-    pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<Takes> {
+    pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<SizeChoice> {
         use ServiceKind::{Mover, Other};
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
         if let Some(size) = demand.page.filter(|size| self.had.contains(size)) {
-            return Some(Takes::Only(size));
+            return Some(SizeChoice::Only(size));
         }
         let mixes = matches!(kind, Mover | Other);
         Some(match &self.named {
-            Some(named) if mixes => Takes::Mix(named.clone()),
-            Some(named) => Takes::OneOf(named.clone()),
-            None => Takes::Only(self.default?),
+            Some(named) if mixes => SizeChoice::Mix(named.clone()),
+            Some(named) => SizeChoice::OneOf(named.clone()),
+            None => SizeChoice::Only(self.default?),
         })
         .filter(|_| !self.had.is_empty())
     }
 }
 
-fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Service) -> ServicePlan {
+fn service(ledger: &mut Budget, chooser: &Chooser, name: String, service: &Service) -> ServicePlan {
     let demands: Vec<ForDemand> = service
         .demands
         .iter()
@@ -326,19 +329,19 @@ fn is_divisible(kind: ServiceKind) -> bool {
     matches!(kind, Container | Mover | Other)
 }
 
-fn demand(ledger: &mut Ledger, chooser: &Chooser, service: &Service, demand: &Demand) -> ForDemand {
+fn demand(ledger: &mut Budget, chooser: &Chooser, service: &Service, demand: &Demand) -> ForDemand {
     let node = service.node;
     let takes = match demand.place {
-        Place::Pool => chooser.takes(service.kind, demand),
-        Place::Thp => None,
+        PageSource::Pool => chooser.takes(service.kind, demand),
+        PageSource::Thp => None,
     };
     let mut planned = ForDemand {
         what: clean(&demand.what),
         source: clean(&demand.source),
         from: if takes.is_some() {
-            Place::Pool
+            PageSource::Pool
         } else {
-            Place::Thp
+            PageSource::Thp
         },
         mappings: demand.mappings.clone(),
         pages: Vec::new(),
@@ -371,16 +374,16 @@ fn freed_base_memory(demand: &Demand) -> Bytes {
 /// Plans as many pages as fit, of the usual size. Often not even one page of the largest size would
 /// fit.
 fn cut_by_pages(
-    (ledger, node): (&mut Ledger, Option<u32>),
+    (ledger, node): (&mut Budget, Option<u32>),
     chooser: &Chooser,
     planned: &mut ForDemand,
-    takes: &Takes,
+    takes: &SizeChoice,
 ) {
     let takes = match (takes, chooser.default) {
-        (Takes::Only(size), _) => Takes::Only(*size),
-        (Takes::OneOf(sizes) | Takes::Mix(sizes), default) => {
+        (SizeChoice::Only(size), _) => SizeChoice::Only(*size),
+        (SizeChoice::OneOf(sizes) | SizeChoice::Mix(sizes), default) => {
             match sizes.last().copied().or(default) {
-                Some(size) => Takes::Only(size),
+                Some(size) => SizeChoice::Only(size),
                 None => return,
             }
         }
@@ -394,9 +397,9 @@ fn cut_by_pages(
 }
 
 fn cut_by_mappings(
-    (ledger, node): (&mut Ledger, Option<u32>),
+    (ledger, node): (&mut Budget, Option<u32>),
     planned: &mut ForDemand,
-    takes: &Takes,
+    takes: &SizeChoice,
 ) {
     for mapping in &planned.mappings {
         // One size per mapping, because these programs use no mix.

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_host::demand::{Mappings, Place, ServiceKind};
+use hugeleaf_host::demand::{Mappings, PageSource, ServiceKind};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -126,7 +126,7 @@ impl ServicePlan {
 pub struct ForDemand {
     pub what: String,
     pub source: String,
-    pub from: Place,
+    pub from: PageSource,
     /// The mappings, each rounded up to whole pages separately.
     #[serde(rename = "pieces")]
     pub mappings: Vec<Mappings>,

@@ -2,21 +2,21 @@
 //! before the pages are available.
 
 use hugeleaf_host::Host;
-use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, PageSource, Service, ServiceKind};
 use hugeleaf_units::{Bytes, Pages};
 
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
-use super::room::{Book, Ledger, fits};
+use super::room::{Budget, PoolBudget, fits};
 use crate::{clean, list};
 
 pub(super) fn notes(
     plan: &Plan,
     facts: &Facts<'_>,
     services: &[Service],
-    ledger: &Ledger,
+    ledger: &Budget,
     wishes: &Wishes,
 ) -> Vec<String> {
     let mut lines = cut(plan);
@@ -76,7 +76,7 @@ fn cut(plan: &Plan) -> Vec<String> {
 }
 
 /// Names services to stop first: pools can grow only into available memory, and running services use some of it.
-fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
+fn stop_first(plan: &Plan, host: &Host, ledger: &Budget) -> Option<String> {
     let available = host.memory.available.get()?;
     let grows = ledger.grows_by();
     if grows <= available || plan.base.moves.is_zero() {
@@ -116,11 +116,11 @@ fn left_over(host: &Host) -> Option<String> {
 }
 
 /// Describes idle pool pages that no service of a plan needs.
-fn idle(plan: &Plan, host: &Host, ledger: &Ledger) -> Vec<String> {
+fn idle(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
         let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
-        let idle = ledger.sizes.get(size).map_or(0, Book::idle);
+        let idle = ledger.sizes.get(size).map_or(0, PoolBudget::idle);
         let until_boot = until_boot.saturating_sub(host.left_over(*size).get());
         let configured = idle.saturating_sub(until_boot);
         let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
@@ -225,7 +225,7 @@ fn unfilled(asked: &Service, planned: &ServicePlan) -> Option<String> {
     let mapped: Bytes = asked
         .demands
         .iter()
-        .filter(|d| d.place == Place::Pool)
+        .filter(|d| d.place == PageSource::Pool)
         .map(Demand::bytes)
         .sum();
     let left = pages - mapped;
@@ -265,7 +265,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<Strin
 }
 
 /// Warns that MariaDB first tries the largest pages that fit a mapping, even if they are for others.
-fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &Ledger) -> Option<String> {
+fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &Budget) -> Option<String> {
     if asked.kind != ServiceKind::MariaDb {
         return None;
     }
@@ -324,12 +324,12 @@ fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
 }
 
 fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &Wishes) -> Option<String> {
-    use hugeleaf_host::demand::Place;
+    use hugeleaf_host::demand::PageSource;
     if wishes.sizes.as_ref().is_some_and(Vec::is_empty) {
         return None;
     }
     let wants = services.iter().flat_map(|s| &s.demands);
-    let mut wants = wants.filter(|d| d.place == Place::Pool);
+    let mut wants = wants.filter(|d| d.place == PageSource::Pool);
     (plan.host.pages.is_empty() && wants.next().is_some()).then(|| {
         "this kernel has no hugetlb: nothing can be reserved, and the plan is for transparent huge \
          pages only"

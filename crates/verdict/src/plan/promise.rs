@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hugeleaf_host::Pid;
-use hugeleaf_host::demand::{Place, Service, ServiceKind};
+use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
 use super::facts::{Facts, InForce, held};
 use super::model::{PagesOf, Plan, Promise, ServicePlan};
-use super::room::Ledger;
+use super::room::Budget;
 use crate::clean;
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,9 @@ pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Pro
     let mut tightened = BTreeSet::new();
     for (apply, plan) in plans {
         for service in &plan.services {
-            let same = |seen: &Promised<'_>| Who::of_plan(seen.service).is(&Who::of_plan(service));
+            let same = |seen: &Promised<'_>| {
+                ServiceKey::of_plan(seen.service).is(&ServiceKey::of_plan(service))
+            };
             if !found.iter().any(same) {
                 found.push(Promised {
                     apply,
@@ -47,16 +49,16 @@ pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Pro
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Who<'a> {
+struct ServiceKey<'a> {
     name: &'a str,
     kind: ServiceKind,
     unit: Option<&'a str>,
     configured_by: Option<&'a Path>,
 }
 
-impl<'a> Who<'a> {
-    fn of_plan(service: &'a ServicePlan) -> Who<'a> {
-        Who {
+impl<'a> ServiceKey<'a> {
+    fn of_plan(service: &'a ServicePlan) -> ServiceKey<'a> {
+        ServiceKey {
             name: &service.name,
             kind: service.kind,
             unit: service.unit.as_deref(),
@@ -64,8 +66,8 @@ impl<'a> Who<'a> {
         }
     }
 
-    fn of(service: &'a Service) -> Who<'a> {
-        Who {
+    fn of(service: &'a Service) -> ServiceKey<'a> {
+        ServiceKey {
             name: &service.name,
             kind: service.kind,
             unit: service.unit.as_deref(),
@@ -74,7 +76,7 @@ impl<'a> Who<'a> {
     }
 
     /// Compares the unit or the configuration file; `None` if neither is known of both.
-    fn by_place(&self, other: &Who<'_>) -> Option<bool> {
+    fn by_place(&self, other: &ServiceKey<'_>) -> Option<bool> {
         let same = |a: Option<&Path>, b: Option<&Path>| Some(a? == b?);
         let is_unit = same(self.unit.map(Path::new), other.unit.map(Path::new));
         is_unit.or_else(|| {
@@ -84,7 +86,7 @@ impl<'a> Who<'a> {
     }
 
     /// Compares the names if nothing distinguishes the services.
-    fn is(&self, other: &Who<'_>) -> bool {
+    fn is(&self, other: &ServiceKey<'_>) -> bool {
         let by_name = self.kind == other.kind && clean(self.name) == clean(other.name);
         self.by_place(other).unwrap_or(by_name)
     }
@@ -92,12 +94,12 @@ impl<'a> Who<'a> {
 
 /// True if a service is the planned one, by its unit or its configuration file.
 pub fn is_same_place(service: &Service, planned: &ServicePlan) -> bool {
-    Who::of(service).by_place(&Who::of_plan(planned)) == Some(true)
+    ServiceKey::of(service).by_place(&ServiceKey::of_plan(planned)) == Some(true)
 }
 
 /// True if a service is the planned one. Compares the names if nothing distinguishes them.
 pub fn is_same(service: &Service, planned: &ServicePlan) -> bool {
-    Who::of(service).is(&Who::of_plan(planned))
+    ServiceKey::of(service).is(&ServiceKey::of_plan(planned))
 }
 
 /// True if services of this kind can be recognised. A container appears as the programs in it, and the
@@ -110,7 +112,10 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
 }
 
 pub fn pages_of(planned: &ServicePlan) -> Vec<PagesOf> {
-    let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
+    let from_pool = planned
+        .demands
+        .iter()
+        .filter(|d| d.from == PageSource::Pool);
     sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
 }
 
@@ -191,7 +196,8 @@ pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'
 fn is_one_of(service: &Service, some: &[&Service]) -> bool {
     let shares = |pids: &[Pid]| pids.iter().any(|pid| service.pids.contains(pid));
     let is = |other: &&Service| {
-        shares(&other.pids) || Who::of(service).by_place(&Who::of(other)) == Some(true)
+        shares(&other.pids)
+            || ServiceKey::of(service).by_place(&ServiceKey::of(other)) == Some(true)
     };
     some.iter().any(is)
 }
@@ -199,7 +205,7 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
 /// Enters promised and used pages into the books: pages of services in the plan, of promised services,
 /// and of services without a plan.
 pub(super) fn enter(
-    ledger: &mut Ledger,
+    ledger: &mut Budget,
     new: &[Service],
     standing: &[Standing<'_>],
     in_force: &[InForce],
@@ -267,8 +273,12 @@ pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Pro
 pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
     let mut lines = Vec::new();
     for promised in promised(readable(in_force)) {
-        let who = Who::of_plan(promised.service);
-        if plan.services.iter().any(|s| Who::of_plan(s).is(&who)) {
+        let who = ServiceKey::of_plan(promised.service);
+        if plan
+            .services
+            .iter()
+            .any(|s| ServiceKey::of_plan(s).is(&who))
+        {
             continue;
         }
         let listed = plan

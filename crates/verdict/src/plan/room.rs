@@ -184,7 +184,7 @@ pub(crate) fn fits(
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Book {
+pub(super) struct PoolBudget {
     pub now: PoolNow,
     pub nodes: Vec<NodeNow>,
     pub others: u64,
@@ -199,7 +199,7 @@ pub(super) struct Book {
     pub held: BTreeMap<u32, u64>,
 }
 
-impl Book {
+impl PoolBudget {
     pub fn wants(&self) -> Wants {
         let all = [self.others, self.left_over, self.promised, self.planned];
         let all = all.into_iter().fold(0, u64::saturating_add);
@@ -241,17 +241,17 @@ impl Book {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Ledger {
+pub(super) struct Budget {
     pub total: Bytes,
     pub used: Bytes,
     pub margin: Bytes,
     pub moves: Bytes,
-    pub sizes: BTreeMap<PageSize, Book>,
+    pub sizes: BTreeMap<PageSize, PoolBudget>,
     /// True if the plan may use the margin, down to [`Margin::forced_minimum`].
     pub forced: bool,
 }
 
-impl Ledger {
+impl Budget {
     fn in_pools(&self) -> Bytes {
         self.sizes
             .iter()

@@ -9,7 +9,9 @@ mod settings;
 use std::path::Path;
 use std::time::Duration;
 
-use hugeleaf_host::demand::{Demand, Insists, Mappings, Place, Service, ServiceKind, User};
+use hugeleaf_host::demand::{
+    Demand, Mappings, PageSource, Requirement, Service, ServiceKind, User,
+};
 use hugeleaf_host::{Fact, Held, Host, Identity, Leftover, LeftoverKind, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
@@ -64,7 +66,7 @@ fn demand(bytes: u64) -> Demand {
     Demand {
         what: "shared memory".to_owned(),
         mappings: vec![Mappings::one(Bytes(bytes))],
-        place: Place::Pool,
+        place: PageSource::Pool,
         page: None,
         source: "somebody said so".to_owned(),
         held: None,
@@ -187,7 +189,7 @@ fn full() -> Plan {
     postgres.unit = Some("postgresql@15-main.service".to_owned());
     postgres.exec_start = Some("/usr/bin/postgres -D /srv/pg".to_owned());
     postgres.user = Some(user(26));
-    postgres.wish.how = Insists::IfAvailable;
+    postgres.wish.how = Requirement::IfAvailable;
     postgres.wish.said = "huge_pages = try".to_owned();
     let postgres = running(postgres, "4K", PageKind::Base);
     let cache = sized(service("cache", ServiceKind::Other, 2 * GIB), "1G");

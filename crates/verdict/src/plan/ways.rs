@@ -1,7 +1,7 @@
 //! Manual changes that make a service use its planned pages, as lines of its own configuration,
 //! which hugeleaf does not edit.
 
-use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{PageSource, Requirement, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
@@ -61,14 +61,14 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
         lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
     }
     lines.push(match service.wish.how {
-        Insists::Always => return lines,
-        Insists::Cannot => format!(
+        Requirement::Always => return lines,
+        Requirement::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL takes no \
              other memory from a pool{}",
             said(service)
         ),
-        Insists::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
-        Insists::IfAvailable | Insists::Unknown => format!(
+        Requirement::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
+        Requirement::IfAvailable | Requirement::Unknown => format!(
             "postgresql.conf: huge_pages = on, so that it does not fall back in silence{}",
             said(service)
         ),
@@ -78,8 +78,8 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
 
 fn mariadb(service: &Service) -> Vec<String> {
     match service.wish.how {
-        Insists::IfAvailable | Insists::Always => Vec::new(),
-        Insists::Never | Insists::Cannot | Insists::Unknown => {
+        Requirement::IfAvailable | Requirement::Always => Vec::new(),
+        Requirement::Never | Requirement::Cannot | Requirement::Unknown => {
             vec![format!(
                 "its option file, [mysqld]: large_pages = ON{}",
                 said(service)
@@ -90,7 +90,7 @@ fn mariadb(service: &Service) -> Vec<String> {
 
 fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut flags = Vec::new();
-    if service.wish.how.is_off() || service.wish.how == Insists::Unknown {
+    if service.wish.how.is_off() || service.wish.how == Requirement::Unknown {
         flags.push("-XX:+UseLargePages".to_owned());
     }
     if let Some(size) = unusual(plan, service, planned) {
@@ -175,7 +175,7 @@ fn mover(plan: &Plan, planned: &ServicePlan) -> Vec<String> {
 
 fn other(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let configured = service.demands.iter().any(|d| d.page.is_some());
-    let from_pool = planned.demands.iter().any(|d| d.from == Place::Pool);
+    let from_pool = planned.demands.iter().any(|d| d.from == PageSource::Pool);
     let ladder = ladder(planned);
     match () {
         () if configured => Vec::new(),

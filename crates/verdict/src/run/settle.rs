@@ -48,7 +48,7 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
             Want::Auto => auto(host, role),
             Want::Base => RunPolicy::default(),
             Want::Ladder(ladder) => {
-                let (rungs, lacks) = climb(host, role, ladder)?;
+                let (rungs, lacks) = resolve_ladder(host, role, ladder)?;
                 missing.extend(lacks);
                 rungs
             }
@@ -117,7 +117,7 @@ fn pools_to_try(host: &Host) -> Vec<RunPageKind> {
 }
 
 /// Resolves a ladder rung by rung. Returns the usable ways and the missing rungs.
-fn climb(
+fn resolve_ladder(
     host: &Host,
     role: RunRole,
     ladder: &Ladder,

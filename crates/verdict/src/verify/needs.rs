@@ -1,6 +1,6 @@
 //! Pages that services request and have, and pages that pools can provide.
 
-use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, PageSource, Requirement, Service, ServiceKind};
 use hugeleaf_host::{Fact, Held, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
@@ -144,23 +144,23 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     let asks = match service.wish.how {
         // A setting outside known files may be in effect. A service with hugetlb pages requested them.
-        Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
-        Insists::Always => true,
+        Requirement::Never | Requirement::Cannot => service.demands.iter().any(has_hugetlb),
+        Requirement::Always => true,
         // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
         // for others.
-        Insists::IfAvailable => {
+        Requirement::IfAvailable => {
             !service.wish.said.is_empty() || (has_pool(facts) && facts.applied.is_empty())
         }
         // A program without such a setting requested the pages that it has.
-        Insists::Unknown => true,
+        Requirement::Unknown => true,
     };
     let mut all = Vec::new();
     let from_pool = service
         .demands
         .iter()
-        .filter(|demand| demand.place == Place::Pool);
+        .filter(|demand| demand.place == PageSource::Pool);
     for demand in from_pool.filter(|_| asks) {
-        let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
+        let is_known = service.wish.how != Requirement::Unknown || has_hugetlb(demand);
         if let Some(page) = asking::page(facts.host, demand.page).filter(|_| is_known) {
             let mappings = demand.mappings.iter();
             let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
@@ -267,7 +267,12 @@ fn other_pool<'a>(
     row: &Row,
 ) -> Option<(&'a Pool, Pages, String)> {
     let page = row.page()?;
-    let demands = || service.demands.iter().filter(|d| d.place == Place::Pool);
+    let demands = || {
+        service
+            .demands
+            .iter()
+            .filter(|d| d.place == PageSource::Pool)
+    };
     let needs: Bytes = demands().map(Demand::bytes).sum();
     let own = facts.host.pool(page);
     let is_enough = own.is_some_and(|pool| pool.available() >= row.short);
@@ -381,11 +386,11 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
             (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
-        let insists = looked.service.map_or(Insists::Unknown, |s| s.wish.how);
+        let insists = looked.service.map_or(Requirement::Unknown, |s| s.wish.how);
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
-                Insists::IfAvailable => "would fall back to base pages without a word",
+                Requirement::IfAvailable => "would fall back to base pages without a word",
                 _ => "would fail",
             },
         );

@@ -1,7 +1,7 @@
 //! A host without findings, and functions that change one thing at a time.
 
 use hugeleaf_host::demand::{
-    Demand, Insists, Mappings, Place as From, Service, ServiceKind, User, Wish,
+    Demand, Mappings, PageSource as From, Requirement, Service, ServiceKind, User, Wish,
 };
 use hugeleaf_host::system::pam_limits;
 use hugeleaf_host::system::settings::{BootLine, KnobLine, Settings};
@@ -71,7 +71,7 @@ fn service(name: &str, kind: ServiceKind, pages: u64, held: u64) -> Service {
     service.pids = vec![Pid(4711)];
     service.since = Fact::Known(1_790_000_000);
     service.wish = Wish {
-        how: Insists::IfAvailable,
+        how: Requirement::IfAvailable,
         said: "huge_pages = try".to_owned(),
     };
     service.demands = vec![demand(pages, Some(held))];
@@ -340,7 +340,7 @@ fn short_by_44_pages_of_a_pool_that_is_too_small() {
 fn a_service_that_is_planned_for_and_switched_off() {
     let mut world = world();
     world.services[0].wish = Wish {
-        how: Insists::Never,
+        how: Requirement::Never,
         said: "huge_pages = off".to_owned(),
     };
     world.services[0].demands = vec![demand(PAGES, Some(0))];
@@ -377,7 +377,7 @@ fn a_pool_that_has_drained_since() {
         ],
     );
     // A service that requires huge pages does not start at all.
-    world.services[0].wish.how = Insists::Always;
+    world.services[0].wish.how = Requirement::Always;
     world.shows("restart-would-fail", &["would fail"]);
 }
 

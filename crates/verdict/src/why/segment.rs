@@ -108,7 +108,7 @@ impl Found {
     }
 
     /// Deducts huge pages whose location is unknown.
-    fn deduct(&mut self, mut bytes: Bytes) {
+    fn deduct_unlocated(&mut self, mut bytes: Bytes) {
         // Deduct from whole blocks first, because a partly resident block holds no huge page. Memory that
         // could not have been promoted is the least likely to be on one.
         self.findings.sort_by_key(|f| {
@@ -239,7 +239,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
         .sum::<Bytes>()
         .min(found.resident - seen_large);
     found.large = seen_large + unseen;
-    found.deduct(unseen);
+    found.deduct_unlocated(unseen);
 }
 
 fn missing(slot: &Slot) -> Bytes {

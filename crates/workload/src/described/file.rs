@@ -25,7 +25,7 @@ const fn server_limit() -> Duration {
 }
 
 /// Reserved variable names: they are set by the caller or have a meaning to the shell.
-pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
+pub(super) const RESERVED_NAMES: [&str; 4] = ["work", "files", "pages", "round"];
 
 #[derive(Debug, Clone)]
 pub struct Described {
@@ -449,7 +449,7 @@ fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
         let what = format!("'{text}' is not the name of a variable: small letters, digits and _");
         return wrong(name.span(), what);
     }
-    if TAKEN.contains(&text.as_str()) {
+    if RESERVED_NAMES.contains(&text.as_str()) {
         return wrong(name.span(), format!("'{text}' is set by hugeleaf"));
     }
     Ok(())

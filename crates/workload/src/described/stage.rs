@@ -153,7 +153,7 @@ impl<'a> Stage<'a> {
             stop,
             _lock: lock,
         };
-        stage.furnish().map_err(io_of(&shown))?;
+        stage.create_folders().map_err(io_of(&shown))?;
         if stage.is_isolated {
             stage.own = Own::mounted(&stage.folder).ok();
         }
@@ -185,11 +185,11 @@ impl<'a> Stage<'a> {
         clippy::disallowed_methods,
         reason = "a new folder, which goes at the end"
     )]
-    fn furnish(&self) -> io::Result<()> {
+    fn create_folders(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o755).create(self.work())?;
         builder.create(self.files())?;
-        builder.create(self.folder.join(OVER))?;
+        builder.create(self.folder.join(OVERLAY_DIR))?;
         for (name, text) in &self.described.files {
             let file = self.files().join(name);
             fs::write(&file, text)?;
@@ -399,7 +399,7 @@ struct Own {
 }
 
 /// The stage's folder that receives files written to `/tmp`, as the holder sees it.
-const OVER: &str = "over";
+const OVERLAY_DIR: &str = "over";
 
 /// Script that mounts both and stays until its input ends. `/tmp` is an overlay over the host's, whose files stay visible because a
 /// workload may name a program there. A stage folder inside `/tmp` is mounted again.

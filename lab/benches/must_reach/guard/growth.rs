@@ -15,7 +15,7 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::{Asked, Failed, HUGELEAF, Mode};
-use hugeleaf_testkit::host::Alone;
+use hugeleaf_testkit::host::ExclusiveHost;
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{facts, find_program};
 
@@ -146,7 +146,12 @@ struct Seen {
     steady: f64,
 }
 
-fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Option<Seen>, Failed> {
+fn measure(
+    subject: &str,
+    arm: Arm,
+    scale: &Scale,
+    host: &ExclusiveHost,
+) -> Result<Option<Seen>, Failed> {
     host.choose(
         "enabled",
         if arm == Arm::Always {
@@ -216,7 +221,7 @@ fn coverage(pid: u32) -> f64 {
 struct Khugepaged(Vec<(PathBuf, String)>);
 
 impl Khugepaged {
-    fn set(host: &Alone, values: &[(&str, &str)]) -> Khugepaged {
+    fn set(host: &ExclusiveHost, values: &[(&str, &str)]) -> Khugepaged {
         let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
         let mut before = Vec::new();
         for (name, value) in values {
@@ -231,11 +236,11 @@ impl Khugepaged {
         Khugepaged(before)
     }
 
-    fn as_started(host: &Alone) -> Khugepaged {
+    fn as_started(host: &ExclusiveHost) -> Khugepaged {
         Khugepaged::set(host, &[])
     }
 
-    fn without_pauses(host: &Alone) -> Khugepaged {
+    fn without_pauses(host: &ExclusiveHost) -> Khugepaged {
         Khugepaged::set(
             host,
             &[

@@ -16,7 +16,7 @@ use super::arm::AmmArm;
 use super::balancer::Balancer;
 use super::load::{AmmLoad, Phase};
 use super::rows::{Look, PhaseSeen, RunSeen};
-use super::tenant::{Tenant, Tenants, look, ours};
+use super::tenant::{Tenant, Tenants, ours, sample};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +173,7 @@ impl Run<'_> {
     ) -> Result<Vec<Look>, BenchError> {
         let mut seen = || {
             let at = began.elapsed().as_secs_f64();
-            let look = look(both, watches, self.machine.root)?;
+            let look = sample(both, watches, self.machine.root)?;
             let each = shared.done.each_ref().map(Done::reads);
             let operations = match self.load.is_tpcc() {
                 true => look.commits,

@@ -332,13 +332,16 @@ impl Tenant {
 }
 
 /// Reads the state of both servers.
-pub(super) fn look(
+pub(super) fn sample(
     tenants: &[Tenant; 2],
     watches: &mut [MariadbWatch; 2],
     root: &Root,
 ) -> Result<rows::Look, BenchError> {
     let [first, second] = watches;
-    let seen: [MariadbSeen; 2] = [first.look().map_err(ours)?, second.look().map_err(ours)?];
+    let seen: [MariadbSeen; 2] = [
+        first.sample().map_err(ours)?,
+        second.sample().map_err(ours)?,
+    ];
     let resident = tenants.each_ref().map(|tenant| tenant.resident(root));
     Ok(rows::Look {
         counters: seen[0].counters + seen[1].counters,

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use hugeleaf_host::process::maps::parse_maps;
-use hugeleaf_host::{Held, Host, Looking, Root, read_process};
+use hugeleaf_host::{Held, Host, ReadDetail, Root, read_process};
 use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
@@ -83,7 +83,7 @@ fn pool_page(
     pid: u32,
     range: Range,
 ) -> Option<hugeleaf_units::PageSize> {
-    let process = read_process(root, kernel, host, Pid(pid), Looking::Segments).ok()?;
+    let process = read_process(root, kernel, host, Pid(pid), ReadDetail::Segments).ok()?;
     let segment = process.segments.iter().find(|s| s.range == range)?;
     let mut held = segment.by_page_size.iter();
     held.find(|held| held.kind == PageKind::Hugetlb)

@@ -162,7 +162,7 @@ impl IoMemory {
     ///
     /// # Errors
     /// Those of reading the page map.
-    pub fn look(&self, block: Bytes) -> Result<IoSeen, MemoryError> {
+    pub fn facts(&self, block: Bytes) -> Result<IoSeen, MemoryError> {
         let range = self.range();
         let first = Range::new(range.start(), range.start() + self.length.get()).unwrap_or(range);
         let frames = frames_of(&own_page_map()?, first, self.base)?;
@@ -322,7 +322,7 @@ mod tests {
         let length = Bytes::from_mib(8);
         let mut memory = IoMemory::take(IoPages::Scattered, length, &host, 1).unwrap();
         assert_eq!(memory.bytes().len() as u64, length.get());
-        let seen = memory.look(BLOCK).unwrap();
+        let seen = memory.facts(BLOCK).unwrap();
         let held = seen.held.unwrap();
         assert_eq!((held.len(), held[0].size), (1, host.base_page));
         assert_eq!(held[0].bytes, length);
@@ -358,13 +358,13 @@ mod tests {
                 .map(|h| h.bytes)
                 .sum::<Bytes>()
         };
-        if on_huge(&whole.look(BLOCK).unwrap()) != length {
+        if on_huge(&whole.facts(BLOCK).unwrap()) != length {
             println!("not run: split_pages_are_base_pages_and_lie_together: no huge pages free");
             return;
         }
         drop(whole);
         let split = IoMemory::take(IoPages::Split, length, &host, 1).unwrap();
-        let seen = split.look(BLOCK).unwrap();
+        let seen = split.facts(BLOCK).unwrap();
         assert_eq!(on_huge(&seen), Bytes::ZERO, "{seen:?}");
         if let Some(extents) = seen.extents_a_block {
             assert!(extents < 2.0, "{extents}");

@@ -15,7 +15,7 @@ use hugeleaf_workload::described::{Described, SHIPPED, shipped};
 use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, Status, agrees, can_ask, tell};
+use crate::context::{Context, Failure, Status, can_ask, confirm, tell};
 
 /// Maximum length of a workload file; usual ones have a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
@@ -136,7 +136,7 @@ impl Args {
             true => "as root",
             false => "without rights",
         };
-        agrees(&format!("Run these commands {who}?"))
+        confirm(&format!("Run these commands {who}?"))
     }
 
     fn read(&self) -> Result<&(Described, String), Failure> {

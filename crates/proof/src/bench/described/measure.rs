@@ -42,7 +42,7 @@ pub fn measure(
         }
     }
     if let Some(before) = &settings.resume {
-        take_up(&mut run.results, before, settings)?;
+        resume(&mut run.results, before, settings)?;
     }
     let went = stage(settings, machine, &points, &mut run);
     run.ended(went)?;
@@ -187,7 +187,7 @@ fn quantity(measure: &Measure) -> Quantity {
     }
 }
 
-fn take_up(
+fn resume(
     results: &mut Results,
     before: &Results,
     settings: &LabSettings<'_>,

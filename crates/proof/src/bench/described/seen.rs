@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{Held, Host, Looking, Resolved, Root, Target, read_process, totals};
+use hugeleaf_host::{Held, Host, ReadDetail, Resolved, Root, Target, read_process, totals};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
@@ -22,7 +22,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn look(&mut self, root: &Root, host: &Host, pid: u32) {
+    pub(super) fn sample(&mut self, root: &Root, host: &Host, pid: u32) {
         if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
             self.look_now(root, host, pid);
         }
@@ -33,7 +33,7 @@ impl Seen {
         let pids = Target::Tree(Pid(pid))
             .resolve(root)
             .map_or_else(|_| Vec::new(), Resolved::all);
-        let read = |pid: &Pid| read_process(root, &kernel, host, *pid, Looking::Segments).ok();
+        let read = |pid: &Pid| read_process(root, &kernel, host, *pid, ReadDetail::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();
         self.at = Some(Instant::now());
         let pages = totals::of_processes(&processes);

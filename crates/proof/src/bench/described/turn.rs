@@ -143,7 +143,7 @@ impl Turn<'_> {
         let before = if is_subject { start_with } else { &[] };
         let mut watch = |pid| {
             if is_subject {
-                seen.look(&root, host, pid);
+                seen.sample(&root, host, pid);
             }
         };
         let with = (self.variables.as_slice(), before);
@@ -205,7 +205,7 @@ impl Turn<'_> {
                 if wants && promoted.is_none() {
                     promoted = Some(promote_tree(self.machine.program, pid));
                 }
-                seen.look(&root, host, pid);
+                seen.sample(&root, host, pid);
             };
             let mut nobody = |_| {};
             let watch: &mut dyn FnMut(u32) = if server.is_some() {

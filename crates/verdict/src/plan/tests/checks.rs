@@ -117,7 +117,7 @@ fn a_setting_that_somebody_changed() {
     let mut host = host();
     thp(&mut host).enabled = word("never");
     let mut redis = service("redis", ServiceKind::Redis, GIB);
-    redis.demands[0].place = Place::Thp;
+    redis.demands[0].place = PageSource::Thp;
     let plan = usual(&host, &[redis]);
     assert!(held(&plan, &host, &identity()).is_ok());
     thp(&mut host).enabled = word("madvise");

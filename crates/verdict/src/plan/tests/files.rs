@@ -190,7 +190,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     assert_eq!(plan.kept, []);
     // A plan without content for a file does not change it.
     let mut redis = service("a", ServiceKind::Redis, GIB);
-    redis.demands[0].place = Place::Thp;
+    redis.demands[0].place = PageSource::Thp;
     let mut other = usual(&host(), &[redis]);
     keep(&mut other, read).unwrap();
     assert_eq!(other.kept, []);

@@ -312,7 +312,7 @@ fn without_hugetlb_it_is_transparent_pages() {
     host.pools.clear();
     host.memory.default_hugetlb_page = Fact::Absent;
     let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
-    assert_eq!(plan.services[0].demands[0].from, Place::Thp);
+    assert_eq!(plan.services[0].demands[0].from, PageSource::Thp);
     has(&plan.notes, "this kernel has no hugetlb");
 }
 
@@ -328,7 +328,7 @@ fn nothing_is_reserved_where_nobody_wants_that() {
     one.demands[0].page = Some(size("2M"));
     let plan = planned(&host, &[one], &wishes);
     assert_eq!(plan.pools, []);
-    assert_eq!(plan.services[0].demands[0].from, Place::Thp);
+    assert_eq!(plan.services[0].demands[0].from, PageSource::Thp);
     assert_eq!(plan.knobs[0].now, "advise");
 }
 
@@ -440,7 +440,7 @@ prop_compose! {
         demand.what = name.clone();
         demand.source = name;
         demand.page = page.map(size);
-        demand.place = if thp { Place::Thp } else { Place::Pool };
+        demand.place = if thp { PageSource::Thp } else { PageSource::Pool };
         demand.mappings = mappings
             .into_iter()
             .map(|(bytes, count)| Mappings { bytes: Bytes(bytes), count })
@@ -469,7 +469,7 @@ proptest! {
         let odd = |s: &Service| {
             s.kind == ServiceKind::PostgreSql && s.demands[0].page == Some(size("16M"))
         };
-        if services.iter().any(|s| odd(s) && s.demands[0].place == Place::Pool) {
+        if services.iter().any(|s| odd(s) && s.demands[0].place == PageSource::Pool) {
             return Ok(());
         }
         let plan = usual(&host, &services);
@@ -480,7 +480,7 @@ proptest! {
         for (asked, got) in services.iter().zip(&plan.services) {
             for (asked, got) in asked.demands.iter().zip(&got.demands) {
                 let all: Bytes = got.pages.iter().chain(&got.missing).map(|p| p.bytes()).sum();
-                prop_assert!(got.from == Place::Thp || all >= asked.bytes());
+                prop_assert!(got.from == PageSource::Thp || all >= asked.bytes());
             }
         }
         for pool in &plan.pools {

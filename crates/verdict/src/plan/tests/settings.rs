@@ -22,7 +22,7 @@ fn knobs(plan: &Plan) -> Vec<String> {
 
 fn private(bytes: u64) -> Service {
     let mut service = service("redis", ServiceKind::Redis, bytes);
-    service.demands[0].place = Place::Thp;
+    service.demands[0].place = PageSource::Thp;
     service
 }
 
@@ -293,15 +293,15 @@ fn ways_say_what_the_service_is_not_told_yet() {
     };
     use ServiceKind::{Jvm, MariaDb, PostgreSql};
     let larger = "pages of 1G would fit";
-    assert!(ways(PostgreSql, Insists::Always, "").starts_with(larger));
+    assert!(ways(PostgreSql, Requirement::Always, "").starts_with(larger));
     assert!(
-        ways(PostgreSql, Insists::Never, "huge_pages = off")
+        ways(PostgreSql, Requirement::Never, "huge_pages = off")
             .contains("huge_pages = on (now huge_pages = off)")
     );
-    assert_eq!(ways(MariaDb, Insists::IfAvailable, ""), "");
-    assert!(ways(MariaDb, Insists::Never, "").contains("large_pages = ON"));
-    assert!(ways(Jvm, Insists::Unknown, "").contains("-XX:+UseLargePages"));
-    assert!(ways(Jvm, Insists::Always, "").starts_with(larger));
+    assert_eq!(ways(MariaDb, Requirement::IfAvailable, ""), "");
+    assert!(ways(MariaDb, Requirement::Never, "").contains("large_pages = ON"));
+    assert!(ways(Jvm, Requirement::Unknown, "").contains("-XX:+UseLargePages"));
+    assert!(ways(Jvm, Requirement::Always, "").starts_with(larger));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl MariadbWatch {
     ///
     /// # Errors
     /// Those of the database; [`TpccError::Database`] if it does not report one of the values.
-    pub fn look(&mut self) -> Result<MariadbSeen, TpccError> {
+    pub fn sample(&mut self) -> Result<MariadbSeen, TpccError> {
         const COMMITS: &str = "Com_commit";
         const POOL: &str = "innodb_buffer_pool_size";
         let names = COUNTED.join("','");
