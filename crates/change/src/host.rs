@@ -1,6 +1,6 @@
 //! Changes the host rather than a process: `apply`, `undo`, and the journal between them.
 //!
-//! [`look`] reads the current state that each step of a plan would change, and reports obstacles;
+//! [`inspect`] reads the current state that each step of a plan would change, and reports obstacles;
 //! it changes nothing. [`apply`] executes the steps in order. Each step and the state before it are
 //! written to the journal and synced to disk before the change. [`undo`] reverts the steps from the
 //! journal alone. [`applied`] returns the journal as facts.

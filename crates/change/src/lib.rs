@@ -7,7 +7,7 @@
 //! after a call from its length (pure). The mover makes all calls in one place (`work`) and reads back
 //! their effect, because the kernel's return values are not reliable.
 //!
-//! `memory` has everything remembered about a process: its identity ([`Who`]), ranges that are valid only with it
+//! `memory` has everything remembered about a process: its identity ([`ProcessIdentity`]), ranges that are valid only with it
 //! ([`Memory`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The mover announces the memory before the
 //! first call (`Progress::planned`), and the guard writes it to its state.
 //!

@@ -98,7 +98,7 @@ pub trait Subject {
     /// checks the outcome by [`Subject::coverage`].
     fn apply_arm(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
 
-    /// Makes further calls of [`Subject::go_to`] as fast as possible, because a stop waits for the last
+    /// Makes further calls of [`Subject::apply_arm`] as fast as possible, because a stop waits for the last
     /// one.
     fn use_full_budget(&mut self) {}
 

@@ -43,7 +43,7 @@ impl MemoryFile {
         &self.0
     }
 
-    /// Wraps a descriptor without a check. [`Memory::look`] returns its properties.
+    /// Wraps a descriptor without a check. [`Memory::facts`] returns its properties.
     pub fn from_fd(fd: OwnedFd) -> MemoryFile {
         MemoryFile(File::from(fd))
     }
