@@ -96,7 +96,7 @@ deb() { # FILE
     [ -s "$root/usr/share/fish/vendor_completions.d/hugeleaf.fish" ] || fail "no completions of fish"
     [ -s "$root/usr/lib/systemd/system/hugeleaf-guard.service" ] || fail "no unit of the guard"
     in_root "$root" "$architecture" /usr/bin/hugeleaf guard --check >/dev/null || fail "guard --check"
-    [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 700 ] || fail "/var/lib/hugeleaf is not root's alone"
+    [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 755 ] || fail "/var/lib/hugeleaf cannot be read by ordinary users"
     local size left
     size=$(stat -c %s "$root/usr/bin/hugeleaf")
     echo "$(basename "$file"): the program has $((size / 1000)) kB"

@@ -104,8 +104,8 @@ deb() { # DEBIAN-ARCHITECTURE TARGET TOOL-PREFIX
     strip_into "$target_dir/$2/$profile/hugeleaf" "$3" "$out" hugeleaf
     install -m 755 "$out/hugeleaf" "$root/usr/bin/hugeleaf"
     common "$root/usr"
-    # What `apply` writes outside of /etc: the journal, by which `undo` goes. Root's alone.
-    install -d -m 700 "$root/var/lib/hugeleaf"
+    # The journal of `apply`, which `undo` reads. Ordinary users read it too: `verify` and `plan` compare with it.
+    install -d -m 755 "$root/var/lib/hugeleaf"
     # The guard does nothing until somebody enables it. Rules for alarms and a dashboard are documents here.
     install -D -m 644 contrib/systemd/hugeleaf-guard.service "$root/usr/lib/systemd/system/hugeleaf-guard.service"
     install -D -m 644 contrib/sysusers.d/hugeleaf.conf "$root/usr/lib/sysusers.d/hugeleaf.conf"
