@@ -18,7 +18,7 @@ use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::hold::{self, Holds, Round};
+use crate::hold::{self, Holds};
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
@@ -61,8 +61,7 @@ pub struct Settings {
     pub interval: Duration,
     /// Time discarded after every change, in addition to half an interval; a metric may need a longer one.
     pub settle: Duration,
-    /// Time for which each arm is held after the pairs, to see effects that need longer than an interval
-    /// ([`crate::hold`]); zero: not at all.
+    /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::hold`]). Zero skips the hold.
     pub hold: Duration,
     /// No pair begins after this time, once there are [`MIN_PAIRS`].
     pub limit: Duration,
@@ -381,7 +380,7 @@ struct Engine<'a> {
     bad: BadReadings,
     /// The first bad reading since the last good one.
     bad_in_a_row: Option<MetricError>,
-    /// Both arms held after the pairs, where that was asked for and possible.
+    /// Result of holding both arms, if requested and not interrupted.
     holds: Option<Holds>,
     page_sizes: PageSizes,
     touched: bool,
@@ -556,48 +555,23 @@ impl Engine<'_> {
         }
     }
 
-    /// Holds both arms until it is known whether the effect has settled. `None` if that was not asked for, means
-    /// nothing here (an A/A), or was interrupted: then the pairs stand.
+    /// Holds both arms ([`hold::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
     fn hold(&mut self) -> Result<Option<Holds>, ProveError> {
+        if self.settings.hold.is_zero() || self.same.is_some() {
+            return Ok(None);
+        }
         let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
         let (_, Some(pairs)) = self.judge_pairs(&logs) else {
             return Ok(None);
         };
-        if self.settings.hold.is_zero() || self.same.is_some() || !is_closed(&pairs) {
+        if !is_closed(&pairs) {
             return Ok(None);
         }
-        let mut rounds: Vec<Round> = Vec::new();
-        let settled = loop {
-            let logs: Vec<f64> = rounds.iter().map(|r| r.ratio.ln()).collect();
-            if let Some(settled) = hold::settled(&pairs, &logs) {
-                break settled;
-            }
-            // A load that rises or falls steadily cancels out over two rounds.
-            let first = match rounds.len() % 2 {
-                0 => Arm::Large,
-                _ => Arm::Base,
-            };
-            let mut held = [Vec::new(), Vec::new()];
-            for arm in [first, first.other()] {
-                let Some(samples) = self.hold_on(arm)? else {
-                    return Ok(None);
-                };
-                held[arm as usize] = samples;
-            }
-            let [base, large] = held;
-            match Round::new(&base, &large, first) {
-                Some(round) => rounds.push(round),
-                None => return Ok(None),
-            }
-        };
-        Ok(Some(Holds {
-            seconds: self.settings.hold.as_secs_f64(),
-            rounds,
-            settled,
-        }))
+        let seconds = self.settings.hold.as_secs_f64();
+        hold::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
     }
 
-    /// Samples of one arm for the time of a hold. `None` if it was interrupted, or its memory does not stay there.
+    /// Samples one arm for the time of a hold. `None` if it was interrupted or its coverage deviates.
     fn hold_on(&mut self, arm: Arm) -> Result<Option<Vec<f64>>, ProveError> {
         if !self.go_to(arm)? {
             return Ok(None);
@@ -607,7 +581,7 @@ impl Engine<'_> {
         let from = self.elapsed();
         let mut samples = Vec::new();
         while self.elapsed().saturating_sub(from) < time {
-            // The pairs stand whatever becomes of a reading after them.
+            // A bad reading during a hold must not discard the finished pairs.
             let attempt = match self.sample(arm) {
                 Err(ProveError::BadReadings { .. }) => return Ok(None),
                 attempt => attempt?,

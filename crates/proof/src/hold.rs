@@ -1,12 +1,14 @@
-//! Effects that need longer than an interval: both arms held on their pages after the pairs.
+//! Effects that need longer than an interval: both arms are held after the pairs.
 //!
-//! Pairs of short intervals cancel drift of the load, but miss an effect that grows after a move: caches that fill, a
-//! first phase that is slower than the rest. So each arm is held once for [`Settings::hold`](crate::Settings::hold), and
-//! the later halves are compared. One round that agrees with the pairs ends it. The effect counts as not settled where two
-//! of at most [`MOST_ROUNDS`] rounds contradict the pairs in the same way: a single round cannot tell an effect from a
-//! load that changed meanwhile.
+//! Pairs of short intervals cancel drift of the load. They miss an effect that grows after promotion, for instance while
+//! caches fill. Therefore each arm is held for [`Settings::hold`](crate::Settings::hold), and the later halves are
+//! compared. One round that agrees with the pairs ends the holds. The effect is not settled if two of at most
+//! [`MOST_ROUNDS`] rounds contradict the pairs in the same way. A single round cannot distinguish an effect from a change
+//! of the load.
 //!
-//! Pure; the engine and the lab's simulator share it.
+//! The engine and the lab's simulator share this code. It measures nothing itself.
+
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +18,10 @@ use crate::subject::Arm;
 
 /// Maximum number of rounds.
 pub const MOST_ROUNDS: usize = 3;
-/// Distance from the pairs' interval, a log ratio, up to which a round agrees with it. A margin by the scatter of the base
-/// arm was tried: it costs a third of the slow effects seen on one of two recordings, and spares few false alarms.
+/// Maximum distance from the pairs' interval, a log ratio, of a round that agrees with it. A margin derived from the
+/// scatter of the base arm detected a third fewer slow effects on one of two recordings and avoided few false alarms.
 const MARGIN: f64 = 0.01;
-/// Two rounds contradict in the same way if they differ by at most this part of the larger deviation.
+/// Maximum difference of two rounds that contradict the pairs in the same way, as a part of the larger deviation.
 const ALIKE: f64 = 0.6;
 
 /// Both arms held on their pages, one after the other.
@@ -34,9 +36,9 @@ pub struct Round {
 }
 
 impl Round {
-    /// Returns the round of these samples, in the order they were taken; `None` if an arm has fewer than two or a value
+    /// Returns the round of these samples, which are in order of time. `None` if an arm has fewer than two, or if a value
     /// is not positive.
-    pub fn new(base: &[f64], large: &[f64], first: Arm) -> Option<Round> {
+    fn new(base: &[f64], large: &[f64], first: Arm) -> Option<Round> {
         let late = |samples: &[f64]| match samples {
             [] | [_] => None,
             more => Some(Spread::of(&more[more.len() / 2..])?.median),
@@ -55,7 +57,7 @@ impl Round {
 /// Result of the rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holds {
-    /// Time for which each arm was held in a round.
+    /// Duration of the hold of one arm.
     pub seconds: f64,
     pub rounds: Vec<Round>,
     /// False if two rounds contradict the pairs in the same way.
@@ -70,24 +72,59 @@ impl Holds {
     }
 }
 
-/// Returns true if the rounds agree with the pairs, false if two contradict them in the same way, and `None` if another
-/// round is needed. After [`MOST_ROUNDS`] rounds that contradict each other the pairs stand.
-pub fn settled(pairs: &LogInterval, rounds: &[f64]) -> Option<bool> {
-    let deviation = |log: f64| {
-        if log > pairs.high + MARGIN {
-            1.0
-        } else if log < pairs.low - MARGIN {
-            -1.0
-        } else {
-            0.0
+/// Holds both arms until it is known whether the effect has settled. `hold` holds one arm for `seconds` and returns its
+/// samples, or `None` if it was interrupted; then the result is `None` as well.
+///
+/// # Errors
+/// The first error of `hold`.
+pub fn hold_both<E>(
+    pairs: &LogInterval,
+    seconds: f64,
+    mut hold: impl FnMut(Arm) -> Result<Option<Vec<f64>>, E>,
+) -> Result<Option<Holds>, E> {
+    let mut rounds: Vec<Round> = Vec::new();
+    loop {
+        let logs: Vec<f64> = rounds.iter().map(|r| r.ratio.ln()).collect();
+        if let Some(settled) = settled(pairs, &logs) {
+            return Ok(Some(Holds {
+                seconds,
+                rounds,
+                settled,
+            }));
         }
+        // Drift cancels out over two rounds.
+        let first = match rounds.len() % 2 {
+            0 => Arm::Large,
+            _ => Arm::Base,
+        };
+        let mut held = [Vec::new(), Vec::new()];
+        for arm in [first, first.other()] {
+            let Some(samples) = hold(arm)? else {
+                return Ok(None);
+            };
+            held[arm as usize] = samples;
+        }
+        let Some(round) = Round::new(&held[0], &held[1], first) else {
+            return Ok(None);
+        };
+        rounds.push(round);
+    }
+}
+
+/// Returns true if the rounds agree with the pairs, false if two contradict them in the same way, and `None` if another
+/// round is needed. The pairs stand if [`MOST_ROUNDS`] rounds contradict each other.
+fn settled(pairs: &LogInterval, rounds: &[f64]) -> Option<bool> {
+    let side = |log: f64| match log {
+        above if above > pairs.high + MARGIN => Ordering::Greater,
+        below if below < pairs.low - MARGIN => Ordering::Less,
+        _ => Ordering::Equal,
     };
-    if rounds.iter().any(|&log| deviation(log) == 0.0) {
+    if rounds.iter().any(|&log| side(log).is_eq()) {
         return Some(true);
     }
     let is_alike = |a: f64, b: f64| {
         let far = (a - pairs.center).abs().max((b - pairs.center).abs());
-        deviation(a) == deviation(b) && (a - b).abs() <= ALIKE * far
+        side(a) == side(b) && (a - b).abs() <= ALIKE * far
     };
     let mut others = rounds.iter().enumerate();
     if others.any(|(n, &a)| rounds[..n].iter().any(|&b| is_alike(a, b))) {
@@ -96,8 +133,8 @@ pub fn settled(pairs: &LogInterval, rounds: &[f64]) -> Option<bool> {
     (rounds.len() >= MOST_ROUNDS).then_some(true)
 }
 
-/// Returns the verdict once the rounds are known. If they contradict the pairs, `faster` or `slower` stands where at
-/// least half of the pairs' effect is left, and any other verdict gives way to `unclear`.
+/// Returns the verdict after the holds. If they contradict the pairs, the verdict becomes `unclear`, except `faster` or
+/// `slower` with at least half of the pairs' effect left.
 pub fn verdict(verdict: Verdict, pairs: &LogInterval, holds: Option<&Holds>) -> Verdict {
     let Some(late) = holds.and_then(Holds::late_ratio) else {
         return verdict;

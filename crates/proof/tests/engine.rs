@@ -385,7 +385,7 @@ fn an_effect_that_needs_time_is_not_settled() {
         (got.left, result.experiment.left_on),
         (Arm::Base, Some(Arm::Base))
     );
-    // Without the hold the pairs alone would say `same`.
+    // The verdict of the pairs alone is `same`.
     assert_eq!(result.verdict, Verdict::Unclear);
     let pairs = result.equivalence.unwrap();
     assert!(pairs.not_below && pairs.not_above, "{pairs:?}");
@@ -405,7 +405,7 @@ fn a_settled_effect_is_held_once() {
 fn pairs_stand_where_the_hold_is_interrupted() {
     let whole = experiment(Fake::new(Arm::Base), (1.2, 0.01), &settings(), unspoilt);
     let pairs = whole.result.unwrap().pairs.len();
-    // Three readings a sample, two samples a pair, one before; the rest is held.
+    // One reading first, then three per sample and two samples per pair. The following readings belong to the hold.
     let at = 1 + pairs * 6 + 9;
     let interrupts =
         |rate: &mut Rate, stop: &Arc<AtomicBool>| rate.interrupts = Some((at, Arc::clone(stop)));

@@ -94,7 +94,9 @@ fn also_said(result: &ResultFile) -> Vec<String> {
             all.astray
         ));
     }
-    if let Some((late, holds)) = unsettled(result) {
+    if let Some(holds) = unsettled(result)
+        && let Some(late) = holds.late_ratio()
+    {
         lines.push(format!(
             "held for {} s on each page size: ×{} in {}",
             number(holds.seconds),
@@ -141,10 +143,9 @@ fn meaning(result: &ResultFile) -> String {
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
 }
 
-/// The ratio at which the effect arrived when each arm was held, if that contradicts the pairs.
-fn unsettled(result: &ResultFile) -> Option<(f64, &Holds)> {
-    let holds = result.holds.as_ref()?;
-    Some((holds.late_ratio()?, holds))
+/// Returns the holds if they contradict the pairs.
+fn unsettled(result: &ResultFile) -> Option<&Holds> {
+    result.holds.as_ref().filter(|holds| !holds.settled)
 }
 
 fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
@@ -385,17 +386,17 @@ fn next(result: &ResultFile) -> Option<Note> {
             Some(Note::new("next", text))
         }
         Verdict::Unclear => {
-            let settle = unsettled(result).map(|(_, holds)| settled_after(result, holds));
+            let settle = unsettled(result).map(|holds| settled_after(result, holds));
             Some(Note::new("next", settle.unwrap_or_else(|| longer(result))))
         }
         _ => None,
     }
 }
 
-/// The next step where the effect needs longer than an interval: pairs that begin once it has settled.
+/// Returns the next step for an effect that needs longer than an interval: pairs that start after it has settled.
 fn settled_after(result: &ResultFile, holds: &Holds) -> String {
     let interval = (holds.seconds / 4.0).max(result.settings.interval_seconds);
-    // A pair takes both arms the settling time, half an interval more, and an interval.
+    // Each arm of a pair takes the settling time and one and a half intervals.
     let pair = 2.0 * (holds.seconds + 1.5 * interval);
     let minutes = (pair * MIN_PAIRS as f64 * 1.5 / 60.0).ceil();
     format!(
