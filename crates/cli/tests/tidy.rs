@@ -368,7 +368,8 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
         "assert_eq!(",
         "assert_ne!(",
         "unreachable!(",
-        "todo!(",
+        // Split, so that this file does not contain it.
+        concat!("to", "do!("),
         "process::abort",
         // These panic if the stream is closed.
         "eprintln!(",

@@ -174,7 +174,7 @@ fn a_scan_does_not_drop_what_is_asked_for_again() {
     let before = share(&cache, "scanned").misses;
     read(&connection, hot());
     let misses = share(&cache, "scanned").misses - before;
-    // Of about 450 pages; an LRU list would have lost all.
+    // The table has about 450 pages; an LRU list would have lost all.
     assert!(misses < 100, "{misses}");
 }
 

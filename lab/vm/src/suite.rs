@@ -107,7 +107,7 @@ impl Environment {
         Ok(guest)
     }
 
-    /// Runs a user's command, and brings back the files left in `/out`.
+    /// Runs a user's command, and copies the files in `/out` back to the host.
     ///
     /// # Errors
     /// If something is missing or the guest did not run to its end.

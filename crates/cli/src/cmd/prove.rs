@@ -23,7 +23,7 @@ use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress;
 use hugeleaf_units::parse_time;
 
-/// Default time of a hold: long enough for caches of a server to fill.
+/// Maximum default hold time, in which a server's caches can fill.
 const MOST_HOLD: Duration = Duration::from_secs(40);
 
 const EXAMPLES: &str = "
@@ -239,7 +239,7 @@ fn settings(args: &Args) -> Settings {
     }
 }
 
-/// Returns the default time of a hold. A short experiment is not made long by it, and an interval is no hold.
+/// Returns the default hold time: in proportion to a short experiment, and none if it would have fewer than four intervals.
 fn default_hold(args: &Args) -> Duration {
     let hold = MOST_HOLD.min(args.time / 4);
     match args.pairs.is_some() || hold < 4 * args.interval {

@@ -50,7 +50,7 @@ impl Pool {
     }
 }
 
-/// Names of the findings but those of programs that other tests run beside this one: on a busy host one may not answer.
+/// Returns the names of the findings without `not-verified`: on a busy host, programs of other tests may not answer in time.
 fn of_own(found: &serde_json::Value) -> Vec<&str> {
     let all = ids(found).into_iter();
     all.filter(|id| *id != "not-verified").collect()

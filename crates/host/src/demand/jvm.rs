@@ -24,31 +24,31 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     given: Given::OftenWithDash,
     check: None,
     is_synthetic: false,
-    read: |look, flags| Ok(vec![of_flags(look, &flags.to_string_lossy())?]),
+    read: |reader, flags| Ok(vec![of_flags(reader, &flags.to_string_lossy())?]),
 };
 
 pub(super) const PROGRAM: Program = Program {
     kind: ServiceKind::Jvm,
     is: |name| name == "java",
     forks: false,
-    running: |look, process, _| of_process(look, process),
-    stopped: |look, program, words| {
+    running: |reader, process, _| of_process(reader, process),
+    stopped: |reader, program, words| {
         let (java, rest) = words.split_first()?;
         let flags = rest.iter().take_while(|word| word.starts_with('-'));
         let flags: Vec<&str> = std::iter::once(java).chain(flags).copied().collect();
-        (PROGRAM.is)(program).then(|| of_flags(look, &flags.join(" ")))
+        (PROGRAM.is)(program).then(|| of_flags(reader, &flags.join(" ")))
     },
     ask: None,
 };
 
 /// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
-fn of_flags(look: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
+fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
         _ => PathBuf::from("/usr/bin/java"),
     };
-    if !look.path(&program).is_file() {
+    if !reader.path(&program).is_file() {
         return Err(DemandError::usage(
             format!("{}: no such program", program.display()),
             "begin the flags with the JVM's program: --java '/opt/jdk/bin/java -Xmx8g'",
@@ -56,25 +56,25 @@ fn of_flags(look: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     }
     let mut service = Service::new("java", ServiceKind::Jvm);
     service.is_unnamed = true;
-    let asked = ask_sizes(look, &program, &words, None)?;
+    let asked = ask_sizes(reader, &program, &words, None)?;
     service.wish = wish_of(&words);
-    service.demands = vec![demand_of(&asked, &words, look, &program)];
+    service.demands = vec![demand_of(&asked, &words, reader, &program)];
     Ok(service)
 }
 
-fn of_process(look: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = look.segments(process.pid)?;
-    let mut service = look.service(&process, ServiceKind::Jvm, "java");
-    let arguments = flags_of(look, &process);
+fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
+    let process = reader.segments(process.pid)?;
+    let mut service = reader.service(&process, ServiceKind::Jvm, "java");
+    let arguments = flags_of(reader, &process);
     service.wish = wish_of(&arguments);
     // ZGC takes its heap from the pool as it grows. Its pages now show that it requested them.
     let is_growing = arguments.iter().any(|a| a == "-XX:+UseZGC");
     service.grows = is_growing;
     let has_some = !held_on_pool(&process).is_empty();
     let user = service.user.as_ref().map(|user| (user.uid, user.gid));
-    let asked = look.program_to_query(process.pid).and_then(|program| {
-        let sizes = ask_sizes(look, &program, &arguments, user)?;
-        Ok(demand_of(&sizes, &arguments, look, &program))
+    let asked = reader.program_to_query(process.pid).and_then(|program| {
+        let sizes = ask_sizes(reader, &program, &arguments, user)?;
+        Ok(demand_of(&sizes, &arguments, reader, &program))
     });
     service.demands = match asked {
         Ok(_) if is_growing && has_some => measured_pool(&process),
@@ -84,9 +84,9 @@ fn of_process(look: &Reader<'_>, process: &Process) -> Result<Service, DemandErr
 }
 
 /// Returns the flags of a running JVM, those of its environment first, as the command line wins.
-fn flags_of(look: &Reader<'_>, process: &Process) -> Vec<String> {
+fn flags_of(reader: &Reader<'_>, process: &Process) -> Vec<String> {
     let mut flags = Vec::new();
-    let environment = look.root.read(format!("proc/{}/environ", process.pid));
+    let environment = reader.root.read(format!("proc/{}/environ", process.pid));
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"] {
         let value = environment
             .text()
@@ -94,7 +94,7 @@ fn flags_of(look: &Reader<'_>, process: &Process) -> Vec<String> {
         let words = value.unwrap_or_default().split_ascii_whitespace();
         flags.extend(words.map(str::to_owned));
     }
-    let arguments = arguments_of(look.root, process.pid).into_iter().skip(1);
+    let arguments = arguments_of(reader.root, process.pid).into_iter().skip(1);
     flags.extend(arguments.take_while(|a| a.starts_with('-') && a != "-jar"));
     flags
 }
@@ -132,7 +132,7 @@ fn safe_flags(flags: &[String]) -> Vec<String> {
 
 /// Runs a JVM with these flags and returns its sizes.
 fn ask_sizes(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     program: &Path,
     flags: &[String],
     account: Option<(u32, u32)>,
@@ -151,7 +151,7 @@ fn ask_sizes(
         ]
         .map(str::to_owned),
     );
-    let answer = ask(look.root, program, &arguments, account)?;
+    let answer = ask(reader.root, program, &arguments, account)?;
     let sizes = parse_sizes(&answer.stdout);
     if answer.status.success() && sizes.flags.contains_key("MaxHeapSize") {
         return Ok(sizes);
@@ -313,10 +313,10 @@ fn unlogged(sizes: &Sizes) -> Vec<Mappings> {
     mappings
 }
 
-fn demand_of(sizes: &Sizes, flags: &[String], look: &Reader<'_>, program: &Path) -> Demand {
+fn demand_of(sizes: &Sizes, flags: &[String], reader: &Reader<'_>, program: &Path) -> Demand {
     let asked = asked_page(flags);
-    let default = look.host.memory.default_hugetlb_page.get();
-    let page = asked.or(default).unwrap_or(look.host.base_page);
+    let default = reader.host.memory.default_hugetlb_page.get();
+    let page = asked.or(default).unwrap_or(reader.host.base_page);
     let place = match switch(flags, "UseTransparentHugePages") {
         Some(true) => PageSource::Thp,
         _ => PageSource::Pool,

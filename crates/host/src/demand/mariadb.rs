@@ -28,9 +28,9 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     given: Given::OnceOrBare,
     check: None,
     is_synthetic: false,
-    read: |look, file| {
+    read: |reader, file| {
         let file = (!file.is_empty()).then_some(Path::new(file));
-        Ok(vec![of_options(look, file)?])
+        Ok(vec![of_options(reader, file)?])
     },
 };
 
@@ -38,22 +38,22 @@ pub(super) const PROGRAM: Program = Program {
     kind: ServiceKind::MariaDb,
     is: |name| matches!(name, "mariadbd" | "mysqld"),
     forks: false,
-    running: |look, process, _| of_process(look, process),
-    stopped: |look, program, words| {
+    running: |reader, process, _| of_process(reader, process),
+    stopped: |reader, program, words| {
         let mut words = words.iter();
         let options = words.find_map(|word| word.strip_prefix("--defaults-file="));
-        (PROGRAM.is)(program).then(|| of_options(look, options.map(Path::new)))
+        (PROGRAM.is)(program).then(|| of_options(reader, options.map(Path::new)))
     },
     ask: None,
 };
 
 /// Reads a stopped server, by its option file or by its default ones.
-fn of_options(look: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
     let program = ["mariadbd", "mysqld"]
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
         .map(PathBuf::from)
-        .find(|path| look.path(path).is_file())
+        .find(|path| reader.path(path).is_file())
         .ok_or_else(|| {
             DemandError::missing(
                 "neither mariadbd nor mysqld is installed in /usr/sbin, /usr/bin or /usr/libexec",
@@ -61,9 +61,9 @@ fn of_options(look: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandE
             )
         })?;
     let mut arguments = Vec::new();
-    let file = file.map(|file| look.resolved(file));
+    let file = file.map(|file| reader.resolved(file));
     if let Some(file) = &file {
-        if !look.path(file).is_file() {
+        if !reader.path(file).is_file() {
             return Err(DemandError::usage(
                 format!("{}: no such option file", file.display()),
                 format!(
@@ -74,16 +74,16 @@ fn of_options(look: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandE
         }
         arguments.push(format!("--defaults-file={}", file.display()));
     }
-    let user = account::read_user(look.root, "mysql");
+    let user = account::read_user(reader.root, "mysql");
     let account = match user.known() {
         _ if hugeleaf_sys::effective_uid() != 0 => None,
         Some(user) => Some((user.uid, user.gid)),
         // The owner of the options decides which libraries the program loads.
         None => file
             .as_ref()
-            .and_then(|file| Some(look.files_of_owner(file).ok()?.1)),
+            .and_then(|file| Some(reader.files_of_owner(file).ok()?.1)),
     };
-    let options = options_of(look, &program, &arguments, account)?;
+    let options = options_of(reader, &program, &arguments, account)?;
     let mut service = Service::new("mariadb", ServiceKind::MariaDb);
     service.user = user.known().cloned();
     service.configured_by = file;
@@ -92,19 +92,19 @@ fn of_options(look: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandE
     Ok(service)
 }
 
-fn of_process(look: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = look.segments(process.pid)?;
-    let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
-    let arguments = arguments_of(look.root, process.pid);
+fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
+    let process = reader.segments(process.pid)?;
+    let mut service = reader.service(&process, ServiceKind::MariaDb, "mariadb");
+    let arguments = arguments_of(reader.root, process.pid);
     let file = arguments
         .iter()
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
     // On base pages the caches cannot be distinguished from its other memory.
     service.wish.how = Requirement::IfAvailable;
-    let asked = look.program_to_query(process.pid).and_then(|program| {
+    let asked = reader.program_to_query(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
-        let options = options_of(look, &program, &safe_arguments(&arguments), user)?;
+        let options = options_of(reader, &program, &safe_arguments(&arguments), user)?;
         service.wish = wish_of(&options);
         Ok(demand_of(&options, &program))
     });
@@ -135,14 +135,14 @@ fn safe_arguments(arguments: &[String]) -> Vec<String> {
 
 /// Returns the options in force, as the program itself reads them.
 fn options_of(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
 ) -> Result<BTreeMap<String, String>, DemandError> {
     let mut arguments = arguments.to_vec();
     arguments.extend(["--verbose", "--help"].map(str::to_owned));
-    let answer = ask(look.root, program, &arguments, account)?;
+    let answer = ask(reader.root, program, &arguments, account)?;
     let options = parse_options(&answer.stdout);
     if options.contains_key(BUFFER_POOL) {
         return Ok(options);

@@ -13,9 +13,9 @@ pub(super) const REDIS: Program = Program {
     kind: ServiceKind::Redis,
     is: |name| matches!(name, "redis-server" | "valkey-server" | "keydb-server"),
     forks: true,
-    running: |look, process, _| {
-        let process = look.segments(process.pid)?;
-        let mut service = look.service(&process, ServiceKind::Redis, &process.name);
+    running: |reader, process, _| {
+        let process = reader.segments(process.pid)?;
+        let mut service = reader.service(&process, ServiceKind::Redis, &process.name);
         service.demands = private(&process).into_iter().collect();
         Ok(service)
     },
@@ -24,11 +24,11 @@ pub(super) const REDIS: Program = Program {
 };
 
 /// Groups related processes by their memory in use: shared memory once, private memory each.
-pub(super) fn group(look: &Reader<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
+pub(super) fn group(reader: &Reader<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
     let mut read_in = Vec::new();
     let mut failed = None;
     for process in processes {
-        match look.segments(process.pid) {
+        match reader.segments(process.pid) {
             Ok(process) => read_in.push(process),
             Err(error) => failed = Some(error),
         }
@@ -43,15 +43,15 @@ pub(super) fn group(look: &Reader<'_>, processes: &[&Process]) -> Result<Service
         true => ServiceKind::SysV,
         false => ServiceKind::Other,
     };
-    let mut service = look.service(first, kind, &first.name);
+    let mut service = reader.service(first, kind, &first.name);
     service.pids = read_in.iter().map(|process| process.pid).collect();
-    service.demands = demands(look, &read_in);
+    service.demands = demands(reader, &read_in);
     Ok(service)
 }
 
-fn demands(look: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
-    let pools = look.host.pools.iter().map(|pool| pool.size);
-    let smallest = pools.chain(look.host.pmd_page.get()).min();
+fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
+    let pools = reader.host.pools.iter().map(|pool| pool.size);
+    let smallest = pools.chain(reader.host.pmd_page.get()).min();
     let least = smallest.map_or(Bytes(u64::MAX), |size| size.bytes());
     let mut seen = Vec::new();
     let mut demands = Vec::new();

@@ -30,15 +30,15 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     given: Given::Often,
     check: None,
     is_synthetic: false,
-    read: |look, data| Ok(vec![of_folder(look, Path::new(data))?]),
+    read: |reader, data| Ok(vec![of_folder(reader, Path::new(data))?]),
 };
 
 pub(super) const PROGRAM: Program = Program {
     kind: ServiceKind::PostgreSql,
     is: |name| matches!(name, "postgres" | "postmaster"),
     forks: true,
-    running: |look, postmaster, all| {
-        let mut service = of_postmaster(look, postmaster)?;
+    running: |reader, postmaster, all| {
+        let mut service = of_postmaster(reader, postmaster)?;
         let children = all.iter().filter(|p| p.parent == postmaster.pid);
         service.pids.extend(children.map(|p| p.pid));
         Ok(service)
@@ -49,13 +49,13 @@ pub(super) const PROGRAM: Program = Program {
 
 /// Reads a stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
 fn of_command(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     program: &str,
     words: &[&str],
 ) -> Option<Result<Service, DemandError>> {
     if (PROGRAM.is)(program) {
         let at = words.iter().position(|word| *word == "-D")?;
-        return Some(of_folder(look, Path::new(words.get(at + 1)?)));
+        return Some(of_folder(reader, Path::new(words.get(at + 1)?)));
     }
     if program != "pg_ctlcluster" {
         return None;
@@ -68,50 +68,50 @@ fn of_command(
         "/etc/postgresql/{}/{}/postgresql.conf",
         cluster.0, cluster.1
     );
-    let clusters = debian_clusters(look);
+    let clusters = debian_clusters(reader);
     let (_, data) = clusters.iter().find(|(c, _)| *c == Path::new(&config))?;
-    Some(of_folder(look, data))
+    Some(of_folder(reader, data))
 }
 
 /// Reads the cluster in a data folder, running or not.
-fn of_folder(look: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
-    let data = &look.resolved(data);
+fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
+    let data = &reader.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
         _ => DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root"),
     };
-    let (theirs, owner) = look.files_of_owner(data).map_err(unseen)?;
+    let (theirs, owner) = reader.files_of_owner(data).map_err(unseen)?;
     let version = version_of(&theirs, data)?;
-    if let Some(postmaster) = running_in(look, &theirs, data) {
-        return of_postmaster(look, &postmaster);
+    if let Some(postmaster) = running_in(reader, &theirs, data) {
+        return of_postmaster(reader, &postmaster);
     }
-    let cluster = Cluster::find(look, data, &version, owner)?;
+    let cluster = Cluster::find(reader, data, &version, owner)?;
     let mut service = Service::new(format!("postgresql-{version}"), ServiceKind::PostgreSql);
-    service.user = Some(account::of_uid(look.root, cluster.owner.0));
+    service.user = Some(account::of_uid(reader.root, cluster.owner.0));
     service.configured_by = Some(data.clone());
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
-    service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
+    service.wish = match wish_of(&cluster.ask(reader, "huge_pages")?) {
         wish if wish.how == Requirement::IfAvailable && !is_said => by_default(),
         wish => wish,
     };
     // Before version 12 there is no such setting, and mmap is the only kind.
-    let kind = cluster.ask(look, SHARED_MEMORY_TYPE).ok();
+    let kind = cluster.ask(reader, SHARED_MEMORY_TYPE).ok();
     service.wish = unless_elsewhere(service.wish, kind.as_deref());
-    service.demands = vec![cluster.demand(look)?];
+    service.demands = vec![cluster.demand(reader)?];
     Ok(service)
 }
 
-fn of_postmaster(look: &Reader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
-    let process = look.segments(postmaster.pid)?;
-    let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
-    let data = look.link(process.pid, "cwd");
+fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+    let process = reader.segments(postmaster.pid)?;
+    let mut service = reader.service(&process, ServiceKind::PostgreSql, "postgresql");
+    let data = reader.link(process.pid, "cwd");
     service.configured_by.clone_from(&data);
     service.demands = largest_shared(&process).map(measured).into_iter().collect();
     let configured = Configured {
-        arguments: arguments_of(look.root, process.pid),
-        files: look.files_of(&process),
+        arguments: arguments_of(reader.root, process.pid),
+        files: reader.files_of(&process),
         data,
     };
     let wish = configured
@@ -134,8 +134,8 @@ fn of_postmaster(look: &Reader<'_>, postmaster: &Process) -> Result<Service, Dem
 
 /// Queries a running server for its size and for settings that wait for a restart, and adds them to the
 /// measured size. Without permission to connect, only the measured size remains.
-fn ask_running(look: &Reader<'_>, service: &mut Service) {
-    let Some(answer) = answer_of_running(look, service) else {
+fn ask_running(reader: &Reader<'_>, service: &mut Service) {
+    let Some(answer) = answer_of_running(reader, service) else {
         return;
     };
     if let Some(demand) = service.demands.first_mut() {
@@ -145,22 +145,28 @@ fn ask_running(look: &Reader<'_>, service: &mut Service) {
 
 /// Returns `537MB|max_connections, shared_buffers`: the size, empty before version 15, and pending
 /// settings.
-fn answer_of_running(look: &Reader<'_>, service: &Service) -> Option<String> {
+fn answer_of_running(reader: &Reader<'_>, service: &Service) -> Option<String> {
     const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
         (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
     let (pid, user) = (*service.pids.first()?, service.user.as_ref()?);
-    let process = crate::process::read_basics(look.root, pid).ok()?;
-    let file = look.files_of(&process)?;
-    let file = file.read(&look.link(pid, "cwd")?.join(PID_FILE));
+    let process = crate::process::read_basics(reader.root, pid).ok()?;
+    let file = reader.files_of(&process)?;
+    let file = file.read(&reader.link(pid, "cwd")?.join(PID_FILE));
     let (port, folder) = socket_in(file.known()?)?;
-    let its_own = look.program_to_query(pid).ok()?.with_file_name("psql");
+    let its_own = reader.program_to_query(pid).ok()?.with_file_name("psql");
     let program = [its_own, PathBuf::from("/usr/bin/psql")]
         .into_iter()
-        .find(|path| look.path(path).is_file())?;
+        .find(|path| reader.path(path).is_file())?;
     let name = user.name.as_deref()?;
     let to = format!("host='{folder}' port={port} user='{name}' dbname=postgres connect_timeout=3");
     let arguments = ["-XAtw", "-d", &to, "-c", QUERY].map(str::to_owned);
-    let answer = ask(look.root, &program, &arguments, Some((user.uid, user.gid))).ok()?;
+    let answer = ask(
+        reader.root,
+        &program,
+        &arguments,
+        Some((user.uid, user.gid)),
+    )
+    .ok()?;
     answer
         .status
         .success()
@@ -354,14 +360,14 @@ fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
 }
 
 /// Returns the running postmaster of a data folder. Its working folder is the data folder.
-fn running_in(look: &Reader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
+fn running_in(reader: &Reader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
-    let process = crate::process::read_basics(look.root, pid).ok()?;
+    let process = crate::process::read_basics(reader.root, pid).ok()?;
     let is_there = (PROGRAM.is)(&process.name) && {
-        let folder = look.link(pid, "cwd")?;
-        std::fs::canonicalize(look.path(&folder)).ok()
-            == std::fs::canonicalize(look.path(data)).ok()
+        let folder = reader.link(pid, "cwd")?;
+        std::fs::canonicalize(reader.path(&folder)).ok()
+            == std::fs::canonicalize(reader.path(data)).ok()
     };
     is_there.then_some(process)
 }
@@ -376,18 +382,18 @@ struct Cluster {
 
 impl Cluster {
     fn find(
-        look: &Reader<'_>,
+        reader: &Reader<'_>,
         data: &Path,
         version: &str,
         owner: (u32, u32),
     ) -> Result<Cluster, DemandError> {
         let own = data.join("postgresql.conf");
-        let config = if look.path(&own).is_file() {
+        let config = if reader.path(&own).is_file() {
             own.clone()
         } else {
-            debian_config(look, data).unwrap_or(own)
+            debian_config(reader, data).unwrap_or(own)
         };
-        let program = program_of(look, version).ok_or_else(|| {
+        let program = program_of(reader, version).ok_or_else(|| {
             DemandError::missing(
                 format!(
                     "{}: no postgres of version {version} is installed",
@@ -406,7 +412,7 @@ impl Cluster {
     }
 
     /// Returns one setting, as its own program prints it.
-    fn ask(&self, look: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
+    fn ask(&self, reader: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
             self.data.display().to_string(),
@@ -415,7 +421,7 @@ impl Cluster {
             "-C".to_owned(),
             setting.to_owned(),
         ];
-        let answer = ask(look.root, &self.program, &arguments, Some(self.owner))?;
+        let answer = ask(reader.root, &self.program, &arguments, Some(self.owner))?;
         if answer.status.success() {
             return Ok(answer.stdout.trim().to_owned());
         }
@@ -438,9 +444,9 @@ impl Cluster {
 
     /// Returns its demand. The figure is in whole MB, rounded up. Rounding it again to pages of a MB or
     /// more gives the same as rounding the bytes, which are not reported.
-    fn demand(&self, look: &Reader<'_>) -> Result<Demand, DemandError> {
+    fn demand(&self, reader: &Reader<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
-        let answer = self.ask(look, SETTING)?;
+        let answer = self.ask(reader, SETTING)?;
         let mib: u64 = answer.parse().map_err(|_| {
             DemandError::missing(
                 format!(
@@ -452,11 +458,11 @@ impl Cluster {
         })?;
         let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
-        let block = self.ask(look, "block_size").ok();
+        let block = self.ask(reader, "block_size").ok();
         let block = block.and_then(|bytes| bytes.parse().ok()).map(Bytes);
-        let buffers = self.ask(look, "shared_buffers").ok();
+        let buffers = self.ask(reader, "shared_buffers").ok();
         Ok(Demand {
-            page: page_of(&self.ask(look, "huge_page_size")?),
+            page: page_of(&self.ask(reader, "huge_page_size")?),
             buffers: buffers.and_then(|value| size_of(&value, block)),
             ..Demand::new(WHAT, mappings, PageSource::Pool, source)
         })
@@ -464,20 +470,20 @@ impl Cluster {
 }
 
 /// Returns Debian's configuration file, which is apart from the data and names the data folder.
-fn debian_config(look: &Reader<'_>, data: &Path) -> Option<PathBuf> {
-    let mut found = debian_clusters(look).into_iter();
+fn debian_config(reader: &Reader<'_>, data: &Path) -> Option<PathBuf> {
+    let mut found = debian_clusters(reader).into_iter();
     found.find_map(|(config, folder)| (folder == data).then_some(config))
 }
 
 /// Returns configuration and data folder of every cluster below `/etc/postgresql`.
-fn debian_clusters(look: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
-    let list = |folder: &str| look.root.list(folder).or_default();
+fn debian_clusters(reader: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
+    let list = |folder: &str| reader.root.list(folder).or_default();
     let mut found = Vec::new();
     for version in list("etc/postgresql") {
         for name in list(&format!("etc/postgresql/{version}")) {
             let folder = PathBuf::from(format!("/etc/postgresql/{version}/{name}"));
             let config = folder.join("postgresql.conf");
-            let Ok((theirs, _)) = look.files_of_owner(&folder) else {
+            let Ok((theirs, _)) = reader.files_of_owner(&folder) else {
                 continue;
             };
             if let Some(data) = setting_in_files(&theirs, &config, "data_directory") {
@@ -488,7 +494,7 @@ fn debian_clusters(look: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-fn program_of(look: &Reader<'_>, version: &str) -> Option<PathBuf> {
+fn program_of(reader: &Reader<'_>, version: &str) -> Option<PathBuf> {
     let major = version.split('.').next().unwrap_or(version);
     let candidates = [
         format!("/usr/lib/postgresql/{major}/bin/postgres"),
@@ -499,7 +505,7 @@ fn program_of(look: &Reader<'_>, version: &str) -> Option<PathBuf> {
         "/usr/local/pgsql/bin/postgres".to_owned(),
     ];
     let mut candidates = candidates.into_iter().map(PathBuf::from);
-    candidates.find(|path| look.path(path).is_file())
+    candidates.find(|path| reader.path(path).is_file())
 }
 
 #[cfg(test)]

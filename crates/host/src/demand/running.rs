@@ -185,7 +185,7 @@ pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment
     let mut longest: BTreeMap<(u32, u32, u64), &Segment> = BTreeMap::new();
     for segment in process.segments.iter().filter(|s| s.shared) {
         let known = longest.entry(segment.object).or_insert(segment);
-        // Of several with the same length, the last one is used.
+        // The last one of the greatest length is used.
         if segment.range.len() >= known.range.len() {
             *known = segment;
         }

@@ -73,7 +73,7 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
     given: Given::Often,
     check: None,
     is_synthetic: false,
-    read: |look, path| Ok(vec![of_container(look, &path.to_string_lossy())?]),
+    read: |reader, path| Ok(vec![of_container(reader, &path.to_string_lossy())?]),
 };
 
 /// Services that were read, and errors of the others.
@@ -108,11 +108,11 @@ pub fn read_source(
     host: &Host,
     source: &Source,
 ) -> Result<Vec<Service>, DemandError> {
-    let look = Reader { root, kernel, host };
+    let reader = Reader { root, kernel, host };
     let mut services = match source {
-        Source::Pids(pids) => of_pids(&look, pids),
-        Source::Unit(unit) => of_unit(&look, unit),
-        Source::Flag(kind, value) => (kind.read)(&look, value),
+        Source::Pids(pids) => of_pids(&reader, pids),
+        Source::Unit(unit) => of_unit(&reader, unit),
+        Source::Flag(kind, value) => (kind.read)(&reader, value),
     }?;
     // Connections need the user's consent, so only a service that a person named is connected to, not
     // every server found on the host.
@@ -120,7 +120,7 @@ pub fn read_source(
         let mut programs = PROGRAMS.iter();
         let program = programs.find(|program| program.kind == service.kind);
         if let Some(ask) = program.and_then(|program| program.ask) {
-            ask(&look, service);
+            ask(&reader, service);
         }
     }
     Ok(services)
@@ -129,14 +129,14 @@ pub fn read_source(
 /// Returns every service of the host that could use huge pages: running ones, and stopped ones that
 /// are started at boot.
 pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
-    let look = Reader { root, kernel, host };
-    let all = look.processes();
+    let reader = Reader { root, kernel, host };
+    let all = reader.processes();
     let worth = host.pmd_page.get().map_or(Bytes(u64::MAX), |pmd| {
         Bytes(pmd.bytes().get().saturating_mul(WORTH_A_LOOK))
     });
     let mut found = Services::default();
-    found.add(of_processes(&look, &all, &all, Some(worth)));
-    let stopped = stopped(&look, &found.services);
+    found.add(of_processes(&reader, &all, &all, Some(worth)));
+    let stopped = stopped(&reader, &found.services);
     found.add(stopped);
     found.services.retain(|service| !service.demands.is_empty());
     found
@@ -146,15 +146,15 @@ pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
 /// belongs to its parent. Unknown programs are reported by their memory in use. For the whole host,
 /// they are reported only from `worth` on.
 fn of_processes(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     some: &[Process],
     all: &[Process],
     worth: Option<Bytes>,
 ) -> Vec<ServiceResult> {
     let mut services = Vec::new();
-    // On the whole host somebody's programs end all the time, also while they are asked.
+    // In a scan of the whole host, a program may exit before it is queried.
     let mut add = |of: &[&Process], asked: ServiceResult| {
-        let ended = || worth.is_some() && of.iter().all(|p| look.has_ended(p));
+        let ended = || worth.is_some() && of.iter().all(|p| reader.has_ended(p));
         if asked.is_ok() || !ended() {
             services.push(asked);
         }
@@ -168,14 +168,14 @@ fn of_processes(
         let is_child = |p: &Process| p.pid == process.parent && p.name == name;
         taken.push(process.pid);
         if !(program.forks && some.iter().any(is_child)) {
-            add(&[process], (program.running)(look, process, all));
+            add(&[process], (program.running)(reader, process, all));
         }
     }
     let others = |taken: &[Pid]| -> Vec<&Process> {
         some.iter().filter(|p| !taken.contains(&p.pid)).collect()
     };
     // For the whole host, segments without attachments are included.
-    for service in sysv_services(look, &others(&taken), &taken, worth.is_some()) {
+    for service in sysv_services(reader, &others(&taken), &taken, worth.is_some()) {
         taken.extend(&service.pids);
         add(&[], Ok(service));
     }
@@ -185,7 +185,7 @@ fn of_processes(
         worth.is_none_or(|worth| held >= worth)
     });
     for group in groups(&rest) {
-        add(&group, measured::group(look, &group));
+        add(&group, measured::group(reader, &group));
     }
     services
 }
@@ -215,33 +215,33 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
 /// Returns SysV segments of at least a page, by owner and creator, without those of the processes
 /// `taken` (PostgreSQL makes a small one in addition to its mapping).
 fn sysv_services(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     others: &[&Process],
     taken: &[Pid],
     is_host: bool,
 ) -> Vec<Service> {
-    let Some(page) = look.host.memory.default_hugetlb_page.get() else {
+    let Some(page) = reader.host.memory.default_hugetlb_page.get() else {
         return Vec::new();
     };
-    let mut segments = sysv::read(look.root).or_default();
+    let mut segments = sysv::read(reader.root).or_default();
     segments.retain(|s| s.bytes >= page.bytes() && !taken.contains(&s.creator));
     segments.sort_by_key(|segment| (segment.uid, segment.creator));
     if segments.is_empty() {
         return Vec::new();
     }
-    let attached = attached_to(look, others);
+    let attached = attached_to(reader, others);
     segments.retain(|s| is_host || attached.iter().any(|(_, id)| *id == s.id));
     let of_one = |a: &sysv::Segment, b: &sysv::Segment| (a.uid, a.creator) == (b.uid, b.creator);
     segments
         .chunk_by(of_one)
-        .filter_map(|group| sysv_service(look, group, &attached, others))
+        .filter_map(|group| sysv_service(reader, group, &attached, others))
         .collect()
 }
 
 /// Returns the processes that attach SysV segments, with the segments' inodes, which are their ids.
-fn attached_to(look: &Reader<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
+fn attached_to(reader: &Reader<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
     let of = |process: &&Process| {
-        let maps = crate::process::maps::mappings(look.root, process.pid).or_default();
+        let maps = crate::process::maps::mappings(reader.root, process.pid).or_default();
         let pid = process.pid;
         let sysv = maps.into_iter().filter(|map| map.name.starts_with("/SYSV"));
         sysv.map(move |map| (pid, map.object.2)).collect::<Vec<_>>()
@@ -250,7 +250,7 @@ fn attached_to(look: &Reader<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
 }
 
 fn sysv_service(
-    look: &Reader<'_>,
+    reader: &Reader<'_>,
     segments: &[sysv::Segment],
     attached: &[(Pid, u64)],
     processes: &[&Process],
@@ -269,9 +269,9 @@ fn sysv_service(
         .find(|p| pids.contains(&owner.creator) && p.pid == owner.creator)
         .or_else(|| processes.iter().find(|p| pids.first() == Some(&p.pid)));
     let mut service = match first {
-        Some(process) => look.service(process, ServiceKind::SysV, &process.name),
+        Some(process) => reader.service(process, ServiceKind::SysV, &process.name),
         None => {
-            let user = account::of_uid(look.root, owner.uid);
+            let user = account::of_uid(reader.root, owner.uid);
             let name = user.name.clone();
             let name = name.unwrap_or_else(|| format!("uid {}", owner.uid));
             let mut service = Service::new(format!("segments of {name}"), ServiceKind::SysV);
@@ -280,7 +280,7 @@ fn sysv_service(
         }
     };
     service.pids = pids;
-    let process = first.and_then(|process| look.segments(process.pid).ok());
+    let process = first.and_then(|process| reader.segments(process.pid).ok());
     service.demands = segments
         .iter()
         .map(|segment| sysv_demand(segment, process.as_ref()))
@@ -302,9 +302,9 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
     }
 }
 
-fn of_pids(look: &Reader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
+fn of_pids(reader: &Reader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
     let mut named: Vec<Process> = Vec::new();
-    let all = look.processes();
+    let all = reader.processes();
     for pid in pids {
         let mut process = all.iter().find(|p| p.pid == *pid).ok_or_else(|| {
             DemandError::missing(
@@ -323,28 +323,30 @@ fn of_pids(look: &Reader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError>
             named.push(process.clone());
         }
     }
-    of_processes(look, &named, &all, None).into_iter().collect()
+    of_processes(reader, &named, &all, None)
+        .into_iter()
+        .collect()
 }
 
 /// Reads a unit, by its processes or by its files.
-fn of_unit(look: &Reader<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
+fn of_unit(reader: &Reader<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
     let unit = match unit.contains('.') {
         true => unit.to_owned(),
         false => format!("{unit}.service"),
     };
-    let all = look.processes();
+    let all = reader.processes();
     let is_of = |p: &&Process| p.is_in_unit(&unit);
     let own: Vec<Process> = all.iter().filter(is_of).cloned().collect();
     if !own.is_empty() {
-        return of_processes(look, &own, &all, None).into_iter().collect();
+        return of_processes(reader, &own, &all, None).into_iter().collect();
     }
-    let file = unit_files::read(look.root, &unit).ok_or_else(|| {
+    let file = unit_files::read(reader.root, &unit).ok_or_else(|| {
         DemandError::usage(
             format!("{unit}: no process belongs to it, and no unit file has that name"),
             "systemctl list-units --type=service --all",
         )
     })?;
-    match of_unit_file(look, &file) {
+    match of_unit_file(reader, &file) {
         Some(service) => service.map(|service| vec![service]),
         None => Err(DemandError::missing(
             format!("{unit}: does not run, and what it starts cannot be asked before"),
@@ -354,7 +356,7 @@ fn of_unit(look: &Reader<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
 }
 
 /// Reads the demand of a stopped unit, if its command is of a program that can be queried.
-fn of_unit_file(look: &Reader<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
+fn of_unit_file(reader: &Reader<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
     let command = file
         .exec_start
         .first()?
@@ -362,11 +364,11 @@ fn of_unit_file(look: &Reader<'_>, file: &UnitFile) -> Option<Result<Service, De
     let words: Vec<&str> = command.split_ascii_whitespace().collect();
     let program = words.first()?.rsplit('/').next()?;
     let mut programs = PROGRAMS.iter();
-    let service = programs.find_map(|known| (known.stopped)(look, program, &words))?;
-    Some(service.map(|service| with_unit(look, service, file)))
+    let service = programs.find_map(|known| (known.stopped)(reader, program, &words))?;
+    Some(service.map(|service| with_unit(reader, service, file)))
 }
 
-fn with_unit(look: &Reader<'_>, mut service: Service, file: &UnitFile) -> Service {
+fn with_unit(reader: &Reader<'_>, mut service: Service, file: &UnitFile) -> Service {
     if service.is_running() {
         return service;
     }
@@ -374,7 +376,7 @@ fn with_unit(look: &Reader<'_>, mut service: Service, file: &UnitFile) -> Servic
     service.unit = Some(file.unit.clone());
     service.exec_start = file.only_command();
     if let Some(name) = &file.user {
-        let user = account::read_user(look.root, name);
+        let user = account::read_user(reader.root, name);
         service.user = user.known().cloned().or(service.user);
     }
     // A service gets the limits of its unit. Those of PAM apply to logins.
@@ -387,25 +389,25 @@ fn with_unit(look: &Reader<'_>, mut service: Service, file: &UnitFile) -> Servic
 }
 
 /// Returns services that are started at boot and do not run now, if they can be queried.
-fn stopped(look: &Reader<'_>, running: &[Service]) -> Vec<ServiceResult> {
+fn stopped(reader: &Reader<'_>, running: &[Service]) -> Vec<ServiceResult> {
     let runs = |service: &Service| {
         running.iter().any(|r| {
             let is_same_unit = r.unit.is_some() && r.unit == service.unit;
             is_same_unit || (r.kind == service.kind && r.configured_by == service.configured_by)
         })
     };
-    unit_files::enabled(look.root)
+    unit_files::enabled(reader.root)
         .iter()
         .filter(|unit| !running.iter().any(|r| r.unit.as_ref() == Some(unit)))
-        .filter_map(|unit| of_unit_file(look, &unit_files::read(look.root, unit)?))
+        .filter_map(|unit| of_unit_file(reader, &unit_files::read(reader.root, unit)?))
         .filter(|result| !matches!(result, Ok(service) if service.is_running() || runs(service)))
         .collect()
 }
 
 /// Reads a container, by its cgroup's path, with everything that runs in it.
-fn of_container(look: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
+fn of_container(reader: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
     let path = format!("/{}", path.trim_matches('/'));
-    let all = look.processes();
+    let all = reader.processes();
     let is_in = |p: &&Process| {
         let own = p.cgroup.as_deref().unwrap_or_default();
         // The path may include the mount point of the hierarchy.
@@ -423,8 +425,8 @@ fn of_container(look: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
     })?;
     let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
     let mut service = Service::new(name, ServiceKind::Container);
-    service.limits = limits::of(look.root, first.pid);
-    for part in inside_of(look, &inside, &all) {
+    service.limits = limits::of(reader.root, first.pid);
+    for part in inside_of(reader, &inside, &all) {
         service.pids.extend(part.pids);
         service.demands.extend(part.demands);
         service.user = service.user.or(part.user);
@@ -438,9 +440,9 @@ fn of_container(look: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
 
 /// Returns the services in a container. Programs with their own files cannot be queried from outside,
 /// so they are reported by their memory in use.
-fn inside_of(look: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
+fn inside_of(reader: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
     let mut found = Services::default();
-    found.add(of_processes(look, inside, all, None));
+    found.add(of_processes(reader, inside, all, None));
     let mut services = found.services;
     if !found.unread.is_empty() {
         let pids: Vec<Pid> = services.iter().flat_map(|s| s.pids.clone()).collect();
@@ -449,7 +451,7 @@ fn inside_of(look: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Serv
         services.extend(
             groups
                 .iter()
-                .filter_map(|group| measured::group(look, group).ok()),
+                .filter_map(|group| measured::group(reader, group).ok()),
         );
     }
     services
@@ -465,23 +467,23 @@ mod tests {
         let root = Root::at(hosts.join("postgres-pool-short"));
         let kernel = Kernel::new();
         let host = crate::read_memory_facts(&root, &kernel).unwrap();
-        let look = Reader {
+        let reader = Reader {
             root: &root,
             kernel: &kernel,
             host: &host,
         };
-        let mut all = look.processes();
+        let mut all = reader.processes();
         let lives = all.iter_mut().find(|p| p.name == "postgres").unwrap();
-        assert!(!look.has_ended(lives));
+        assert!(!reader.has_ended(lives));
         let ended = Process {
             pid: Pid(999_999),
             ..lives.clone()
         };
-        assert!(look.has_ended(&ended));
+        assert!(reader.has_ended(&ended));
         lives.start_ticks += 1;
-        assert!(look.has_ended(lives), "another process has its number");
-        let asked = |worth| of_processes(&look, std::slice::from_ref(&ended), &all, worth);
-        // Named, it is an error; found on the host, it is gone.
+        assert!(reader.has_ended(lives), "another process has its number");
+        let asked = |worth| of_processes(&reader, std::slice::from_ref(&ended), &all, worth);
+        // An error for a named process, and no result in a scan of the host.
         assert!(asked(None).iter().any(Result::is_err));
         assert!(asked(Some(Bytes(1))).is_empty());
     }
