@@ -49,6 +49,9 @@ pub struct Found {
     pub peak: Bytes,
     /// Roles of all processes at that moment, shared memory counted once.
     pub roles: Vec<RoleState>,
+    /// Files with a SQLite whose functions are hidden, which `--sqlite` cannot reach.
+    #[serde(rename = "hidden_sqlite_files", skip_serializing_if = "Vec::is_empty")]
+    pub hidden_sqlite: Vec<PathBuf>,
 }
 
 /// Returns the obstacle that prevents loading the library into the program, if the policy selects the program.

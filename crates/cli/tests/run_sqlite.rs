@@ -82,10 +82,44 @@ fn each_caller_gets_its_own_copy_of_sqlite() {
     assert!(compiled(folder.path(), "built-in", "-DOWN host.c -ldl"));
     let built_in = under_run(folder.path(), &["./built-in"]);
     let said = stderr(&built_in);
-    assert!(said.contains("built-in has a SQLite of its own"), "{said}");
+    assert!(
+        said.contains("built-in contains SQLite with hidden functions"),
+        "{said}"
+    );
     let none = under_run(folder.path(), &["./host", "-d"]);
     assert_eq!(good(&none), "asked: 1 0\n", "a program without SQLite");
     assert_eq!(stderr(&none), "");
+}
+
+/// Their calls never reach the library, so they are found in the files that a process has mapped.
+#[test]
+fn a_report_names_hidden_copies_of_sqlite() {
+    const TEST: &str = "a_report_names_hidden_copies_of_sqlite";
+    let _host = hugeleaf_testkit::host::shared();
+    let folder = tempfile::tempdir().unwrap();
+    for (to, words) in [
+        ("host", "host.c -ldl"),
+        ("exported.so", "-shared -DOWN -DID=1 user.c copy.c"),
+        (
+            "hidden.so",
+            "-shared -fvisibility=hidden -DOWN -DID=4 user.c copy.c",
+        ),
+    ] {
+        if !compiled(folder.path(), to, words) {
+            return not_run(TEST, "needs a C compiler (cc)");
+        }
+    }
+    let mut command = hugeleaf(&["run", "--sqlite", "64M", "--report", "pages.json", "--"]);
+    command.args(["./host", "-l", "./exported.so", "-l", "./hidden.so", "-u"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = std::fs::read(folder.path().join("pages.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    let hidden = folder.path().canonicalize().unwrap().join("hidden.so");
+    assert_eq!(
+        report["hidden_sqlite_files"],
+        serde_json::json!([hidden.to_str().unwrap()])
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_change::{Memory, Part, Progress, Stalls};
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{Existing, HostLock, Kernel, process_usage, write_whole};
+use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
@@ -35,6 +35,7 @@ use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
 use crate::state::{JobKind, Proof, Remembered, State};
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
+use crate::textfile::Textfile;
 use crate::work::{Tools, work};
 
 /// Minimum time between writes of the state, except after a decision.
@@ -166,6 +167,7 @@ pub struct Guard<'a> {
     looks: u64,
     wait: Duration,
     saved: Option<Instant>,
+    textfile: Textfile,
     _lock: HostLock,
 }
 
@@ -250,6 +252,7 @@ impl<'a> Guard<'a> {
             started: Timestamp::now(),
             looks: 0,
             saved: None,
+            textfile: Textfile::default(),
             _lock: lock,
         })
     }
@@ -910,8 +913,8 @@ impl<'a> Guard<'a> {
         };
         if let Some(path) = self.config.textfile.clone() {
             let text = views.metrics(&status);
-            let written = write_whole(&path, text.as_bytes(), Existing::Replaced);
-            self.problem("textfile", written.err().map(|e| e.to_string()));
+            let written = self.textfile.write(&path, text);
+            self.problem("textfile", written.err());
         }
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         *shared = Arc::new(status);

@@ -48,6 +48,7 @@ mod state;
 pub mod status;
 #[cfg(test)]
 mod tests;
+mod textfile;
 mod why;
 mod work;
 

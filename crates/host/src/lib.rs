@@ -56,7 +56,9 @@ pub use system::{read_memory_facts, read_start_facts};
 #[cfg(feature = "full")]
 pub use {
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
-    program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
+    program::{
+        Elf, Format, Privilege, Program, ProgramError, find_program, has_hidden_sqlite, parse_elf,
+    },
     snapshot::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
     system::{Identity, identity, read_host, read_leftovers, read_owners},
 };

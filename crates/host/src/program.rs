@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_sys::{has_file_capabilities, may_run};
+use hugeleaf_sys::{has_file_capabilities, may_run, open_regular};
 
 mod elf;
 
@@ -206,15 +206,52 @@ fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
     }
 }
 
-fn format_of(file: &File) -> Format {
-    // Reads in parts, because programs of several hundred megabytes are not rare.
-    let read = |offset: u64, length: usize| {
-        let mut bytes = vec![0; length];
-        let got = file.read_at(&mut bytes, offset).unwrap_or(0);
-        bytes.truncate(got);
-        bytes
+/// Returns true if a file contains a SQLite that nothing outside of the file can call or configure, for
+/// instance `apsw`, or a program that was linked with it. False for a file that cannot be read.
+pub fn has_hidden_sqlite(path: &Path) -> bool {
+    // The beginning of each database, which SQLite compares with.
+    const MARK: &[u8] = b"SQLite format 3\0";
+    let Ok(file) = open_regular(path) else {
+        return false;
     };
-    match elf::parse(&read) {
+    let is_exported = elf::exports(&|at, length| part_of(&file, at, length), "sqlite3_config");
+    !is_exported.unwrap_or(false) && contains(&file, MARK)
+}
+
+fn contains(mut file: &File, mark: &[u8]) -> bool {
+    let mut buffer = vec![0; 1 << 20];
+    let mut kept = 0;
+    loop {
+        match file.read(&mut buffer[kept..]) {
+            Ok(read) if read > 0 => {
+                let end = kept + read;
+                let mut parts = buffer[..end].split(|byte| *byte == mark[0]).skip(1);
+                if parts.any(|part| part.starts_with(&mark[1..])) {
+                    return true;
+                }
+                // The mark may begin here and end in the next part.
+                kept = end.min(mark.len());
+                buffer.copy_within(end - kept..end, 0);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Reads up to a number of bytes at an offset. Programs of several hundred megabytes are not rare.
+fn part_of(file: &File, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let left = file
+        .metadata()
+        .map_or(0, |facts| facts.len().saturating_sub(offset));
+    bytes.resize(usize::try_from(left).unwrap_or(usize::MAX).min(length), 0);
+    let got = file.read_at(&mut bytes, offset).unwrap_or(0);
+    bytes.truncate(got);
+    bytes
+}
+
+fn format_of(file: &File) -> Format {
+    match elf::parse(&|at, length| part_of(file, at, length)) {
         Ok(elf) => Format::Elf(elf),
         Err(ElfError::NotElf) => Format::Other,
         Err(error) => Format::Unknown(error.to_string()),

@@ -1,5 +1,7 @@
 //! The report of `hugeleaf run --report`: the memory of each process of the process tree, by role.
 
+use std::path::Path;
+
 use hugeleaf_change::start::{Found, Seen};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
@@ -90,8 +92,19 @@ impl RunReport {
             n => format!("… and {n} that held less: --report FILE lists all"),
         };
         page.add(others);
+        for path in &found.hidden_sqlite {
+            page.add(hidden_sqlite_line(path));
+        }
         page
     }
+}
+
+/// Formats the note on a copy of SQLite that `run --sqlite` cannot reach.
+pub fn hidden_sqlite_line(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "hugeleaf: run: --sqlite: {path} contains SQLite with hidden functions, which keeps its own cache"
+    )
 }
 
 fn add(page: &mut Page, who: String, roles: &[RoleState]) {

@@ -5,11 +5,13 @@
 //! environment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
-    Fact, Host, Process, ReadDetail, Root, RunSettings, read_memory_facts, read_process,
+    Fact, Host, Process, ReadDetail, Root, RunSettings, has_hidden_sqlite, read_memory_facts,
+    read_process,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -19,6 +21,8 @@ use hugeleaf_verdict::why::account;
 use super::{Found, Seen};
 
 const LISTED: usize = 200;
+/// Maximum number of files that are searched for a SQLite.
+const SEARCHED: usize = 10_000;
 
 struct Member {
     /// Start time and image; a different image means another program.
@@ -43,6 +47,8 @@ pub struct Tree {
     left_out: usize,
     peak: Bytes,
     roles: Vec<RoleState>,
+    /// Files with code of these processes, if they are to be searched for a SQLite at the end.
+    code: Option<BTreeSet<PathBuf>>,
 }
 
 impl Tree {
@@ -53,6 +59,7 @@ impl Tree {
         settings: RunSettings,
         socket: String,
         host: Host,
+        finds_sqlite: bool,
     ) -> Tree {
         let mut tree = Tree {
             root: Root::live(),
@@ -67,6 +74,7 @@ impl Tree {
             left_out: 0,
             peak: Bytes::ZERO,
             roles: Vec::new(),
+            code: finds_sqlite.then(BTreeSet::new),
         };
         tree.admit(program);
         tree
@@ -95,7 +103,9 @@ impl Tree {
             self.drop_member(pid);
         }
         self.keep_largest();
+        let code = self.code.take().unwrap_or_default().into_iter();
         Found {
+            hidden_sqlite: code.filter(|path| has_hidden_sqlite(path)).collect(),
             processes: self.ended,
             left_out: self.left_out,
             peak: self.peak,
@@ -179,6 +189,7 @@ impl Tree {
             // The process executes another program now.
             self.drop_member(pid);
         }
+        self.note_code(&process);
         let roles = self.judge(&process);
         let seen = Seen {
             pid,
@@ -197,6 +208,19 @@ impl Tree {
             best: Some((seen, roles)),
         };
         self.members.insert(pid, member);
+    }
+
+    fn note_code(&mut self, process: &Process) {
+        let Some(code) = &mut self.code else {
+            return;
+        };
+        for segment in &process.segments {
+            let path = Path::new(&segment.name);
+            let [_, _, is_code] = segment.permissions;
+            if is_code && path.is_absolute() && code.len() < SEARCHED {
+                code.insert(path.to_owned());
+            }
+        }
     }
 
     fn judge(&self, process: &Process) -> Roles {

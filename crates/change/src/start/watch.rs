@@ -93,7 +93,9 @@ impl Watcher {
         &self.socket
     }
 
-    pub fn begin(self, pid: Pid, settings: &str) -> Watch {
+    /// Begins to scan the process tree of `pid`. With `finds_sqlite`, the files with code that it maps are searched for
+    /// copies of SQLite with hidden functions when it has ended.
+    pub fn begin(self, pid: Pid, settings: &str, finds_sqlite: bool) -> Watch {
         let (events, queue) = channel();
         let to_thread = events.clone();
         let listener = self.listener;
@@ -101,7 +103,7 @@ impl Watcher {
         // The launcher wrote these settings, so they always parse.
         let settings = parse_run_settings(settings).unwrap_or_default();
         let socket = self.socket.display().to_string();
-        let tree = Tree::new(pid, self.before, settings, socket, self.host);
+        let tree = Tree::new(pid, self.before, settings, socket, self.host, finds_sqlite);
         let thread = std::thread::spawn(move || watch(tree, &queue));
         Watch {
             thread,

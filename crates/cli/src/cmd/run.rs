@@ -4,7 +4,6 @@
 //! and terminal therefore need no forwarding. Only with `--report` it stays as the parent process.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -13,10 +12,10 @@ use hugeleaf_change::start::{
     variables,
 };
 use hugeleaf_host::limits;
-use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program};
+use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
-use hugeleaf_report::run::{Exit, RunReport, RunSettings};
+use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
 use hugeleaf_sys::{Draft, Ended, Existing, Pid, Started, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
@@ -125,8 +124,9 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let settled = settle(&policy, &host, room)?;
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
-    let own_sqlite =
-        { program.as_ref() }.filter(|program| args.sqlite.is_some() && has_sqlite(program));
+    let hides_sqlite =
+        |program: &&Program| args.sqlite.is_some() && has_hidden_sqlite(&program.path);
+    let hidden_sqlite = program.as_ref().filter(hides_sqlite);
     if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
         return Err(mandatory_failed(&policy, role, obstacle));
     }
@@ -136,11 +136,8 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     // The width is fixed so that logs and terminals show the same text.
     tell(&mapping(&mapped, &typed(args)).text(View::plain(100)));
     tell(&missing_line(&settled.missing).unwrap_or_default());
-    if let Some(program) = own_sqlite {
-        tell(&format!(
-            "hugeleaf: run: --sqlite: {} has a SQLite of its own, which keeps its own cache unless it lets others see its functions\n",
-            program.path.display()
-        ));
+    if let Some(program) = hidden_sqlite {
+        tell(&format!("{}\n", hidden_sqlite_line(&program.path)));
     }
     set_numa(&policy)?;
     if args.report.is_some() {
@@ -196,31 +193,6 @@ fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<
             "give it less, as in: hugeleaf run --sqlite 64M -- python3 app.py",
         )),
         _ => Ok(()),
-    }
-}
-
-/// Returns true if SQLite is built into a program: its file contains the header of a database.
-fn has_sqlite(program: &Program) -> bool {
-    const MARK: &[u8] = b"SQLite format 3\0";
-    let Ok(mut file) = std::fs::File::open(&program.path) else {
-        return false;
-    };
-    let mut buffer = vec![0; 1 << 20];
-    let mut kept = 0;
-    loop {
-        match file.read(&mut buffer[kept..]) {
-            Ok(read) if read > 0 => {
-                let end = kept + read;
-                let mut parts = buffer[..end].split(|byte| *byte == MARK[0]).skip(1);
-                if parts.any(|part| part.starts_with(&MARK[1..])) {
-                    return true;
-                }
-                // The mark may begin here and end in the next part.
-                kept = end.min(MARK.len());
-                buffer.copy_within(end - kept..end, 0);
-            }
-            _ => return false,
-        }
     }
 }
 
@@ -401,7 +373,11 @@ fn start_and_watch(
     }
     // Without /dev/null the streams stay open here too, which does no harm.
     let _ = started.leave_streams();
-    let watch = watcher.begin(started.pid(), &settled.settings.to_string());
+    let watch = watcher.begin(
+        started.pid(),
+        &settled.settings.to_string(),
+        args.sqlite.is_some(),
+    );
     let ended = started.wait().map_err(|error| {
         Failure::missing(
             format!("run: {error}"),

@@ -2,6 +2,9 @@
 #ifndef ID
 #define ID 1
 #endif
+#ifdef OWN
+const char mark[] = "SQLite format 3";
+#endif
 int sqlite3_initialize(void) { return 0; }
 int sqlite3_libversion_number(void) { return ID; }
 int sqlite3_config(int option, ...) { return 21; }

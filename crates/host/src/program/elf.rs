@@ -10,6 +10,7 @@ const MOST_HEADER: usize = 256;
 const MOST_DYNAMIC: usize = 64 * 1024; // not a page size: bytes of one section
 const MOST_NAME: usize = 1024;
 const MOST_NEEDED: usize = 512;
+const MOST_SYMBOLS: usize = 64 << 20; // bytes of the symbol table, or of its names
 
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
 
@@ -19,6 +20,8 @@ const PT_INTERP: u32 = 3;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_STRSZ: u64 = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
@@ -107,7 +110,20 @@ impl Layout {
     }
 }
 
-pub(super) fn parse(read: ReadAt<'_>) -> Result<Elf, ElfError> {
+/// The number format, the architecture and the program headers of a file.
+struct Headers {
+    layout: Layout,
+    machine: u16,
+    parts: Vec<Part>,
+}
+
+impl Headers {
+    fn of_kind(&self, kind: u32) -> Option<&Part> {
+        self.parts.iter().find(|part| part.kind == kind)
+    }
+}
+
+fn headers(read: ReadAt<'_>) -> Result<Headers, ElfError> {
     const HEADER: &str = "header";
     let header = read(0, 64);
     if !header.starts_with(MAGIC) {
@@ -127,23 +143,71 @@ pub(super) fn parse(read: ReadAt<'_>) -> Result<Elf, ElfError> {
             _ => return Err(ElfError::Wrong("byte order")),
         },
     };
-    let machine = layout.half(&header, (18, 18), HEADER)?;
-    let parts = parts(read, layout, &header)?;
-    let of_kind = |kind| parts.iter().find(|part| part.kind == kind);
-    let interpreter = match of_kind(PT_INTERP) {
+    Ok(Headers {
+        machine: layout.half(&header, (18, 18), HEADER)?,
+        parts: parts(read, layout, &header)?,
+        layout,
+    })
+}
+
+pub(super) fn parse(read: ReadAt<'_>) -> Result<Elf, ElfError> {
+    let headers = headers(read)?;
+    let interpreter = match headers.of_kind(PT_INTERP) {
         Some(part) => Some(name_at(read, part.offset, part.length, "interpreter")?),
         None => None,
     };
-    let needed = match of_kind(PT_DYNAMIC) {
-        Some(part) => needed(read, layout, part, &parts)?,
+    let needed = match headers.of_kind(PT_DYNAMIC) {
+        Some(part) => needed(read, &headers, part)?,
         None => Vec::new(),
     };
     Ok(Elf {
-        bits: if layout.wide { 64 } else { 32 },
-        machine,
+        bits: if headers.layout.wide { 64 } else { 32 },
+        machine: headers.machine,
         interpreter,
         needed,
     })
+}
+
+/// Returns true if other objects can call a function of this 64-bit object by its name.
+pub(super) fn exports(read: ReadAt<'_>, name: &str) -> Result<bool, ElfError> {
+    const SYMBOLS: &str = "symbol table";
+    const SYMBOL: usize = 24; // bytes of an Elf64_Sym
+    let headers = headers(read)?;
+    let Some(dynamic) = headers.of_kind(PT_DYNAMIC) else {
+        return Ok(false);
+    };
+    let (mut symbols, mut names, mut length) = (0, 0, 0);
+    for (tag, value) in dynamic_entries(read, headers.layout, dynamic)? {
+        match tag {
+            DT_SYMTAB => symbols = value,
+            DT_STRTAB => names = value,
+            DT_STRSZ => length = value,
+            _ => {}
+        }
+    }
+    let bytes = |address: u64, length: u64| {
+        let offset = offset_of(address, &headers.parts).ok_or(ElfError::Wrong(SYMBOLS))?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        Ok(read(offset, length.min(MOST_SYMBOLS)))
+    };
+    // Linkers place the names after the symbols. What may lie between the two names no symbol.
+    let table = bytes(symbols, names.saturating_sub(symbols))?;
+    let names = bytes(names, length)?;
+    let named = |symbol: &[u8]| -> Result<bool, ElfError> {
+        let at = headers.layout.number(symbol, 0, 4, SYMBOLS)?;
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let rest = names
+            .get(at..)
+            .and_then(|rest| rest.strip_prefix(name.as_bytes()));
+        let section = headers.layout.number(symbol, 6, 2, SYMBOLS)?;
+        Ok(section != 0 && rest.is_some_and(|rest| rest.first() == Some(&0)))
+    };
+    for symbol in table.chunks_exact(SYMBOL) {
+        if named(symbol)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, ElfError> {
@@ -173,25 +237,34 @@ fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, E
     Ok(parts)
 }
 
-/// Returns the names of the libraries that the dynamic section requires.
-fn needed(
+/// Returns tags and values of the dynamic section.
+fn dynamic_entries(
     read: ReadAt<'_>,
     layout: Layout,
     dynamic: &Part,
-    parts: &[Part],
-) -> Result<Vec<String>, ElfError> {
+) -> Result<Vec<(u64, u64)>, ElfError> {
     const SECTION: &str = "dynamic section";
     let width = if layout.wide { 16 } else { 8 };
     let length = usize::try_from(dynamic.length)
         .unwrap_or(usize::MAX)
         .min(MOST_DYNAMIC);
     let section = read(dynamic.offset, length);
-    let (mut names, mut table) = (Vec::new(), None);
+    let mut entries = Vec::new();
     for entry in section.chunks_exact(width) {
         let tag = layout.word(entry, (0, 0), SECTION)?;
-        let value = layout.word(entry, (4, 8), SECTION)?;
+        if tag == DT_NULL {
+            break;
+        }
+        entries.push((tag, layout.word(entry, (4, 8), SECTION)?));
+    }
+    Ok(entries)
+}
+
+/// Returns the names of the libraries that the dynamic section requires.
+fn needed(read: ReadAt<'_>, headers: &Headers, dynamic: &Part) -> Result<Vec<String>, ElfError> {
+    let (mut names, mut table) = (Vec::new(), None);
+    for (tag, value) in dynamic_entries(read, headers.layout, dynamic)? {
         match tag {
-            DT_NULL => break,
             DT_NEEDED if names.len() < MOST_NEEDED => names.push(value),
             DT_STRTAB => table = Some(value),
             _ => {}
@@ -201,7 +274,7 @@ fn needed(
         return Ok(Vec::new());
     }
     let address = table.ok_or(ElfError::Wrong("string table"))?;
-    let table = offset_of(address, parts).ok_or(ElfError::Wrong("string table"))?;
+    let table = offset_of(address, &headers.parts).ok_or(ElfError::Wrong("string table"))?;
     let name = |at: &u64| {
         let offset = table.checked_add(*at).ok_or(ElfError::Wrong("name"))?;
         name_at(read, offset, u64::MAX, "names")
@@ -311,6 +384,11 @@ mod tests {
                 *place = byte;
             }
             bytes.truncate(length);
+            let read = |offset: u64, length: usize| {
+                let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
+                rest.map_or(Vec::new(), |rest| rest[..length.min(rest.len())].to_vec())
+            };
+            let _ = exports(&read, "sqlite3_open");
             if let Ok(elf) = parse_elf(&bytes) {
                 prop_assert!(elf.needed.len() <= MOST_NEEDED);
             }

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::Kernel;
+use hugeleaf_sys::{Kernel, Question, run_for_output};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;
@@ -53,6 +53,11 @@ pub fn lacks_pool(
     Ok((free < pages).then(short))
 }
 
+/// Maximum duration of one promotion: a terabyte at 1 GB/s, twice.
+const LONGEST: Duration = Duration::from_secs(2000);
+/// Maximum length of its answer in bytes.
+const ANSWER: usize = 16 << 20;
+
 /// The likely reason why no memory of a server was promoted, and the next step.
 pub type MovedNone<'a> = (&'a str, &'a str);
 
@@ -60,29 +65,27 @@ pub type MovedNone<'a> = (&'a str, &'a str);
 ///
 /// # Errors
 /// [`BenchError::Lacking`] with the reason in `none` if no memory was promoted.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "`hugeleaf promote` has a deadline of its own"
-)]
 pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
     let lost = |e: std::io::Error| {
         BenchError::missing(format!("bench: hugeleaf promote: {e}"), "run it again")
     };
     let began = Instant::now();
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["promote", "--json", "--budget", "100%"])
         .args(target)
         .stdin(Stdio::null())
-        .output()
-        .map_err(lost)?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = run_for_output(&mut command, Question::new(LONGEST), ANSWER).map_err(lost)?;
     // Partial success is visible when the pages are read back.
     if matches!(output.status.code(), Some(0 | 1)) {
-        return match moved_none(&output.stdout, none) {
+        return match moved_none(output.stdout.as_bytes(), none) {
             Some(why) => Err(BenchError::Lacking(why)),
             None => Ok(began.elapsed().as_secs_f64()),
         };
     }
-    let (what, next) = refusal(&output);
+    let (what, next) = refusal(&output.stderr);
     Err(BenchError::missing(
         what.unwrap_or_else(|| format!("promote: {}", output.status)),
         next.unwrap_or_else(|| "hugeleaf status".to_owned()),
@@ -107,8 +110,7 @@ fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> 
 }
 
 /// Returns the two lines of hugeleaf's error message: what failed, and what to do next.
-pub fn refusal(output: &Output) -> (Option<String>, Option<String>) {
-    let text = String::from_utf8_lossy(&output.stderr);
+fn refusal(text: &str) -> (Option<String>, Option<String>) {
     let line = |start: &str| {
         let mut lines = text.lines();
         lines.find_map(|l| l.strip_prefix(start)).map(str::to_owned)
