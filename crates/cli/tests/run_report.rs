@@ -340,7 +340,7 @@ fn a_dash_is_standard_error() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(stdout(&output), "", "standard output is the program's");
     let text = stderr(&output);
-    for word in ["grower (", "ROLE", "MISSING", "left alone, as asked"] {
+    for word in ["grower (", "ROLE", "MISSING", "base pages, as requested"] {
         assert!(text.contains(word), "'{word}' is missing in:\n{text}");
     }
     assert!(

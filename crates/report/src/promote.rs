@@ -650,8 +650,8 @@ not got:
        next: hugeleaf promote mariadbd    # goes on where it stopped
 
 left out:
-  30M  not wholly in memory: filling it up would grow the process
-       next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
+  30M  partly resident: promotion would fill it and grow the process
+       next: hugeleaf promote --min-resident 70% mariadbd    # promotes 30M of it, and adds 10M
 
 one way (on huge pages until what maps it ends):
   2M  locked in memory (mlock): the kernel refuses to split it

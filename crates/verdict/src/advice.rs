@@ -222,7 +222,7 @@ impl Change {
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
         let is_thp = self.setting.path.starts_with(&thp_file(""));
-        let for_all = is_thp.then_some("it changes what every program on this host gets");
+        let for_all = is_thp.then_some("affects every program on this host");
         Ok(Advice(Change {
             risk: self.risk.or(for_all),
             ..self
@@ -235,12 +235,12 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     let command = change.setting.command(&change.to);
     if host.is_in_container && !change.setting.is_of_container() {
         return Err(Refused {
-            why: "this is a container, and the setting is the host's".to_owned(),
+            why: "this is a container, and the setting belongs to the host".to_owned(),
             instead: format!("# on the host of this container: {command}"),
         });
     }
     if (change.setting.path(), &*change.to) == (overcommit::MODE, overcommit::STRICT) {
-        let instead = "hugeleaf check    # what else is committed, and the limit".to_owned();
+        let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
         return overcommit::strict(host)
             .map(|_| ())
             .map_err(|why| Refused { why, instead });
@@ -250,7 +250,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     };
     let fits = match change.to.parse() {
         Ok(pages) => room::fits(host, size, node, Pages(pages)),
-        Err(_) => Err(format!("'{}' is no number of pages", change.to)),
+        Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
     let instead = PLAN.to_owned();
     fits.map_err(|why| Refused { why, instead })
@@ -312,7 +312,7 @@ pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
             format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf.conf")
         }
         Scheduler::Cron => format!("echo '@reboot root {command}' > /etc/cron.d/hugeleaf-shmem"),
-        Scheduler::Unknown => format!("{command}    # at boot, before what maps it starts"),
+        Scheduler::Unknown => format!("{command}    # at boot, before the programs that use it"),
     }
 }
 
@@ -353,14 +353,14 @@ pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
 /// other values in the cgroup.
 pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
     let off = Asking::of(program).map_or(
-        "servers that take none (PostgreSQL: huge_pages = off)",
+        "servers that use none (PostgreSQL: huge_pages = off)",
         |program| program.off,
     );
     let line = needs.map_or_else(
         || format!("hugepages-{size}i"),
         |needs| pod_line(size, needs),
     );
-    format!("# the pod's resources.limits: {line}; or {off}; then start the container anew")
+    format!("# the pod's resources.limits: {line}; or {off}; then recreate the container")
 }
 
 /// A setting that a running program wants.
@@ -415,9 +415,9 @@ impl std::fmt::Display for Wanted {
 pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
-        let other = other.map(|_| "other findings here ask for the opposite".to_owned());
+        let other = other.map(|_| "another finding here advises the opposite".to_owned());
         let want = unwanted(advice.setting(), &advice.0.to, wants);
-        other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
+        other.or_else(|| want.map(|want| format!("{} wants another value", want.who)))
     };
     all.iter().map(against).collect()
 }

@@ -79,7 +79,7 @@ impl Growth {
             adds,
         } = self;
         let promote = promotion(target, *percent);
-        format!("{promote}    # takes {takes} of it, and adds {adds}")
+        format!("{promote}    # promotes {takes} of it, and adds {adds}")
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn strict(host: &Host) -> Result<String, String> {
     );
     let (Some(limit), Some(committed)) = (memory.commit_limit.get(), memory.committed.get()) else {
         return Err(format!(
-            "{refused}, and CommitLimit and Committed_AS are not known here"
+            "{refused}, and CommitLimit and Committed_AS are unknown"
         ));
     };
     let swap = match memory.swap_total.get() {
@@ -35,7 +35,8 @@ pub(crate) fn strict(host: &Host) -> Result<String, String> {
     };
     let pools: Bytes = (host.totals()).map(|pool| pool.all().of(pool.size)).sum();
     let has = format!(
-        "it is {limit} here, with {swap} and {pools} in pools, which lower it, and {committed} are committed"
+        "the limit is {limit}, with {swap} and {pools} in pools, which lower it; {committed} are \
+         committed"
     );
     match committed.get().saturating_mul(ROOM) <= limit.get() {
         true => Ok(format!("{refused}: {has}")),
@@ -73,7 +74,7 @@ mod tests {
         host.memory.commit_limit = gib(28);
         host.memory.committed = gib(14);
         assert!(advised(&host, 2));
-        assert!(strict(&host).unwrap().contains("28G here"));
+        assert!(strict(&host).unwrap().contains("the limit is 28G,"));
         host.memory.committed = gib(15);
         assert!(!advised(&host, 2) && nearly_full(&host).is_none());
         host.memory.committed = gib(26);

@@ -83,23 +83,24 @@ pub enum By {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoPrediction {
     #[error(
-        "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
+        "it was idle ({percent:.0} % of a CPU); run predict again under load"
     )]
     Rests { percent: f64 },
     #[error(
-        "it had a processor for {percent:.0} % of the time and waited for one for {waited:.0} %: watch it while the \
-         host is less busy"
+        "it ran for {percent:.0} % of the time and waited for a CPU for {waited:.0} %; run \
+         predict again when the host is less busy"
     )]
     Starved { percent: f64, waited: f64 },
     #[error(
-        "it works with {0} on base pages that could be larger, which the TLB covers well enough: nothing to gain"
+        "it uses {0} on base pages that could be huge, which the TLB covers: no gain is possible"
     )]
     Small(Bytes),
     #[error(
-        "it touched between {low:.0} and {high:.0} pages a second from one look to the next: watch it for longer, with --for"
+        "its scans found between {low:.0} and {high:.0} touched pages a second: watch it for \
+         longer, with --for"
     )]
     Varies { low: f64, high: f64 },
-    #[error("between ×{low:.2} and ×{high:.2}, which is no answer: hugeleaf prove measures it")]
+    #[error("between ×{low:.2} and ×{high:.2}, which is too wide: measure it with hugeleaf prove")]
     Wide { low: f64, high: f64 },
 }
 
@@ -450,7 +451,7 @@ mod tests {
         let error = working_set(&starved, &MODEL).unwrap_err();
         assert!(matches!(error, NoPrediction::Starved { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains("waited for one for 95 %"), "{said}");
+        assert!(said.contains("waited for a CPU for 95 %"), "{said}");
         starved.waited = Some(Duration::from_millis(10));
         let error = working_set(&starved, &MODEL).unwrap_err();
         assert!(matches!(error, NoPrediction::Rests { .. }), "{error}");

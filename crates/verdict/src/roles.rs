@@ -259,9 +259,9 @@ impl Case<'_> {
         let wanted = Wanted::of(self.host, asked);
         let text = match asked.typed.as_str() {
             _ if wanted.is_some() => return None,
-            "auto" if role != RunRole::Text => "this host has nothing larger for it",
-            "base" => "left alone, as asked",
-            _ => "left alone unless asked for",
+            "auto" if role != RunRole::Text => "this host has no huge pages for it",
+            "base" => "base pages, as requested",
+            _ => "unchanged unless requested",
         };
         Some(text.to_owned())
     }
@@ -272,7 +272,7 @@ impl Case<'_> {
             .or_else(|| self.below(state).map(|reason| (reason, None)))
             .or_else(|| self.unavailable(state))
             .or_else(|| self.by_verdict(state.role))
-            .unwrap_or_else(|| ("nothing is known to stand in the way".to_owned(), None))
+            .unwrap_or_else(|| ("no obstacle is known".to_owned(), None))
     }
 
     /// Returns why the library does nothing in this process.
@@ -280,8 +280,8 @@ impl Case<'_> {
         let segments = &self.process.segments;
         if !segments.iter().any(|s| is_run_library(&s.name)) {
             return Some(
-                "the library is not loaded: the program is static, setuid or of another libc, or \
-                 it was started without it"
+                "the library is not loaded: the program is static, setuid or not linked with \
+                 glibc, or it was started without the library"
                     .to_owned(),
             );
         }
@@ -299,13 +299,13 @@ impl Case<'_> {
             RunRole::Data => {
                 let after = self.settings.data_after?;
                 let below = Held::total(&state.got) < after;
-                below.then(|| format!("below the {after} of data from which run acts"))
+                below.then(|| format!("run skips data below {after}"))
             }
             RunRole::Stack => {
                 let after = self.settings.stack_after?;
                 let worst = self.largest(RunRole::Stack)?;
                 let below = worst.role == Role::ThreadStack && worst.range.len() < after;
-                below.then(|| format!("run leaves stacks of threads below {after} alone"))
+                below.then(|| format!("run skips thread stacks below {after}"))
             }
             RunRole::Shm | RunRole::Text => None,
         }
@@ -325,8 +325,8 @@ impl Case<'_> {
             let (because, command) = match judge(self.host, state.role, *rung) {
                 Rung::Not(lack) => (lack.what, lack.next),
                 Rung::Automatic => (
-                    "the kernel gives them by itself, and the counters of a process do not tell \
-                     them apart"
+                    "the kernel allocates them automatically, and per-process counters do not \
+                     show them"
                         .to_owned(),
                     format!("hugeleaf mem --orders {}", self.process.pid),
                 ),
@@ -341,7 +341,7 @@ impl Case<'_> {
         let left = left_in_pool(self.host, size);
         if left.is_some_and(|left| left.bytes >= missing) {
             return (
-                format!("the pool has enough free pages of {size} now, and had not then"),
+                format!("the pool has enough free pages of {size} now, but had too few before"),
                 Some(restart(None, self.process)),
             );
         }

@@ -36,9 +36,9 @@ hugeleaf_units::named! {
 impl Effect {
     pub const fn meaning(self) -> &'static str {
         match self {
-            Effect::Translation => "how much one entry of a page table or TLB maps",
-            Effect::Contiguity => "contiguous memory, whatever maps it",
-            Effect::Unit => "how much is counted, locked and pinned at a time",
+            Effect::Translation => "memory mapped by one page-table or TLB entry",
+            Effect::Contiguity => "contiguous memory, independent of its mapping",
+            Effect::Unit => "memory counted, locked and pinned at a time",
         }
     }
 }

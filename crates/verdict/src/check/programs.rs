@@ -234,7 +234,7 @@ pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,
         other => {
-            return vec![Row::new("programs", "programs that run here").of(other, |row, _| row)];
+            return vec![Row::new("programs", "running programs").of(other, |row, _| row)];
         }
     };
     servers
@@ -256,7 +256,7 @@ fn of_program(checked: &Checked<'_>, server: &Server) -> Row {
     let known = version.map_or(String::new(), |version| format!(" {version}"));
     let row = Row::new("program", format!("{}{known}", server.program.title));
     match wrong.is_empty() {
-        true => row.is("nothing here is against what it wants"),
+        true => row.is("all settings have the values that it wants"),
         false => Row {
             state: State::Look,
             ..row.is(format!("it wants other values of {}", wrong.join(", ")))

@@ -73,12 +73,12 @@ fn pools(checked: &Checked<'_>) -> Row {
     };
     let name = server.processes.first().map_or("", |process| &process.name);
     row.review(format!(
-        "{} would take pages of a pool, and all pools are empty",
+        "{} can use pool pages, but all pools are empty",
         server.program.title
     ))
     .by(
         format!("hugeleaf plan {}", shell_word(name)),
-        "memory in a pool is for nobody else",
+        "other programs cannot use pool memory",
     )
 }
 
@@ -87,7 +87,8 @@ fn thp(checked: &Checked<'_>) -> Row {
     let too_large = too_large(checked.host)
         .map(|why| Ask::own(one_of(&["madvise", "never"]), State::Look, why));
     let off = || {
-        let why = "programs that ask for them with madvise(2) get none; hugeleaf promote gives them all the same";
+        let why =
+            "programs that request them with madvise(2) get none; hugeleaf promote still works";
         Ask::general(one_of(&["madvise", "always"]), State::Look, why)
     };
     let mut row = settle(
@@ -108,7 +109,8 @@ fn one_of(values: &[&str]) -> Wanted {
 
 fn thp_shared(checked: &Checked<'_>) -> Row {
     let row = Row::new("thp-shared", "transparent huge pages, shared memory");
-    let why = "shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so";
+    let why =
+        "shared memory (PostgreSQL, ZGC heaps) gets none, except on a tmpfs mounted with huge=";
     let on = one_of(&["advise", "always", "within_size", "force"]);
     let ask = Ask::general(on, State::Look, why);
     settle(checked, row, "thp.shmem_enabled", Some(ask))
@@ -117,7 +119,7 @@ fn thp_shared(checked: &Checked<'_>) -> Row {
 fn defrag(checked: &Checked<'_>) -> Row {
     let row = Row::new("thp-defrag", "compaction for transparent huge pages");
     let ask = defrag_stalls(checked.host).then(|| {
-        let why = "each page fault that could have a huge page waits for memory to be compacted";
+        let why = "each page fault that could get a huge page waits for memory compaction";
         let others = one_of(&[DEFRAG_WITHOUT_STALLS, "madvise", "defer", "never"]);
         Ask::general(others, State::Look, why)
     });
@@ -127,7 +129,7 @@ fn defrag(checked: &Checked<'_>) -> Row {
 fn max_ptes_none(checked: &Checked<'_>) -> Row {
     let row = Row::new(
         "max-ptes-none",
-        "missing base pages that khugepaged fills up",
+        "missing base pages that khugepaged may fill",
     );
     let row = settle(checked, row, "thp.khugepaged/max_ptes_none", None);
     let is_good = row.state == State::Good;
@@ -141,21 +143,21 @@ fn page_tables(host: &Host) -> Row {
     let row = Row::new("page-tables", "page tables of processes");
     let (Some(tables), Some(total)) = (host.memory.page_tables.get(), host.memory.total.get())
     else {
-        return row.should(State::Unknown, "/proc/meminfo does not say");
+        return row.should(State::Unknown, "not in /proc/meminfo");
     };
     let part = tables.as_f64() / total.as_f64().max(1.0);
     row.is(format!("{tables}, {:.1} % of memory", 100.0 * part))
         .when(part > MANY_PAGE_TABLES, |row| {
-            row.review("many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
-                .by("hugeleaf mem", "it only looks")
+            row.review("many processes map much memory on base pages; huge pages of a pool share or shrink the tables")
+                .by("hugeleaf mem", "none, it only reads")
         })
 }
 
 fn hvo(checked: &Checked<'_>) -> Row {
-    let what = "redundant struct pages of pools given back (HVO)";
+    let what = "redundant struct pages (HVO)";
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
     let ask = has_pool.then(|| {
-        let why = "1.6 % of a pool of 2M pages is spent on struct pages that nothing reads";
+        let why = "they take 1.6 % of a pool of 2M pages";
         Ask::general(Wanted::AtLeast(1), State::Look, why)
     });
     settle(
@@ -168,15 +170,15 @@ fn hvo(checked: &Checked<'_>) -> Row {
 
 fn numa(checked: &Checked<'_>) -> Vec<Row> {
     if checked.host.nodes.len() < 2 {
-        return vec![Row::new("numa", "several memory nodes")];
+        return vec![Row::new("numa", "several NUMA nodes")];
     }
     let off = |state, why: &str| Ask::general(Wanted::AtMost(0), state, why);
     let balancing = checked.is_for(&[Oltp, Cache, Jvm]).then(|| {
-        off(State::Look, "it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
+        off(State::Look, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
     });
     let reclaim = off(
         State::Change,
-        "a node that is full pushes its page cache out while others are free",
+        "a full node drops its page cache while other nodes have free memory",
     );
     vec![
         settle(
@@ -187,7 +189,7 @@ fn numa(checked: &Checked<'_>) -> Vec<Row> {
         ),
         settle(
             checked,
-            Row::new("zone-reclaim", "reclaim on a node before others are asked"),
+            Row::new("zone-reclaim", "reclaim before use of other nodes"),
             "vm.zone_reclaim_mode",
             Some(reclaim),
         ),
@@ -198,7 +200,7 @@ fn swappiness(checked: &Checked<'_>) -> Row {
     let swap = checked.host.memory.swap_total.get().unwrap_or_default();
     let ask = (!swap.is_zero() && checked.is_for(&[Oltp, Jvm, Cache])).then(|| {
         let why =
-            "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache";
+            "a swapped-out buffer pool is read twice; 1 to 10 keeps it, and drops page cache first";
         Ask::general(Wanted::AtMost(10), State::Look, why)
     });
     settle(
@@ -210,7 +212,7 @@ fn swappiness(checked: &Checked<'_>) -> Row {
 }
 
 fn overcommit(checked: &Checked<'_>) -> Row {
-    let row = Row::new("overcommit", "memory promised beyond what there is");
+    let row = Row::new("overcommit", "memory overcommit");
     settle(checked, row, "vm.overcommit_memory", None)
 }
 
@@ -244,10 +246,8 @@ fn dirty(checked: &Checked<'_>) -> Row {
         ("vm.dirty_bytes", Bytes(1 << 30)),
     ];
     let changes = to.map(|(name, bytes)| Change::new(Setting::sysctl(name), bytes.get()));
-    let why = format!(
-        "up to {limit} is written out at once, and those who wait for a commit wait for it"
-    );
-    let risk = "until the next start only; a burst of writes waits earlier";
+    let why = format!("up to {limit} is written at once, and commits wait for it");
+    let risk = "lost at the next boot; bursts of writes wait earlier";
     advise(checked, row.review(why), changes, risk)
 }
 
@@ -273,20 +273,20 @@ fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<Row>) 
 
 fn aio(checked: &Checked<'_>) -> Row {
     const MOST: &str = "fs.aio-max-nr";
-    let row = Row::new("aio", "asynchronous requests at a time (libaio)");
+    let row = Row::new("aio", "maximum asynchronous requests (libaio)");
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
     let ask = checked.is_for(&[Oltp, Warehouse]).then(|| {
         let is_near = number(checked, MOST).is_some_and(|most| now > most / 2);
         let state = if is_near { State::Change } else { State::Look };
         let why =
-            format!("{now} are reserved; a server that gets none falls back to waiting for each");
+            format!("{now} are reserved; a server that gets none falls back to synchronous I/O");
         Ask::general(Wanted::AtLeast(MANY_REQUESTS), state, why)
     });
     settle(checked, row, MOST, ask)
 }
 
 fn io_uring(checked: &Checked<'_>) -> Row {
-    let why = "programs that ask for it fall back to other ways";
+    let why = "programs that request it fall back to other I/O interfaces";
     let ask = Ask::general(Wanted::AtMost(0), State::Look, why);
     settle(
         checked,
@@ -319,21 +319,21 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
         };
         match (chosen(text), disk.rotates.get()) {
             ("none" | "noop", Some(true)) if offered("mq-deadline") => next(
-                row.review("a rotating disk gains by requests in order: mq-deadline"),
+                row.review("use mq-deadline: a rotating disk is faster with ordered requests"),
                 "mq-deadline",
                 "a request may wait for others",
             ),
             ("bfq" | "cfq", Some(false)) if offered("none") => next(
-                row.review("fair scheduling takes CPU time that a fast disk has no need of: none"),
+                row.review("use none: fair scheduling only costs CPU time on a fast disk"),
                 "none",
-                "one program may take the disk from others",
+                "one program may monopolize the disk",
             ),
             _ => row,
         }
     });
-    let depth = Row::new("queue-depth", format!("{name}: requests that may wait"));
+    let depth = Row::new("queue-depth", format!("{name}: queue depth"));
     let depth = depth.of(&disk.requests, |row, requests| row.is(requests.to_string()));
-    let ahead = Row::new("read-ahead", format!("{name}: read ahead"));
+    let ahead = Row::new("read-ahead", format!("{name}: read-ahead"));
     let ahead = ahead.of(&disk.read_ahead_kib, |row, kib| {
         let row = row.is(Bytes::from_kib(*kib).to_string());
         let next = |row: Row, kib: u64, risk: &str| {
@@ -343,12 +343,12 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
         };
         match checked.profile {
             Some(Backup | Warehouse) if *kib < 1024 => next(
-                row.review("long reads through the page cache gain by 1M or more"),
+                row.review("long reads through the page cache are faster with 1M or more"),
                 2048,
-                "small reads at random read more than they use",
+                "small random reads fetch more than they use",
             ),
             Some(Oltp | Vector) if *kib > 256 => next(
-                row.review("reads of one block drag others in"),
+                row.review("a read of one block also fetches others"),
                 128,
                 "long reads through the page cache get slower",
             ),
@@ -364,13 +364,13 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     let direct = match mount.kind.as_str() {
         "ext4" | "xfs" | "btrfs" | "f2fs" => "direct I/O",
         "zfs" => "direct I/O from OpenZFS 2.3 on",
-        "overlay" | "9p" | "fuse" | "virtiofs" => "direct I/O as the file system below has it",
-        _ => "direct I/O not known",
+        "overlay" | "9p" | "fuse" | "virtiofs" => "direct I/O by the underlying file system",
+        _ => "direct I/O unknown",
     };
     let times = match (has("noatime"), has("relatime")) {
         (true, _) => "noatime",
         (_, true) => "relatime",
-        _ => "atime of each read",
+        _ => "strictatime",
     };
     let remounted = |row, option, risk| {
         let change = Change::new(Setting::mount(&mount.at), option).in_scope(Scope::Device);
@@ -380,22 +380,23 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     let row = row.is(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
         let row = row
-            .change("commits are said to be on the disk before they are: a power cut loses them");
-        return remounted(row, "barrier", "commits take as long as they take");
+            .change("commits are reported before they are on disk: a power failure loses them");
+        return remounted(row, "barrier", "commits wait for the disk");
     }
     row.when(!matches!(times, "noatime" | "relatime"), |row| {
-        let row = row.review("each read is also a write");
-        let risk = "programs that look for files nobody reads see less";
+        let row = row.review("each read also writes the access time");
+        let risk = "programs that search for unused files get less exact access times";
         remounted(row, "relatime", risk)
     })
 }
 
 pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
-    let backlog = Row::new("somaxconn", "connections that wait to be accepted");
+    let backlog = Row::new("somaxconn", "maximum length of accept queues");
     // Above the usual demands of servers, which the programs' own wants cover.
-    let why = "many clients that connect at once are turned away; servers ask for 511 and more";
+    let why =
+        "connections are refused if many clients connect at once; servers ask for 511 or more";
     let ask = Ask::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Look, why);
-    let poll = Row::new("busy-poll", "waiting for packets without sleeping");
+    let poll = Row::new("busy-poll", "busy polling for packets");
     let mut all = vec![
         settle(checked, backlog, "net.core.somaxconn", Some(ask)),
         settle(checked, poll, "net.core.busy_poll", None),
@@ -404,7 +405,7 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
         "network-devices",
         &checked.features.network,
         |device| {
-            let what = format!("{}: queues, longest packet", device.name);
+            let what = format!("{}: queues, MTU", device.name);
             let row = Row::new("network-device", what);
             let row = match (device.queues.get(), device.mtu.get()) {
                 (Some(1), Some(mtu)) => row.is(format!("1 queue, {mtu}")),
@@ -418,10 +419,9 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
 }
 
 fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
-    const WHY: &str = "the processor does it, packet by packet; where the device offers it (no [fixed] in ethtool -k) it costs \
-                       nothing there";
-    const RISK: &str =
-        "a driver with faults loses packets: watch ethtool -S; until the next start only";
+    const WHY: &str = "the CPU does this work for each packet; a device that offers it (no \
+                       [fixed] in ethtool -k) needs no CPU time";
+    const RISK: &str = "a faulty driver loses packets: watch ethtool -S; lost at the next boot";
     let what = format!("{}: NIC offloads", device.name);
     Row::new("network-offloads", what).of(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
@@ -429,7 +429,7 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
             .map(|(name, _)| name.as_str())
             .collect();
         match off.is_empty() {
-            true => row.is("checksums, cutting and gathering of packets"),
+            true => row.is("all on"),
             false => {
                 let row = row.is(format!("without {}", off.join(", "))).review(WHY);
                 let setting = Setting::offloads(&device.name);
@@ -469,7 +469,7 @@ fn clock(checked: &Checked<'_>) -> Row {
             return row;
         }
         let row = row.change(
-            "reading it is a system call and slow: databases read the clock for every statement",
+            "reading it is a slow system call: databases read the clock for every statement",
         );
         let better = offered
             .split_whitespace()
@@ -477,7 +477,7 @@ fn clock(checked: &Checked<'_>) -> Row {
         match better {
             Some(better) => {
                 let file = Setting::file(format!("/{FOLDER}/current_clocksource"));
-                let risk = "the kernel may have left it because it was not steady: its log says so";
+                let risk = "the kernel may have rejected that clock as unstable: see its log";
                 advise(checked, row, [Change::new(file, better)], risk)
             }
             None => row,
@@ -486,13 +486,13 @@ fn clock(checked: &Checked<'_>) -> Row {
 }
 
 fn governor(checked: &Checked<'_>) -> Row {
-    Row::new("governor", "frequency").of(&checked.features.governors, |row, all| {
+    Row::new("governor", "cpufreq governor").of(&checked.features.governors, |row, all| {
         let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
         let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
         row.is(list(names)).when(!all.keys().all(is_fast), |row| {
-            let why = "processors that are slowed down while they wait take time to be fast again";
+            let why = "CPUs that clock down while idle take time to reach full frequency";
             let change = Change::new(Setting::governor(), "performance");
-            advise(checked, row.review(why), [change], "it takes more power")
+            advise(checked, row.review(why), [change], "uses more power")
         })
     })
 }
@@ -542,7 +542,7 @@ fn weakness(text: &str) -> Weakness {
 }
 
 fn preemption(checked: &Checked<'_>) -> Row {
-    let row = Row::new("preemption", "preemption of the kernel");
+    let row = Row::new("preemption", "kernel preemption");
     if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
         return row.is(chosen(&text.replace('(', "[").replace(')', "]")));
     }
@@ -603,12 +603,12 @@ fn of_server(server: &Server) -> Vec<Row> {
         };
         row.of(&process.limits, |row, limits| {
             let Some(limit) = limits.iter().find(|limit| limit.name == name) else {
-                return row.should(State::Unknown, format!("its limits do not have {name}"));
+                return row.should(State::Unknown, format!("{name} is missing from its limits"));
             };
             let row = row.is(format!("{}, at most {}", limit.soft, limit.hard));
             let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
             match least.filter(is_low) {
-                Some(least) => row.review(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+                Some(least) => row.review(format!("a server with many clients needs {least} or more: set LimitNOFILE= and LimitNPROC= of its unit")),
                 None => row,
             }
         })
@@ -618,12 +618,13 @@ fn of_server(server: &Server) -> Vec<Row> {
 
 fn maps(checked: &Checked<'_>) -> Row {
     let ask = checked.is_for(&[Jvm, Vector, Warehouse]).then(|| {
-        let why = "a large heap that gives memory back in pieces runs out of mappings, and then out of memory";
+        let why =
+            "a large heap that returns memory in parts runs out of mappings, and then of memory";
         Ask::general(Wanted::AtLeast(262_144), State::Look, why)
     });
     settle(
         checked,
-        Row::new("maps", "mappings of a process"),
+        Row::new("maps", "maximum mappings of a process"),
         "vm.max_map_count",
         ask,
     )
@@ -636,7 +637,7 @@ fn shared(checked: &Checked<'_>) -> Row {
         most.is_some_and(|most| most < total.get() / 2)
     };
     let ask = total.filter(is_low).map(|total| {
-        let why = "a segment for half of the memory would be refused";
+        let why = "a segment of half of the memory would be refused";
         Ask::general(Wanted::AtLeast(total.get()), State::Look, why)
     });
     settle(

@@ -11,38 +11,40 @@ use crate::advice::{Advice, Change, Refused, Setting, Wanted};
 use crate::list;
 use crate::overcommit;
 
-const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
+const UNTIL_BOOT: &str = "lost at the next boot; write it to /etc/sysctl.d to make it permanent";
 
 /// Risks of settings, besides the loss at the next boot.
 const RISKS: &[(&str, &str)] = &[
-    ("thp.enabled", "it changes what every program here gets"),
+    ("thp.enabled", "affects every program on this host"),
     (
         "thp.shmem_enabled",
-        "programs that ask with madvise(2) get them",
+        "programs that request huge pages with madvise(2) get them",
     ),
     (
         "thp.defrag",
-        "it changes how long page faults of every program here wait",
+        "changes page-fault latency for every program on this host",
     ),
     (
         "thp.khugepaged/max_ptes_none",
-        "it changes which memory of every program here khugepaged fills up",
+        "changes which memory khugepaged promotes, for every program on this host",
     ),
     (
         "vm.hugetlb_optimize_vmemmap",
-        "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short",
+        "allocating and freeing pool pages takes about twice as long, and freeing can fail if \
+         memory is short",
     ),
     (
         "vm.swappiness",
-        "until the next start only; near 0 programs are killed for memory rather than swapped out",
+        "lost at the next boot; near 0, programs are OOM-killed rather than swapped out",
     ),
     (
         "kernel.numa_balancing",
-        "programs that are not bound stay with memory of another node",
+        "unbound programs keep their memory on remote nodes",
     ),
     (
         "kernel.io_uring_disabled",
-        "it has had more holes than other parts of the kernel: a risk on multi-tenant hosts",
+        "io_uring has had more vulnerabilities than other kernel parts: a risk on multi-tenant \
+         hosts",
     ),
 ];
 
@@ -70,7 +72,7 @@ pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Optio
             .filter(|ask| !ask.wants.allows(value))
             .collect();
         let doubt = format!(
-            "{}; its version is not known here",
+            "{}; its version is unknown",
             list(doubts.iter().map(|ask| &ask.why))
         );
         match (row.why.clone(), doubts.is_empty()) {
@@ -121,7 +123,7 @@ fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[As
         return without(row, way_out(setting));
     };
     if setting == BASE_PAGE {
-        return without(row, "Only another kernel has other base pages");
+        return without(row, "Another base page size needs another kernel");
     }
     let known = RISKS.iter().find(|(name, _)| *name == setting);
     let mut risk = known.map_or(UNTIL_BOOT, |(_, risk)| risk).to_owned();
@@ -129,7 +131,7 @@ fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[As
     if is_strict && programs::lacks_pool(checked).is_some() {
         return without(
             row,
-            "No command: a pool lowers CommitLimit, so plan it first",
+            "No command: a pool lowers CommitLimit, so plan the pool first",
         );
     }
     if let (true, Ok(of_it)) = (is_strict, overcommit::strict(checked.host)) {
@@ -164,9 +166,10 @@ pub(super) fn advise(
 fn way_out(setting: &str) -> &'static str {
     match setting {
         "thp.enabled" => {
-            "Set it for one, and give the other its own by its unit (MemoryTHP=) or by hugeleaf run"
+            "Set the value for one program, and override it for the other in its unit \
+             (MemoryTHP=) or with hugeleaf run"
         }
-        _ => "Decide for one of them, or move the other to another host",
+        _ => "Choose one program, or move the other to another host",
     }
 }
 

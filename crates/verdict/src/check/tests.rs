@@ -282,7 +282,7 @@ fn strict_overcommit_has_a_command_where_the_host_can_bear_it_only() {
     let why = tight.why.unwrap();
     assert!(
         why.contains(
-            "it is 28G here, with no swap and 8G in pools, which lower it, and 20G are committed"
+            "the limit is 28G, with no swap and 8G in pools, which lower it; 20G are committed"
         ),
         "{why}"
     );
@@ -296,7 +296,7 @@ fn strict_overcommit_has_a_command_where_the_host_can_bear_it_only() {
     // The pool that the same screen advises lowers the limit.
     host.pools.retain(|pool| pool.all().get() == 0);
     let first = row(&host);
-    assert!(first.command.is_none() && first.why.unwrap().contains("plan it first"));
+    assert!(first.command.is_none() && first.why.unwrap().contains("plan the pool first"));
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_program_for_base_pages_of_4k_on_others() {
     host.base_page = size("64K");
     let row = state(&host);
     assert_eq!((row.state, row.command), (State::Look, None));
-    assert!(row.why.unwrap().contains("Only another kernel"));
+    assert!(row.why.unwrap().contains("needs another kernel"));
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn no_other_screen_advises_what_a_running_program_does_not_want() {
     let (command, text) = found(&["tikv-server"]);
     assert_eq!(command, "hugeleaf check");
     assert!(
-        text.contains("(TiKV wants it otherwise: see hugeleaf check.)"),
+        text.contains("(TiKV wants another value: see hugeleaf check.)"),
         "{text}"
     );
 }

@@ -77,97 +77,97 @@ const GROWS: &str = "hugeleaf: hpage_collapse_scan_pmd (mm/khugepaged.c) would f
 
 reasons! {
     ThpNever = "thp-never", Promote, SETTING,
-        "THP is off on this host; promotion works all the same";
+        "THP is off on this host; promotion still works";
     NotAdvised = "not-advised", Promote, SETTING,
-        "THP is for advised memory only, and the program did not advise this; promotion works all the same";
+        "THP is limited to advised memory, and the program did not advise this; promotion still works";
     ProcessUnlessAdvised = "process-unless-advised", Promote, DISABLED,
-        "THP is on, and the kernel finds this memory not eligible: the program asked for THP in advised memory only (prctl PR_SET_THP_DISABLE with PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this";
+        "THP is on, but the program limited it to advised memory (prctl PR_SET_THP_DISABLE with PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this";
     SmallSteps = "small-steps", Promote, "thp_vma_suitable_order (include/linux/huge_mm.h), at the fault",
-        "THP is on, but this memory came in steps smaller than a huge page or was split since, and khugepaged has not been here";
+        "THP is on, but this memory was allocated in steps smaller than a huge page or was split later, and khugepaged has not collapsed it";
     ShmemNever = "shmem-never", Promote, SHMEM_SETTING,
-        "large pages for shared memory are off; the address fits, so promotion can move it";
+        "huge pages for shared memory are off; the mapping is aligned, so promotion works";
     ShmemNotAdvised = "shmem-not-advised", Promote, SHMEM_SETTING,
-        "large pages for shared memory are for advised memory only, and the program did not advise this; the address fits, so promotion can move it";
+        "huge pages for shared memory are limited to advised memory, and the program did not advise this; the mapping is aligned, so promotion works";
     TextNotCollapsed = "text-not-collapsed", Promote, FILE,
-        "this kernel puts program text on large pages, and has not done so here";
+        "this kernel can collapse program text to huge pages, and has not done so here";
     FileNotCollapsed = "file-not-collapsed", Promote, FILE,
-        "this kernel puts files of this file system on large pages, and has not done so here";
+        "this kernel can collapse files of this file system to huge pages, and has not done so here";
     Unknown = "unknown", Promote, "hugeleaf: a file could not be read",
         "a setting could not be read";
     PartlyResident = "partly-resident", PromoteAndGrow, GROWS,
-        "not wholly in memory: filling it up would grow the process";
+        "partly resident: promotion would fill it and grow the process";
     Swapped = "swapped", PromoteAndGrow, GROWS,
-        "partly in swap: bringing it back would grow the process";
+        "partly in swap: promotion would swap it in and grow the process";
     PartlyMapped = "partly-mapped", PromoteAndGrow, "hugeleaf: hpage_collapse_scan_file (mm/khugepaged.c) would fill it up",
-        "shared memory that these processes have touched in part only: filling it up would take memory";
+        "shared memory that these processes touched only in part: promotion would fill it and take memory";
     ProcessDisabled = "process-disabled", Change, DISABLED,
-        "the program switched transparent huge pages off for itself (prctl PR_SET_THP_DISABLE)";
+        "the program disabled THP for itself (prctl PR_SET_THP_DISABLE)";
     NoHugeAdvised = "no-huge-advised", Change, DISABLED,
-        "the program said madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which cannot be undone from outside";
+        "the program called madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which no other process can undo";
     Misaligned = "misaligned", Change, ALIGNMENT,
-        "shared memory mapped at an address that does not agree with its offset: nothing from outside can mend that";
+        "misaligned shared memory: address and offset differ modulo the huge page size; needs a restart";
     ShmemSizeOff = "shmem-size-off", Change, SHMEM,
-        "the shmem_enabled of the huge page's own size forbids large pages here, and promotion of shared memory goes by that one";
+        "the shmem_enabled of the huge page size forbids huge pages here, and promotion of shared memory obeys it";
     ShmemDeny = "shmem-deny", Change, "shmem_huge_global_enabled (mm/shmem.c)",
-        "shmem_enabled is deny, which forbids large pages in shared memory altogether";
+        "shmem_enabled is deny, which forbids huge pages in all shared memory";
     ShmGroup = "hugetlb-shm-group", Change, POOL_RIGHT,
-        "SysV memory on a pool's pages is for the group in vm.hugetlb_shm_group, which this process is not in";
+        "only the group in vm.hugetlb_shm_group may put SysV memory on pool pages, and this process is not in it";
     Memlock = "memlock", Change, POOL_RIGHT,
-        "SysV memory on a pool's pages counts against the memlock limit, which is too low";
+        "SysV memory on pool pages counts against the memlock limit, which is too low";
     CgroupReservation = "cgroup-reservation", Change, "hugetlb_reserve_pages (mm/hugetlb.c)",
-        "a cgroup limits what may be reserved of the pool: mapping it on the pool's pages fails";
+        "a cgroup limits reservations from the pool: mmap on pool pages fails";
     PoolShort = "pool-short", Change, "hugetlb_acct_memory (mm/hugetlb.c)",
         "the pool has fewer free pages than this memory needs";
     CgroupFault = "cgroup-fault", Change, "alloc_hugetlb_folio (mm/hugetlb.c)",
-        "a cgroup limits what may be touched of the pool: mapping it on the pool's pages succeeds, and touching it ends in SIGBUS";
-    PoolUnused = "pool-unused", Change, "hugeleaf: the program must ask for them",
-        "the pool has enough free pages, and the program did not take them";
+        "a cgroup limits faults on the pool: mmap on pool pages succeeds, and touching them ends in SIGBUS";
+    PoolUnused = "pool-unused", Change, "hugeleaf: the program must request them",
+        "the pool has enough free pages, but the program did not request them";
     Userfaultfd = "userfaultfd", Change, PAGES,
-        "userfaultfd watches this memory, and a large page could fill up pages that its handler waits for";
+        "userfaultfd is registered for this memory, and a huge page could fill pages that its handler waits for";
     CopyOnWrite = "copy-on-write", Change, "hugeleaf: collapse_huge_page (mm/khugepaged.c) would copy it",
-        "shared copy-on-write with another process (a forked child): moving it would double it";
+        "shared copy-on-write with another process (a forked child): promotion would duplicate it";
     Locked = "locked", Change, ALIGNMENT,
-        "mlock of a part cut the mapping here, in the middle of a huge page, which cannot lie in two mappings";
+        "mlock of a part split the mapping inside a block, and a huge page cannot span two mappings";
     Pinned = "pinned", Change, PAGES,
         "pinned for device I/O (io_uring registered buffers, RDMA, vfio): pinned pages cannot move";
     CgroupMemory = "cgroup-memory", Change, NEW_PAGE,
-        "a cgroup's limit on memory leaves no room for a large page, which counts before the small ones are freed";
+        "a cgroup's memory limit leaves no room for a huge page, which is charged before its base pages are freed";
     NoContiguous = "no-contiguous", Change, NEW_PAGE,
         "no free block of a huge page's size is left";
     ExclusiveUnknown = "exclusive-unknown", Change, "hugeleaf: /proc/PID/pagemap could not be read",
-        "the page map does not tell which pages are the process's own (it could not be read)";
+        "the pages exclusive to the process are unknown, because its page map could not be read";
     SmallFolios = "small-folios", Change, "page_cache_ra_order (mm/readahead.c), when it is read",
         "the file was written or read in parts smaller than a huge page, and stays so in the page cache";
     Hugetlb = "hugetlb", Nothing, MAPPING,
-        "hugetlb pages: not transparent, so neither promote nor demote reaches them";
+        "hugetlb pages: promote and demote do not apply";
     NoThp = "no-thp", Nothing, "CONFIG_TRANSPARENT_HUGEPAGE",
-        "this kernel has no transparent huge pages, and private memory has no other way";
+        "this kernel has no transparent huge pages, and private memory has no alternative";
     OrdersOff = "smaller-sizes-off", Nothing, FIRST_TOUCH,
-        "no whole huge page fits here; a smaller size would fit, and is off on this host";
+        "no whole huge page fits here; a smaller size would fit, but is off on this host";
     OrderAtFault = "smaller-sizes-at-fault", Nothing, FIRST_TOUCH,
-        "no whole huge page fits here; a smaller size is on, and given at the first touch only";
+        "no whole huge page fits here; a smaller size is on, but allocated at the first touch only";
     TooSmall = "too-small", Nothing, ALIGNMENT,
         "smaller than a huge page, or the unaligned ends of a mapping";
     Sparse = "sparse", Nothing, "hugeleaf: not worth the memory",
-        "fewer than half of the pages are in memory: large pages would cost more than they hold";
-    MainStack = "stack", Nothing, "hugeleaf: it comes and goes",
-        "the stack of the main thread: promotion leaves it alone, since it grows and shrinks with the program";
+        "fewer than half of the pages are resident: huge pages would add more memory than they hold";
+    MainStack = "stack", Nothing, "hugeleaf: its size varies",
+        "the stack of the main thread: promotion skips it, because its size varies";
     ThreadStack = "thread-stack", Nothing, DISABLED,
-        "the stack of a thread: the kernel keeps it off large pages (MAP_STACK, nh in VmFlags), and only the program can undo that";
+        "the stack of a thread: the kernel keeps it on base pages (MAP_STACK, nh in VmFlags), and only the program can change that";
     Special = "special", Nothing, MAPPING,
-        "memory of a device or of the kernel itself, which is mapped as it is";
+        "memory of a device or of the kernel, which is never collapsed";
     Merged = "ksm-merged", Nothing, PAGES,
-        "merged with equal pages (KSM), which works on single pages";
+        "merged with identical pages (KSM), which works on base pages";
     Guarded = "guard-region", Nothing, "__collapse_huge_page_swapin (mm/khugepaged.c)",
-        "guard pages (MADV_GUARD_INSTALL) are among these, and a huge page has no hole for them";
+        "contains guard pages (MADV_GUARD_INSTALL), which a huge page cannot contain";
     FileStays = "file-stays", Nothing, "hugeleaf: madvise_cold_or_pageout_pte_range (mm/madvise.c) would unmap it",
-        "a file: its huge pages are those of the page cache, which no call splits from outside";
+        "a file: its huge pages belong to the page cache, and no other process can split them";
     TextUnsupported = "text-unsupported", Nothing, FILE,
         "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no file system here has shown large folios";
     FileMisaligned = "file-misaligned", Nothing, ALIGNMENT,
-        "a file mapped at an address that does not agree with its offset";
+        "misaligned file: address and offset differ modulo the huge page size";
     NoLargeFolios = "no-large-folios", Nothing, FILE,
-        "the page cache of this file is in base pages: no large folios";
+        "the page cache of this file uses base pages: no large folios";
     PrivateFile = "private-file", Nothing, "hpage_collapse_scan_file (mm/khugepaged.c): the page cache, not copies of it",
-        "private copies of pages of a file (a program's initialised data), which the kernel makes one by one";
+        "private copies of file pages (a program's initialised data), which the kernel makes one by one";
 }

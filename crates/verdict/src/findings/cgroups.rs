@@ -53,9 +53,9 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
     Some(Finding::problem(
         "cgroup-faults-only",
         format!(
-            "In {} hugetlb memory is limited where it is touched ({allowed} of {} pages) and less, \
-             or not at all, where it is reserved: mmap succeeds past the limit, and touching it \
-             kills with SIGBUS.",
+            "In {}, faults on hugetlb memory are limited ({allowed} of {} pages), and \
+             reservations are limited less or not at all. mmap succeeds beyond the limit, and \
+             touching that memory ends in SIGBUS.",
             names(&open),
             limit.size
         ),
@@ -72,8 +72,8 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
     Some(Finding::problem(
         "kubelet-before-pool",
         format!(
-            "cgroup {} may have no pages of {}, by both of its limits, and the pool has {} free: the kubelet was \
-             started before the pool was made, and offers none to pods.",
+            "Both limits of cgroup {} forbid pages of {}, although the pool has {} free. The \
+             kubelet started before the pool was created, and offers none to pods.",
             cgroup.path,
             pool.size,
             pool.available()
@@ -118,11 +118,11 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
     Some(Finding::problem(
         "pod-limits-zero",
         format!(
-            "cgroup {} may have no more pages of {}, by both of its limits, although what runs in it was given some: a \
-             resize of a pod in place sets them to 0.",
+            "Both limits of cgroup {} forbid more pages of {}, although its containers were given \
+             some. An in-place resize of a pod sets the limits to 0.",
             pod.path, limit.size
         ),
-        "# delete the pod, so that it is made anew with its limits",
+        "# delete the pod, so that it is recreated with its limits",
     ))
 }
 
@@ -142,13 +142,13 @@ pub fn limit_hit(host: &Host) -> Option<Finding> {
     };
     let more = match hit.len() {
         1 => String::new(),
-        n => format!(" ({} more ran into theirs)", n - 1),
+        n => format!(" ({} more reached theirs)", n - 1),
     };
     let seen = file(cgroup, limit, "max_usage_in_bytes", "current");
     Some(Finding::warning(
         "cgroup-limit-hit",
         format!(
-            "cgroup {} ran into its limit on pages of {} {} times (faults {}, reservations \
+            "cgroup {} reached its limit on pages of {} {} times (faults {}, reservations \
              {}){more}.",
             cgroup.path,
             limit.size,

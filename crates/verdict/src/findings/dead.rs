@@ -30,7 +30,7 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
     let (top, full) = uninherited(host, ThpUse::Private)?;
     Some(Finding::warning(
         "dead-enabled",
-        format!("transparent_hugepage/enabled is {top} and dead: no size inherits it."),
+        format!("transparent_hugepage/enabled is {top} and has no effect: no size inherits it."),
         Change::new(Setting::file(full.file(ThpUse::Private)), "inherit").check(host),
     ))
 }
@@ -44,8 +44,8 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
         Finding::warning(
             "dead-shmem-enabled",
             format!(
-                "transparent_hugepage/shmem_enabled is {top} and dead for shared anonymous memory: \
-                 no size inherits it."
+                "transparent_hugepage/shmem_enabled is {top} and has no effect on shared \
+                 anonymous memory: no size inherits it."
             ),
             Change::new(Setting::file(full.file(ThpUse::Shared)), "inherit").check(host),
         )
@@ -73,7 +73,7 @@ fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
     Some(Finding::warning(
         "dead-inherit",
         format!(
-            "{} inherit{} transparent_hugepage/{}, which is {top}: dead.",
+            "{} inherit{} transparent_hugepage/{}, which is {top}: no effect.",
             list(inheriting.iter().map(|order| order.size)),
             if inheriting.len() == 1 { "s" } else { "" },
             of.knob()
@@ -98,7 +98,10 @@ pub fn defrag(host: &Host) -> Option<Finding> {
     }
     Some(Finding::warning(
         "dead-defrag",
-        format!("transparent_hugepage/defrag is {set} and dead: THP is never for private memory."),
+        format!(
+            "transparent_hugepage/defrag is {set} and has no effect: THP is never for private \
+             memory."
+        ),
         Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
@@ -141,7 +144,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-khugepaged",
         format!(
-            "khugepaged is tuned ({}) and does not run: {pmd} pages are never for private and for \
+            "khugepaged is tuned ({}) but does not run: {pmd} pages are never for private and for \
              shared memory.",
             tuned.join(", ")
         ),
@@ -173,7 +176,7 @@ pub fn shm_group(host: &Host) -> Option<Finding> {
     let file = pool_file(size, None, "nr_overcommit_hugepages");
     Some(Finding::warning(
         "dead-shm-group",
-        format!("hugetlb_shm_group lets group {group} use hugetlb pages, and every pool is empty."),
+        format!("hugetlb_shm_group lets group {group} use hugetlb pages, but every pool is empty."),
         Change::new(Setting::file(file), 1).check(host),
     ))
 }
@@ -210,7 +213,8 @@ pub fn boot(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-boot",
         format!(
-            "On the kernel's command line {} is dead: this kernel on this machine has {has}.",
+            "On the kernel's command line, {} has no effect: this kernel on this machine has \
+             {has}.",
             words.join(" ")
         ),
         "cat /proc/cmdline",
@@ -225,7 +229,7 @@ pub fn sysctl(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-sysctl",
         format!(
-            "{} asks for {} = {} and is dead: this kernel has no hugetlb.",
+            "{} sets {} = {}, which has no effect: this kernel has no hugetlb.",
             s.path, s.key, s.value
         ),
         format!("grep -n '{}' {}", s.key, shell_word(&s.path)),
@@ -255,7 +259,7 @@ mod tests {
         let mut host = healthy();
         thp(&mut host).orders[1].shmem = word("never");
         let found = shmem_top(&host).unwrap();
-        assert!(found.text.contains("shmem_enabled is advise and dead"));
+        assert!(found.text.contains("is advise and has no effect"));
         assert!(found.command.ends_with("hugepages-2048kB/shmem_enabled"));
         // force overrides the sizes, so it has an effect.
         thp(&mut host).shmem_enabled = word("force");
@@ -346,7 +350,7 @@ mod tests {
         host.limits.boot = word("transparent_hugepage=always hugepagesz=1G hugepages=4");
         assert_eq!(boot(&host), None);
         host.limits.boot = word("hugepagesz=16G hugepages=4");
-        assert!(boot(&host).unwrap().text.contains("hugepagesz=16G is dead"));
+        assert!(boot(&host).unwrap().text.contains("16G has no effect"));
         host.limits.boot = word("thp_anon=64K:madvise");
         assert_eq!(boot(&host), None);
         host.thp = Fact::Absent;

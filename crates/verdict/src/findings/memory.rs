@@ -39,8 +39,8 @@ pub fn page_tables(host: &Host) -> Option<Finding> {
         severity,
         "page-tables",
         format!(
-            "Page tables take {tables}, {} of memory{who}. Shared memory on large pages needs \
-             next to none.",
+            "Page tables take {tables}, {} of memory{who}. Shared memory on huge pages needs \
+             almost none.",
             percent(share)
         ),
         most.map_or("hugeleaf mem".to_owned(), |most| {
@@ -106,8 +106,8 @@ pub fn shmem_on_base(host: &Host) -> Option<Finding> {
         "shmem-on-base",
         format!(
             "{on_base} of shared memory is on base pages, and shared memory gets no {} pages \
-             (shmem {setting}). Set the knob, restart the server that holds it once, and its \
-             memory can be promoted live from then on.",
+             (shmem {setting}). Change the setting and restart the server that holds it once; \
+             then its memory can be promoted while it runs.",
             order.size
         ),
         Change::new(Setting::file(order.file_in_force(of)), "advise").check(host),

@@ -44,9 +44,9 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
         severity,
         "pool-unused",
         format!(
-            "{which} pages of {} in the pool ({bytes}) are unused: nobody holds or has reserved \
-             them, and nothing else can use that memory. Free them unless a server that needs them \
-             is about to start.",
+            "{which} pages of {} in the pool ({bytes}) are unused: neither held nor reserved, and \
+             other programs cannot use that memory. Free them unless a server that needs them is \
+             about to start.",
             pool.size
         ),
         next,
@@ -56,7 +56,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
 /// Returns the change of a pool to another number of pages.
 fn change(pool: &Pool, pages: Pages) -> Change {
     let risk = match pages > pool.lasting() {
-        true => "nothing else can use memory that is in a pool",
+        true => "other programs cannot use pool memory",
         false => "a server that starts later finds fewer pages",
     };
     Change::new(Setting::pool(pool.size, pool.node), pages)
@@ -107,8 +107,8 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
         _ => ("they are removed", "them"),
     };
     let text = format!(
-        "{pages} pages of {} ({bytes}) are held by no running process: {}. Others can use these pages only after {removed}; \
-         check first that no program still needs {them}.",
+        "{pages} pages of {} ({bytes}) are held by no running process: {}. Other programs can use \
+         these pages only after {removed}; check first that no program still needs {them}.",
         first.size,
         list(shown)
     );
@@ -127,7 +127,7 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
     let removed = |(setting, all): (_, Vec<String>)| {
         let change = Change::new(setting, all.join(" "));
         change
-            .at_risk("whoever needs it still loses it")
+            .at_risk("a program that still needs them loses data")
             .command(host)
     };
     let commands: Vec<String> = both.map(removed).collect();
@@ -141,7 +141,7 @@ pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
         "pool-surplus",
         format!(
             "{surplus} pages of {} are surplus: they came from overcommit, return to the kernel \
-             when freed, and may be unavailable after a restart of who holds them.",
+             when freed, and may be unavailable after a restart of their holder.",
             pool.size
         ),
         grown(host, pool, pool, pool.all()).0,
@@ -161,9 +161,9 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
         Finding::note(
             "pool-uneven",
             format!(
-                "The pool of {} is spread unevenly: {most} pages on node {most_node}, {least} on node \
-                 {least_node}. Programs on node {least_node} reach across for theirs, or find none \
-                 where they are bound to it.",
+                "The pool of {} is spread unevenly: {most} pages on node {most_node}, {least} on \
+                 node {least_node}. Programs on node {least_node} use remote pages, or get none \
+                 if they are bound to it.",
                 pool.size
             ),
             grown(host, pool, least_pool, Pages(all / nodes.len() as u64)).0,
@@ -235,7 +235,7 @@ pub fn kernel_log(host: &Host) -> Option<Finding> {
     };
     Some(Finding::warning(
         "kernel-log",
-        format!("The kernel's log has {count} on large pages that were short or refused."),
+        format!("The kernel log has {count} about huge pages that were short or refused."),
         "dmesg | grep -iE 'hugetlb|page allocation failure'",
     ))
 }
@@ -426,7 +426,7 @@ mod tests {
             kernel_log(&host)
                 .unwrap()
                 .text
-                .contains("has 2 lines on large pages")
+                .contains("has 2 lines about huge pages")
         );
     }
 }

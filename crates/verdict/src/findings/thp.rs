@@ -27,8 +27,8 @@ pub(crate) fn defrag_stalls(host: &Host) -> bool {
 pub fn compaction(host: &Host) -> Option<Finding> {
     let set = Change::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
     let does_stall = defrag_stalls(host);
-    let always = "transparent_hugepage/defrag is always: each page fault that could have a huge page waits for memory \
-                  to be compacted.";
+    let always = "transparent_hugepage/defrag is always: each page fault that could get a huge \
+                  page waits for memory compaction.";
     let Some((stalls, rate)) = stalls(host).filter(|(_, rate)| *rate >= STALLS_A_SECOND) else {
         return does_stall.then(|| Finding::note("defrag-always", always, set));
     };
@@ -41,8 +41,8 @@ pub fn compaction(host: &Host) -> Option<Finding> {
             format!(" In the last minute some task stalled for memory {part:.1} % of the time.")
         });
     let text = format!(
-        "Allocations waited for memory to be compacted {stalls} times since boot, {rate:.1} times a second on average; {failed} \
-         of these brought no huge page.{pressure}"
+        "Allocations waited for memory compaction {stalls} times since boot, {rate:.1} times a \
+         second on average; {failed} of these got no huge page.{pressure}"
     );
     Some(match does_stall {
         true => Finding::warning("compaction-stalls", format!("{text} {always}"), set),
@@ -73,8 +73,9 @@ pub(crate) fn too_large(host: &Host) -> Option<String> {
     let is_always = host.thp_setting(ThpUse::Private).1.text() == Some("always");
     is_always.then(|| {
         format!(
-            "Huge pages are {pmd} with base pages of {}, and every program gets them (always): a program that touches a byte of an \
-             aligned {pmd} may hold all of it. With madvise only those that ask do.",
+            "Huge pages are {pmd} with base pages of {}, and every program gets them (always). A \
+             program that touches one byte of an aligned {pmd} may hold all of it. With madvise, \
+             only programs that request them do.",
             host.base_page
         )
     })
@@ -90,8 +91,8 @@ pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     let is_ignored = thp.khugepaged.collapses_small_orders && !smaller.is_empty();
     (is_ignored && pages != 0 && pages != most).then(|| {
         format!(
-            "khugepaged/max_ptes_none is {pages}, which counts for {pmd} pages only: for {} this kernel knows 0 and {most}, and takes \
-             it for 0.",
+            "khugepaged/max_ptes_none is {pages}, which applies to {pmd} pages only. For {}, this \
+             kernel accepts only 0 and {most}, and treats {pages} as 0.",
             list(smaller)
         )
     })
@@ -112,8 +113,8 @@ pub fn off(host: &Host) -> Option<Finding> {
     }
     Some(Finding::note(
         "thp-off",
-        "THP is never for every size: programs that ask for it with madvise get base pages, in \
-         silence. Only hugetlb and hugeleaf promote give large pages.",
+        "THP is never for every size: programs that request it with madvise get base pages \
+         without an error. Only hugetlb and hugeleaf promote provide huge pages.",
         Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
@@ -122,7 +123,7 @@ pub fn none(host: &Host) -> Option<Finding> {
     (host.thp.is_absent() && host.pools.is_empty()).then(|| {
         Finding::note(
             "no-large-pages",
-            "This kernel has no large pages at all: neither THP nor hugetlb.",
+            "This kernel has no huge pages: neither THP nor hugetlb.",
             "grep -E 'CONFIG_(TRANSPARENT_HUGEPAGE|HUGETLBFS)' /boot/config-$(uname -r)",
         )
     })

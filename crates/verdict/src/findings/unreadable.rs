@@ -19,7 +19,7 @@ pub fn facts(host: &Host) -> Option<Finding> {
     };
     Some(Finding::note(
         "unreadable",
-        format!("Not everything could be read: {first}{more}. Nothing is known of it."),
+        format!("Some facts could not be read: {first}{more}. They are unknown."),
         command,
     ))
 }
@@ -161,7 +161,7 @@ mod tests {
         assert!(
             found
                 .text
-                .contains("kernel log: Operation not permitted. Nothing")
+                .contains("kernel log: Operation not permitted. They")
         );
         assert_eq!(found.command, "sudo hugeleaf status");
     }

@@ -66,7 +66,7 @@ fn all_that_was_asked_for_was_got() {
         Bytes(M),
         "libraries are not the program"
     );
-    assert_eq!(text.reason.as_deref(), Some("left alone unless asked for"));
+    assert_eq!(text.reason.as_deref(), Some("unchanged unless requested"));
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn a_program_that_has_not_grown_is_left_alone() {
     let data = state(&host(), &process, AUTO, RunRole::Data);
     assert_eq!(data.missing, Bytes(8 * M));
     let reason = data.reason.unwrap();
-    assert_eq!(reason, "below the 32M of data from which run acts");
+    assert_eq!(reason, "run skips data below 32M");
     assert_eq!(data.command, None);
     let mut stack = flagged(anon(0x4000_0000, 8 * M), b"nh");
     stack.role = Role::ThreadStack;
     let stack = state(&host(), &with_library(vec![stack]), AUTO, RunRole::Stack);
     assert_eq!(
         stack.reason.as_deref(),
-        Some("run leaves stacks of threads below 32M alone")
+        Some("run skips thread stacks below 32M")
     );
 }
 
@@ -144,7 +144,7 @@ fn a_pool_that_is_short_says_by_how_much() {
     let command = shm.command.unwrap();
     assert!(command.starts_with("echo 42 > /sys/"), "{command}");
     let data = state(&host, &process, POOL, RunRole::Data);
-    assert_eq!(data.reason.as_deref(), Some("left alone, as asked"));
+    assert_eq!(data.reason.as_deref(), Some("base pages, as requested"));
 }
 
 #[test]

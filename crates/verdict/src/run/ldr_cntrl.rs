@@ -49,8 +49,8 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
         let item = map(key, value, host)?;
         if mapped.iter().any(|other| other.key == item.key) {
             return Err(Failure::new(
-                format!("run: {key} stands twice in LDR_CNTRL"),
-                format!("leave one of them out: '{text}'"),
+                format!("run: {key} occurs twice in LDR_CNTRL"),
+                format!("omit one of them: '{text}'"),
             ));
         }
         mapped.push(item);
@@ -58,8 +58,8 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
     let has = |key: &str| mapped.iter().any(|item| item.key == key);
     if has("DATAPSIZE") && has(LARGE_PAGE_DATA) {
         return Err(Failure::new(
-            "run: DATAPSIZE and LARGE_PAGE_DATA both speak of data, and are not to be given together",
-            "leave one of them out: DATAPSIZE names the size, LARGE_PAGE_DATA=M makes it mandatory",
+            "run: DATAPSIZE and LARGE_PAGE_DATA both apply to data, and cannot be given together",
+            "omit one of them: DATAPSIZE names the size, LARGE_PAGE_DATA=M makes it mandatory",
         ));
     }
     Ok(mapped)
@@ -67,7 +67,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
 
 fn unknown(key: &str) -> Failure {
     Failure::new(
-        format!("run: LDR_CNTRL: '{key}' is not known here"),
+        format!("run: LDR_CNTRL: unknown key '{key}'"),
         format!(
             "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
             list(SIZES.iter().map(|(key, _)| key))
@@ -85,8 +85,8 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
         };
         let here = here.ok_or_else(|| {
             Failure::new(
-                format!("run: {LARGE_PAGE_DATA}={value} means nothing"),
-                format!("write {LARGE_PAGE_DATA}=Y (if there are any), M (mandatory) or N (none)"),
+                format!("run: {LARGE_PAGE_DATA}={value} is not a valid value"),
+                format!("write {LARGE_PAGE_DATA}=Y (if available), M (mandatory) or N (none)"),
             )
         })?;
         return Ok(Mapped {
@@ -106,7 +106,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
         .and_then(|size| size_here(size, role, host, false))
         .ok_or_else(|| {
             Failure::new(
-                format!("run: {key}={value} is no page size of AIX"),
+                format!("run: {key}={value} is not a page size of AIX"),
                 format!("write one of {}", AIX_SIZES.join(", ")),
             )
         })?;

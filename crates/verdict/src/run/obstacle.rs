@@ -24,10 +24,10 @@ pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
             let gains = match privilege {
                 Privilege::User(uid) => format!("runs as uid {uid} (setuid)"),
                 Privilege::Group(gid) => format!("runs as gid {gid} (setgid)"),
-                Privilege::Capabilities => "has capabilities of its own".to_owned(),
+                Privilege::Capabilities => "has file capabilities".to_owned(),
             };
             Some(Obstacle::movable(format!(
-                "{path} {gains}, and nothing is loaded into such programs"
+                "{path} {gains}, and no library can be preloaded into such programs"
             )))
         }
         (None, Format::Elf(elf)) => of_elf(program, elf, arch),
@@ -56,19 +56,19 @@ fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
     };
     if elf.bits != own_bits {
         return movable(format!(
-            "{path} is a {}-bit program, and the library is of {own_bits} bits",
+            "{path} is a {}-bit program, and the library is {own_bits}-bit",
             elf.bits
         ));
     }
     if machine(arch).is_some_and(|own| own != elf.machine) {
-        return movable(format!("{path} is for another processor than {arch}"));
+        return movable(format!("{path} is not for {arch} processors"));
     }
     let Some(loader) = &elf.interpreter else {
         // The loader itself is static too, but loads libraries.
         if is_glibc(&path.to_string()) && elf.needed.is_empty() {
             return None;
         }
-        let because = format!("{path} is linked statically, and no library can be loaded into it");
+        let because = format!("{path} is linked statically, so no library can be loaded into it");
         return Some(Obstacle {
             may_pass_on: true,
             ..Obstacle::movable(because)
@@ -83,7 +83,7 @@ fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
     }
     let sanitizer = elf.needed.iter().find(|name| is_sanitizer(name))?;
     let because =
-        format!("{path} is built with a sanitizer ({sanitizer}), which lays out memory itself");
+        format!("{path} is built with a sanitizer ({sanitizer}), which controls the memory layout");
     Some(Obstacle {
         can_promote: false,
         ..Obstacle::movable(because)

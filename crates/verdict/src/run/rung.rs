@@ -26,7 +26,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     if size < host.base_page {
         return Judged::Not(Failure::new(
             format!("the smallest page here is {}", host.base_page),
-            "# write sizes that the host has: hugeleaf status",
+            "# use sizes that the host has: hugeleaf status",
         ));
     }
     let pool_may_serve = match rung.kind {
@@ -88,7 +88,7 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<RunPageKind, Failure> {
     }
     if role == RunRole::Shm && shared_setting(host) == Some("deny") {
         return Err(Failure::new(
-            "shmem_enabled is deny, which forbids them in all shared memory",
+            "shmem_enabled is deny, which forbids huge pages in all shared memory",
             Change::new(Setting::file(ThpUse::Shared.file()), "advise").command(host),
         ));
     }
@@ -99,12 +99,12 @@ fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure>
     let full = full_thp(host, role)?;
     match pmd(host) {
         Some(pmd) if role == RunRole::Text && size < pmd => Err(Failure::new(
-            format!("code can be moved to pages of {pmd} only"),
+            format!("code can be promoted to {pmd} pages only"),
             format!("hugeleaf run --text {pmd} ..."),
         )),
         Some(pmd) if size == pmd => Ok(Judged::Ways(vec![full])),
         Some(pmd) if size > pmd => Err(Failure::new(
-            format!("transparent huge pages end at {pmd}"),
+            format!("the largest transparent huge page is {pmd}"),
             format!("hugeleaf run --{role} hugetlb:{size} ...    # from a pool"),
         )),
         _ => smaller_thp(host, role, size),
@@ -116,7 +116,7 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     let none = || {
         Failure::new(
             format!("this kernel has no transparent huge pages of {size}"),
-            "# write sizes that the host has: hugeleaf status",
+            "# use sizes that the host has: hugeleaf status",
         )
     };
     let thp = host.thp.known().ok_or_else(none)?;
@@ -151,8 +151,8 @@ pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
 fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunPageKind, Failure> {
     if role == RunRole::Text {
         return Err(Failure::new(
-            "code comes from a file, and a pool's pages hold none",
-            "# leave --text out, or write --text with a size of THP",
+            "code comes from a file, which pool pages cannot hold",
+            "# omit --text, or give it a THP size",
         ));
     }
     if host.pool(size).is_none() {

@@ -150,8 +150,8 @@ fn resolve_ladder(
     let pools = ways.iter().filter(|way| **way != RunPageKind::Thp).count();
     if pools > MOST_POOLS {
         return Err(Failure::new(
-            format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
-            "leave out the sizes that matter least",
+            format!("run: --{role} {ladder} names {pools} pools; the maximum is {MOST_POOLS}"),
+            "omit the least important sizes",
         ));
     }
     if mandatory
@@ -188,7 +188,7 @@ fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
     Some((
         size,
         Failure::new(
-            format!("{file} is {word}, so memory is never large when it is first touched"),
+            format!("{file} is {word}, so memory is never on huge pages at first touch"),
             Change::new(Setting::file(&*file), "madvise").command(host),
         ),
     ))
@@ -196,8 +196,8 @@ fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
 
 fn cannot_be_sure(size: PageSize) -> Failure {
     Failure::new(
-        format!("whether a page of {size} is given is up to the kernel, page by page"),
-        "# leave the ! out",
+        format!("the kernel does not guarantee pages of {size}"),
+        "# omit the !",
     )
 }
 
@@ -261,8 +261,8 @@ fn check_reserve(
         Some(lack) if data.mandatory => Err(unavailable(&asked, lack)),
         Some(lack) => Ok(Some(missing_of(asked, lack))),
         None => Err(Failure::new(
-            format!("run: {asked} reserves large pages for data, and data is left on base pages"),
-            "say which pages data is to have, as in --data 2M, or leave --reserve out",
+            format!("run: {asked} reserves huge pages for data, but data stays on base pages"),
+            "choose pages for data, as in --data 2M, or omit --reserve",
         )),
     }
 }
@@ -296,8 +296,8 @@ fn check_memory(
     }
     match host.memory.available.get() {
         Some(available) if available < reserve => Err(Failure::new(
-            format!("run: {asked}: {available} of memory is available"),
-            "reserve less, or make room: hugeleaf mem    # lists who holds it",
+            format!("run: {asked}: only {available} of memory is available"),
+            "reserve less, or free memory: hugeleaf mem    # lists its users",
         )),
         _ => Ok(()),
     }

@@ -155,7 +155,7 @@ fn what_is_known_not_to_be_had_is_named() {
     assert_eq!(
         missing(&[("data", "1G,2M"), ("stack", "64K")], &host),
         [
-            "--data 1G: transparent huge pages end at 2M",
+            "--data 1G: the largest transparent huge page is 2M",
             "--stack 64K: hugepages-64kB/enabled is never",
         ]
     );
@@ -207,11 +207,11 @@ fn a_smaller_size_that_is_on_needs_nothing() {
 fn what_must_be_had_and_is_not_is_refused() {
     let host_without = host(0, 0);
     for (role, ladder, because) in [
-        ("data", "1G!", "transparent huge pages end at 2M"),
+        ("data", "1G!", "the largest transparent huge page is 2M"),
         ("data", "hugetlb:2M!", "the pool of 2M pages is empty"),
         ("shm", "1G!", "the pool of 1G pages is empty"),
         ("shm", "hugetlb:2M,hugetlb:1G!", "is empty"),
-        ("shm", "16M!", "transparent huge pages end at 2M"),
+        ("shm", "16M!", "the largest transparent huge page is 2M"),
         ("text", "hugetlb:2M!", "code comes from a file"),
         ("stack", "2K!", "the smallest page here is 4K"),
     ] {

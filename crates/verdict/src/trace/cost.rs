@@ -39,9 +39,9 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
         return None;
     }
     let times = match times.is_finite() {
-        true if times >= 20.0 => format!("{times:.0} times the time of the program"),
-        true => format!("{times:.1} times the time of the program"),
-        false => "all of the time".to_owned(),
+        true if times >= 20.0 => format!("{times:.0} times the user time"),
+        true => format!("{times:.1} times the user time"),
+        false => "all CPU time".to_owned(),
     };
     let mut evidence = vec![
         format!("user {:.2} s, system {:.2} s", cpu.user, cpu.system),
@@ -63,8 +63,8 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Unit],
         text: format!(
-            "The kernel takes {times}, and {} of it all is finding, pinning and releasing pages one by one. \
-             On larger pages there are fewer of them to handle.",
+            "The kernel takes {times}, and {} of all samples are in finding, pinning and \
+             releasing pages one by one. With huge pages there are fewer of them.",
             percent(pin)
         ),
         evidence,
@@ -76,7 +76,7 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
 fn on_large(seen: &Seen<'_>) -> Option<String> {
     let part = seen.coverage().filter(|part| *part >= 0.5)?;
     Some(format!(
-        "{} of its memory is on large pages already",
+        "{} of its memory is already on huge pages",
         percent(part)
     ))
 }
@@ -113,7 +113,7 @@ fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
         .iter()
         .find(|row| lock_area(seen, row.lock) == Some(area))?;
     Some(format!(
-        "lock {}{}: {} waits, {} of all waiting",
+        "lock {}{}: {} waits, {} of all wait time",
         locks::label(row.lock),
         row.function
             .map(|f| format!(", taken by {f}"))
@@ -149,13 +149,13 @@ pub fn page_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
     }
     let turns = locks::turns(row.lock);
     let mut evidence = vec![format!(
-        "{} waits, {waiting:.2} threads waiting at any time, {} of all waiting",
+        "{} waits, {waiting:.2} threads waiting on average, {} of all wait time",
         row.lock.totals.contentions,
         percent(row.share?)
     )];
     if let Some(part) = share(turns.changed, turns.got.saturating_sub(1)) {
         evidence.push(format!(
-            "{} threads; after {} of its last {} waits it went to another thread",
+            "{} threads; after {} of its last {} waits, another thread took it",
             turns.threads,
             percent(part),
             turns.got
@@ -168,8 +168,8 @@ pub fn page_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![effect_of(area)],
         text: format!(
-            "Threads wait for each other at the {} {}, which {by} takes for {}. On larger pages there is less to do \
-             while it is held, and it is taken less often.",
+            "Threads wait for each other at the {} {}, which {by} takes for {}. With huge pages \
+             it is taken less often and held for less time.",
             row.lock.kind.name(),
             locks::label(row.lock),
             area.name()
@@ -201,13 +201,13 @@ pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Note,
         effects: Vec::new(),
         text: format!(
-            "The {} that is waited for longest, {} in {by}, is not one of memory management: larger pages do not \
-             shorten that wait.",
+            "The {} with the longest wait time, {} in {by}, does not belong to memory management: \
+             huge pages do not shorten its waits.",
             row.lock.kind.name(),
             locks::label(row.lock)
         ),
         evidence: vec![format!(
-            "{} waits, {waiting:.2} threads waiting at any time, {} of all waiting",
+            "{} waits, {waiting:.2} threads waiting on average, {} of all wait time",
             row.lock.totals.contentions,
             percent(row.share?)
         )],
@@ -230,7 +230,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
     if let Some(work) = work::work(seen.trace) {
         let calls = work.read_calls + work.write_calls;
         if let Some(each) = work.moved_bytes().checked_div(calls) {
-            evidence.push(format!("{calls} reads and writes of {} each", Bytes(each)));
+            evidence.push(format!("{calls} reads and writes, mean {}", Bytes(each)));
         }
     }
     Some(TraceFinding {
@@ -238,8 +238,8 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Contiguity],
         text: format!(
-            "{} of all time goes into building I/O requests of segments of memory. Scattered base pages are a segment \
-             each; a large page is one.",
+            "{} of all time is spent on building I/O requests from memory segments. Each \
+             scattered base page is a segment; a huge page is a single one.",
             percent(part)
         ),
         evidence,
@@ -276,7 +276,7 @@ pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
     ];
     if let Some(large) = seen.large_page().filter(|_| base > 0) {
         evidence.push(format!(
-            "a fault on a page of {large} takes the place of {}",
+            "one fault on a {large} page replaces {}",
             large.get() / base
         ));
     }
@@ -285,7 +285,7 @@ pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Translation],
         text: format!(
-            "Page faults take {} of the time, and nearly all of them bring in one base page.",
+            "Page faults take {} of the time, and nearly all of them map one base page.",
             percent(part)
         ),
         evidence,
@@ -299,7 +299,7 @@ pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
     let mut evidence = vec![format!("{} of all cycles of this host", percent(part))];
     evidence.extend(seen.coverage().map(|coverage| {
         format!(
-            "{} of {}'s memory is on large pages",
+            "{} of {}'s memory is on huge pages",
             percent(coverage),
             seen.who()
         )
@@ -307,7 +307,7 @@ pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
     let misses = seen.cpu_counter("dtlb_load_misses");
     evidence.extend(misses.map(|misses| {
         format!(
-            "{:.1} million misses of the data TLB a second",
+            "{:.1} million data TLB misses a second",
             seen.a_second(misses) / 1e6
         )
     }));
@@ -316,7 +316,8 @@ pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Translation],
         text: format!(
-            "{} of all cycles go into walks of page tables. An entry for a large page reaches further.",
+            "{} of all cycles are spent in page-table walks. A TLB entry for a huge page covers \
+             more memory.",
             percent(part)
         ),
         evidence,

@@ -18,7 +18,7 @@ pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
         id: "no-gain",
         severity: Severity::Note,
         effects: vec![Effect::Translation, Effect::Contiguity, Effect::Unit],
-        text: format!("Larger pages would not help here, because {first}."),
+        text: format!("Huge pages would not help here, because {first}."),
         evidence,
         command: match seen.trace.target {
             Some(_) => "hugeleaf trace --for 10s".to_owned(),
@@ -33,7 +33,7 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
     let who = seen.who();
     if let Some(used) = seen.cpus_used().filter(|used| *used < CPU_LITTLE) {
         reasons.push(format!(
-            "{who} used {} of one CPU: it waits for something else than memory",
+            "{who} used {} of one CPU: it waits for something other than memory",
             percent(used)
         ));
     }
@@ -43,12 +43,10 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
         (Some(coverage), Some(on_base), Some(memory)) if memory > Bytes::ZERO => {
             reasons.push(match coverage >= 0.5 {
                 true => format!(
-                    "{} of its memory ({memory}) is on large pages already",
+                    "{} of its memory ({memory}) is already on huge pages",
                     percent(coverage)
                 ),
-                false => format!(
-                    "it holds {memory}, of which {on_base} are on base pages: that is little"
-                ),
+                false => format!("only {on_base} of its {memory} is on base pages"),
             });
         }
         _ => {}
@@ -56,7 +54,7 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
     if let Some(walks) = seen.walks() {
         let how = if walks < WALKS_LITTLE { "only " } else { "" };
         reasons.push(format!(
-            "walks of page tables take {how}{} of all cycles",
+            "page-table walks take {how}{} of all cycles",
             percent(walks)
         ));
     }
@@ -65,16 +63,16 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
         .filter_map(|area| {
             Some(format!(
                 "{} {}",
-                area.name(),
-                percent(seen.area_share(area)?)
+                percent(seen.area_share(area)?),
+                area.name()
             ))
         })
         .collect();
     if !parts.is_empty() {
-        reasons.push(format!("of {who}'s samples, {}", parts.join(", ")));
+        reasons.push(format!("{who}'s samples contain {}", parts.join(", ")));
     }
     if let (None, false) = (seen.walks(), reasons.is_empty()) {
-        reasons.push(format!("not known: {}", seen.walks_in_words()));
+        reasons.push(seen.walks_in_words());
     }
     reasons
 }
@@ -90,14 +88,14 @@ mod tests {
         assert!(
             finding
                 .text
-                .contains("90 % of its memory (1000M) is on large pages already"),
+                .contains("90 % of its memory (1000M) is already on huge pages"),
             "{finding:?}"
         );
         assert!(
             finding
                 .evidence
                 .iter()
-                .any(|e| e.starts_with("not known: walks"))
+                .any(|e| e.starts_with("page-table walks cannot"))
         );
         let mut idle = testing::quiet();
         testing::cpu(&mut idle, 0.1, 0.1);
@@ -105,7 +103,7 @@ mod tests {
             finds(&idle, "no-gain")
                 .unwrap()
                 .text
-                .contains("waits for something else")
+                .contains("waits for something other")
         );
         let walks = finds(&testing::walks(0.01), "no-gain").unwrap();
         assert!(

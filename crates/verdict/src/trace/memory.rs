@@ -60,7 +60,8 @@ pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
         },
         effects: vec![Effect::Translation],
         text: format!(
-            "Page tables take up to {tables}, {} of memory. Shared memory on large pages needs next to none.",
+            "Page tables take up to {tables}, {} of memory. Shared memory on huge pages needs \
+             almost none.",
             percent(part)
         ),
         evidence,
@@ -77,7 +78,7 @@ pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
     }
     let mut evidence = vec![format!("{stalls} stalls, {rate:.1} a second")];
     if let (Some(failed), Some(_)) = (seen.counter("compact_fail"), share(1, stalls)) {
-        evidence.push(format!("{failed} of them brought no large page"));
+        evidence.push(format!("{failed} of them got no huge page"));
     }
     let events = seen.trace.memory_events.iter();
     let nanos: u64 = events
@@ -92,8 +93,8 @@ pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Contiguity],
         text: format!(
-            "Programs waited {rate:.1} times a second while the kernel moved memory together for larger pages. Pages \
-             that are reserved, or made at a chosen time, cost nobody a wait."
+            "Programs waited {rate:.1} times a second while the kernel compacted memory for huge \
+             pages. Reserved pages, or promotion at a chosen time, avoid these waits."
         ),
         evidence,
         command: "hugeleaf status".to_owned(),
@@ -115,15 +116,15 @@ pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
     let mut evidence = vec![format!("{} of one CPU", percent(part))];
     evidence.extend(
         seen.counter("thp_collapse_alloc")
-            .map(|made| format!("{made} huge pages made of small ones")),
+            .map(|made| format!("{made} huge pages made of base pages")),
     );
     Some(TraceFinding {
         id: "khugepaged-busy",
         severity: Severity::Warning,
         effects: vec![Effect::Translation],
         text: format!(
-            "khugepaged takes {} of a CPU to make huge pages of small ones while programs run. A promotion does that \
-             once, at a time that you choose.",
+            "khugepaged uses {} of a CPU to make huge pages of base pages while programs run. A \
+             promotion does that once, at a time that you choose.",
             percent(part)
         ),
         evidence,
@@ -156,22 +157,22 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
         _ if whole_host => (
             Severity::Warning,
             format!(
-                "Transparent huge pages are split {rate:.1} times a second: what was won is lost again. Pages of a \
-                 pool (hugetlb) are never split."
+                "Transparent huge pages are split {rate:.1} times a second, so their gain is \
+                 lost. Pages of a pool (hugetlb) are never split."
             ),
         ),
         Some(lost) => (
             Severity::Warning,
             format!(
-                "{lost} of the target went from transparent huge pages to base pages: what was won is lost again. \
-                 Pages of a pool (hugetlb) are never split."
+                "{lost} of the target went from transparent huge pages to base pages, so their \
+                 gain is lost. Pages of a pool (hugetlb) are never split."
             ),
         ),
         None => (
             Severity::Note,
             format!(
-                "Transparent huge pages are split {rate:.1} times a second on this host, by no sign those of the \
-                 target: the kernel does not count whose they are."
+                "Transparent huge pages are split {rate:.1} times a second on this host, with no \
+                 sign that they are the target's. The kernel does not count splits by process."
             ),
         ),
     };
@@ -234,10 +235,10 @@ pub fn mixed_sizes(seen: &Seen<'_>) -> Option<TraceFinding> {
         effects: vec![Effect::Translation, Effect::Unit],
         text: match mixed.len() {
             1 => format!(
-                "A segment of {} is on several page sizes that nobody planned.",
+                "A segment of {} is on several page sizes, although no mix was requested.",
                 first.process
             ),
-            n => format!("{n} segments are on several page sizes that nobody planned."),
+            n => format!("{n} segments are on several page sizes, although no mix was requested."),
         },
         evidence: mixed.iter().take(3).map(row).collect(),
         command: format!("hugeleaf why {}", first.pid),
@@ -277,7 +278,7 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
         return None;
     }
     let mut evidence = vec![format!(
-        "{on_base} of {} on base pages; {} on larger ones",
+        "{on_base} of {} on base pages; {} on huge pages",
         seen.memory()?,
         percent(coverage)
     )];
@@ -287,8 +288,8 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Note,
         effects: vec![Effect::Translation],
         text: format!(
-            "{on_base} of {}'s memory is on base pages, and this host has pages of {large}. What they would bring is \
-             measured by an experiment, not by a trace.",
+            "{on_base} of {}'s memory is on base pages, and this host has {large} pages. An \
+             experiment measures their gain; a trace does not.",
             seen.who()
         ),
         evidence,

@@ -49,14 +49,14 @@ pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
         true => (
             Severity::Warning,
             format!(
-                "Up to {} of the events were lost: sums are too small, shares may be off, and that something is not \
-                 there cannot be said.",
+                "Up to {} of the events were lost: sums are too small, shares may be wrong, and \
+                 an absent event proves nothing.",
                 percent(worst)
             ),
         ),
         false => (
             Severity::Note,
-            "A few events were lost; shares hold.".to_owned(),
+            "A few events were lost; shares are still valid.".to_owned(),
         ),
     };
     Some(TraceFinding {
@@ -83,8 +83,8 @@ pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Note,
         effects: Vec::new(),
         text: format!(
-            "Only {} samples found {} on a CPU: shares of them are rough, and nothing follows from what is not among \
-             them.",
+            "Only {} samples found {} on a CPU: their shares are rough, and an absent function \
+             proves nothing.",
             seen.samples,
             seen.who()
         ),
@@ -109,9 +109,9 @@ pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Note,
         effects: Vec::new(),
         text: format!(
-            "{} of the kernel's samples are in functions that switch interrupts on again. Samples by the clock cannot \
-             land while interrupts are off: the time of what ran before is counted there. Read these with their \
-             callers.",
+            "{} of the kernel's samples are in functions that re-enable interrupts. Clock samples \
+             cannot occur while interrupts are off, so the time of the preceding work is counted \
+             there. Read them with their callers.",
             percent(part)
         ),
         evidence: vec![format!(

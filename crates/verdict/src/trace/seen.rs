@@ -142,13 +142,14 @@ impl<'a> Seen<'a> {
             .cpu_counter("page_walks_data")
             .map(|walks| self.a_second(walks) / 1e6);
         match (self.walks(), walks) {
-            (Some(part), _) => format!("walks of page tables take {} of all cycles", percent(part)),
+            (Some(part), _) => format!("page-table walks take {} of all cycles", percent(part)),
             (None, Some(millions)) => format!(
-                "{millions:.1} million walks of page tables for data a second; this CPU does not count their \
-                 cycles, so what they cost is not known"
+                "{millions:.1} million data page-table walks a second; this CPU does not count \
+                 their cycles, so their cost is unknown"
             ),
-            (None, None) => "walks of page tables cannot be counted on this host, so what they cost is not known"
-                .to_owned(),
+            (None, None) => {
+                "page-table walks cannot be counted here, so their cost is unknown".to_owned()
+            }
         }
     }
 

@@ -271,7 +271,7 @@ fn running_programs_are_asked_what_they_want() {
         values: Wanted::OneOf(vec!["0".to_owned()]),
     }];
     assert_eq!(command(&world), "hugeleaf check");
-    world.shows("sysctl-drift", &["Oracle wants it otherwise"]);
+    world.shows("sysctl-drift", &["Oracle wants another value"]);
 }
 
 #[test]

@@ -695,7 +695,7 @@ fn a_segment_is_cut_where_its_pages_differ() {
     assert!(verdicts[2].text.contains("its child 200"));
     assert_eq!(
         verdicts[3].command,
-        "hugeleaf promote --min-resident 90% 100    # takes 2M of it, and adds 4K"
+        "hugeleaf promote --min-resident 90% 100    # promotes 2M of it, and adds 4K"
     );
     assert!(verdicts[3].text.contains("4K more"));
     let accounts = account(&host, &p, "100");
@@ -1142,7 +1142,7 @@ fn ranges_that_are_resident_in_part_are_summed_up() {
     assert_eq!((line.id, line.ranges), (Reason::PartlyResident, 2));
     // Blocks of 96 % and 87 %, and two of 56 %: those above 80 % hold more than half.
     assert_eq!(line.adds, Bytes(320 * K));
-    let command = "hugeleaf promote --min-resident 80% 100    # takes 3.7M of it, and adds 320K";
+    let command = "hugeleaf promote --min-resident 80% 100    # promotes 3.7M of it, and adds 320K";
     assert_eq!(line.command, command);
     let more = format!("would fill up the rest, {} more", Bytes(8 * M) - line.bytes);
     assert!(line.text.contains(&more), "{line:?}");
