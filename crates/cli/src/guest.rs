@@ -43,7 +43,8 @@ fn judge(need: Bytes, guest: &Guest) -> Result<(), Failure> {
     };
     Err(Failure::missing(
         format!(
-            "{room} of {} are left in cgroup {}, and this command may need {need}: the kernel would end {who}",
+            "only {room} of {} is left in cgroup {}; this command may need {need}, and the kernel \
+             would kill {who}",
             limit.limit, limit.path
         ),
         format!(

@@ -84,7 +84,7 @@ fn meaning(results: &Results) -> String {
     };
     let title = &results.experiment.title;
     format!(
-        "{title}{better}; medians, ± half of the 95 % interval; × is over the first of the arms, in the same rounds"
+        "{title}{better}; medians ± half of the 95 % interval; × is the ratio to the first arm in the same rounds"
     )
 }
 
@@ -200,7 +200,7 @@ impl<'a> Group<'a> {
         let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
         Table::of(rows)
             .when(named, |table| {
-                table.left("WHAT", |(quantity, _)| &quantity.name)
+                table.left("QUANTITY", |(quantity, _)| &quantity.name)
             })
             .each(heads, |table, (n, head)| {
                 table.left(head.head().to_uppercase(), |(_, place)| {

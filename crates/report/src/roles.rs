@@ -13,7 +13,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .left("ASKED", |state| state.asked.clone())
         .left("GOT", |state| got(&state.got))
         .right("MISSING", |state| Cell::some_bytes(state.missing))
-        .left("WHY", |state| why(state).unwrap_or_default())
+        .left("REASON", |state| why(state).unwrap_or_default())
         .narrow(Narrow::Wraps);
     let next = |state: &RoleState| {
         let command = worth_typing(state)?;
