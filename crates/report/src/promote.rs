@@ -642,21 +642,21 @@ promoted 3.1G of 3.1G; 10M not
 1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
 by role:  anon 3.1G of 3.1G
 speed:    3.1G in 31 s, 102M a second at --budget 10%; 3.0 s in 1,550 calls, longest 3.10 ms, 300 ms
-          held back for busy pages or short memory
+          of waiting for busy pages or free memory
 
-not got:
+failed:
   10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere
-       next: hugeleaf promote mariadbd    # goes on where it stopped
+       next: hugeleaf promote mariadbd    # continues where it stopped
 
-left out:
+skipped:
   30M  not wholly in memory: filling it up would grow the process
        next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
 
-one way (on huge pages until what maps it ends):
+one way (on huge pages until the processes that map it exit):
   2M  locked in memory (mlock): the kernel refuses to split it
-undo: hugeleaf demote mariadbd    # also splits the 8M that were huge before
-      2M of it stays: see above
-to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
+undo: hugeleaf demote mariadbd    # also demotes the 8M that were huge before
+      2M of it stays on huge pages: see above
+to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
 /etc/cron.d/hugeleaf-mariadb
 ";
         assert_eq!(text, expected);
@@ -671,7 +671,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         }];
         let text = page(&outcome(vec![process]), &request(Direction::Promote)).text(VIEW);
         assert!(!text.contains("hugeleaf demote"), "{text}");
-        assert!(text.contains("until what maps it ends"), "{text}");
+        assert!(text.contains("the processes that map it exit"), "{text}");
         assert!(text.contains("refused even to root"), "{text}");
     }
 
@@ -751,12 +751,12 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         outcome.stopped_by = Some(StoppedBy::Signal);
         let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
         assert!(
-            text.contains("process 1234 (mariadbd) became another program midway"),
+            text.contains("process 1234 (mariadbd) executed another program"),
             "{text}"
         );
         assert!(text.contains("0.3 % → gone"), "{text}");
         assert!(
-            text.contains("to go on: hugeleaf promote mariadbd"),
+            text.contains("to continue: hugeleaf promote mariadbd"),
             "{text}"
         );
         assert!(!text.contains("undo:"), "{text}");
@@ -771,7 +771,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let first = "would promote 3.1G, in about 31 s at --budget 10%; nothing was changed\n";
         assert!(text.starts_with(first), "{text}");
         assert!(
-            !text.contains("undo:") && !text.contains("to last:"),
+            !text.contains("undo:") && !text.contains("permanent:"),
             "{text}"
         );
     }

@@ -546,25 +546,25 @@ mod tests {
     fn the_screen_to_the_letter() {
         let expected = "\
 faster  ×1.12 [1.07, 1.17]  95 %  3 pairs
-redis://localhost:6379 on redis-server, commands/s (higher is better): larger pages make it better
+redis://localhost:6379 on redis-server, commands/s (higher is better): huge pages make it better
 
-PAGES  MEDIAN   LEAST    MOST  SAMPLES
+PAGES  MEDIAN     MIN     MAX  SAMPLES
 base   51,000  50,000  52,000        3
 large  57,000  56,000  58,500        3
 
-ALSO MEASURED      BASE  LARGE
-resident           2.1G   2.1G
-page tables        4.2M   4.2M
-user CPU           0.93   0.95
-system CPU         0.12      ?
-compaction stalls     0      3
+ALSO MEASURED      BASE  HUGE
+resident           2.1G  2.1G
+page tables        4.2M  4.2M
+user CPU           0.93  0.95
+system CPU         0.12     ?
+compaction stalls     0     3
 
-ON PAGES OF  BEFORE  BASE  LARGE  AFTER
-4K base        2.1G  2.1G    20M      ?
-2M thp            0     0   2.1G      ?
+ON PAGES OF  BEFORE  BASE  HUGE  AFTER
+4K base        2.1G  2.1G   20M      ?
+2M thp            0     0  2.1G      ?
 
-how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random in balanced blocks
-      of 4, 0.5 s discarded after each move; ended with the interval within ±3 %; left on base
+how   2.1G promoted and demoted; pairs of 2 s on base and on huge pages, in random order in balanced
+      blocks of 4, 0.5 s discarded after each; ended with the interval within ±3 %; left on base
       pages, as found; the ratio is the Hodges-Lehmann estimate of the pairs
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
@@ -585,8 +585,8 @@ next  hugeleaf promote redis-server
         });
         assert_eq!(
             left(&result),
-            "left on base pages, but not as found: resident 155M where it was 206M (51M less), on \
-             large pages 200M as before"
+            "left on base pages, but not as found: resident 155M, before 206M (51M less), on huge \
+             pages 200M as before"
         );
         result.left = None;
         assert_eq!(left(&result), "left on base pages");
@@ -634,10 +634,7 @@ next  hugeleaf promote redis-server
         });
         let lines = also_said(&result);
         assert!(lines[0].contains("faster  ×1.12 [1.07, 1.17]"), "{lines:?}");
-        assert!(
-            lines[0].ends_with("2 of them not moved as asked"),
-            "{lines:?}"
-        );
+        assert!(lines[0].ends_with("2 of them not as assigned"), "{lines:?}");
         assert!(
             lines[1].contains("two one-sided tests, each at 2.5 %"),
             "{lines:?}"
@@ -766,7 +763,7 @@ next  hugeleaf promote redis-server
         let mut result = example();
         result.settings.same_pages = true;
         assert!(
-            meaning(&result).contains("false call"),
+            meaning(&result).contains("false positive"),
             "{}",
             meaning(&result)
         );

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             text(&roles, 90),
             "\
-ROLE  ASKED  GOT                                MISSING  WHY
+ROLE  ASKED  GOT                                MISSING  REASON
 data  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M      12M  a reason of some words that goes
                                                          on; 1M in ranges smaller than a
                                                          page

@@ -171,7 +171,7 @@ mod tests {
         ];
         assert_eq!(
             mapping(&items, &[(RunRole::Shm, Want::Base)]).text(View::plain(100)),
-            "LDR_CNTRL  VALUE  HERE\n\
+            "LDR_CNTRL  VALUE  FLAG\n\
              DATAPSIZE    16M  --data 2M\n\
              SHMPSIZE     16M  --shm base (the flag)\n"
         );

@@ -398,12 +398,12 @@ mod tests {
         };
         assert_eq!(
             totals(&summary),
-            "10M resident: 10M on large pages; nothing to do"
+            "10M resident: 10M on huge pages; nothing to do"
         );
         summary.swapped = Bytes(3 << 20);
         assert_eq!(
             totals(&summary),
-            "10M resident: 10M on large pages; 3M more in swap; nothing to do"
+            "10M resident: 10M on huge pages; 3M more in swap; nothing to do"
         );
         summary.swapped = Bytes::ZERO;
         summary.large = Bytes(6 << 20);
@@ -418,7 +418,7 @@ mod tests {
         });
         assert_eq!(
             totals(&summary),
-            "10M resident: 6M on large pages, 4M could be promoted now"
+            "10M resident: 6M on huge pages, 4M could be promoted now"
         );
     }
 }

@@ -200,7 +200,7 @@ mod tests {
         let trace = testing::pinning();
         let text = lock_page(&trace, &[&trace.locks[0]], false).text(View::plain(120));
         for part in [
-            "GOT IT",
+            "GOT",
             "2 threads take turns",
             "mlock_pte_range",
             "20.0 µs",
