@@ -384,7 +384,7 @@ impl Compared<'_> {
             rows.push(Pair::new(a.unit, values, Cell::number));
         }
         let rows = pairs("THROUGHPUT", rows);
-        let none = "the target transferred no data in either";
+        let none = "the target moved no data in either";
         let title = "Throughput of the target";
         self.table(title, Vec::new(), rows, &[Collection::Io], none)
     }

@@ -143,7 +143,7 @@ pub(crate) fn work_line(trace: &Trace, work: &work::Work) -> String {
     let cost = work.cpu_seconds_a_gigabyte;
     let cost = cost.map(|seconds| format!(", {} CPU seconds a GB", short(seconds)));
     format!(
-        "{} transferred {} in {} reads and {} writes: {}{}.",
+        "{} moved {} in {} reads and {} writes: {}{}.",
         who(trace),
         Bytes(work.moved_bytes()),
         count(work.read_calls),

@@ -78,7 +78,7 @@ const fn claims(what: Collection) -> &'static [&'static str] {
         Collection::MemoryEvents | Collection::TlbFlushes => &[],
         Collection::CpuTime => &["no intervals"],
         Collection::Vmstat => &["no page faults", "no counter changed"],
-        Collection::Io => &["wrote nothing", "transferred no data"],
+        Collection::Io => &["wrote nothing", "moved no data"],
         Collection::Memory => &[],
         Collection::Counters => &["none on this host"],
     }
