@@ -89,7 +89,7 @@ mod tests {
             refused
                 .lines
                 .what
-                .contains("3M of 512M are left in cgroup /db")
+                .contains("3M of 512M is left in cgroup /db")
         );
         assert!(refused.lines.next.ends_with("/sys/fs/cgroup/db/memory.max"));
     }

@@ -922,11 +922,7 @@ fn sqlite_of_a_program_gets_one_cache() {
     let small = run(&["--sqlite", "1M", "--", "true"]);
     refused(&small, 125, &["--sqlite 1M is too small", "--sqlite 2G"]);
     let large = run(&["--sqlite", "900T", "--", "true"]);
-    refused(
-        &large,
-        125,
-        &["--sqlite 900T is more than the", "give it less"],
-    );
+    refused(&large, 125, &["--sqlite 900T exceeds the", "give less"]);
     let dry = good(&run(&["--dry-run", "--sqlite", "64M", "--", "true"]));
     assert!(dry.contains("HUGELEAF_SQLITE=67108864;"), "{dry}");
 }

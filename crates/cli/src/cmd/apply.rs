@@ -222,7 +222,7 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
         false => format!("apply stopped at {step}: {error}"),
     };
     let mend = match errno {
-        Some(Errno::NOSPC | Errno::DQUOT) => "free space on that file system",
+        Some(Errno::NOSPC | Errno::DQUOT) => "make room on that file system",
         Some(Errno::ROFS) => "make that file system writable",
         Some(Errno::ACCESS | Errno::PERM) => "run as root on the host itself",
         _ => "fix that",
