@@ -163,11 +163,7 @@ fn it_is_written_once_and_never_over_another() {
     );
     let written = std::fs::read_to_string(file).unwrap();
     parse(&written).unwrap();
-    refused(
-        &plan(&flags),
-        2,
-        &["the file exists already", "--output"],
-    );
+    refused(&plan(&flags), 2, &["the file exists already", "--output"]);
     assert_eq!(std::fs::read_to_string(file).unwrap(), written);
     let nowhere = dir.path().join("none/plan.toml");
     let nowhere = nowhere.to_str().unwrap();

@@ -263,7 +263,7 @@ fn in_words(reason: &str) -> &str {
         "too-small" => "too small for their rule",
         "too-young" => "too young for their rule",
         "rule-says-never" => "their rule says never",
-        "own" => "the guard itself",
+        "own" => "the guard",
         "init" => "the first process",
         other => other,
     }
