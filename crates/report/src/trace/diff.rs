@@ -590,8 +590,7 @@ impl Compared<'_> {
             .left("BEFORE", |id| word(&self.before, id))
             .left("AFTER", |id| word(&self.after, id));
         let is_whole = self.two(|trace| all_not_measured(trace).is_empty()) == [true; 2];
-        let note =
-            "Findings cover only measured data: see the sources of each trace.";
+        let note = "Findings cover only measured data: see the sources of each trace.";
         table("Findings", rows, "none in either").noted((!is_whole).then(|| note.to_owned()))
     }
 }

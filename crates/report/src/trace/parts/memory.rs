@@ -27,8 +27,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
         .right("FAULTS", |size| count(size.count))
         .right("A SECOND", |size| rate(size.count, trace.seconds))
         .right("SHARE", |size| part_of(size.count, all));
-    let note =
-        "The kernel does not count hugetlb faults separately; they are under the base page.";
+    let note = "The kernel does not count hugetlb faults separately; they are under the base page.";
     let none = missing_or(trace, Collection::Vmstat, "no page faults");
     let title = "Page faults by size";
     let by_size = table(title, rows, none).noted([note.to_owned()]);
