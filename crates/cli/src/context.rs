@@ -106,7 +106,7 @@ impl Context {
         let next = match self.root.list("proc").is_absent() {
             true => format!("name the folder that holds proc/, sys/ and etc/: ls {root}"),
             false => {
-                format!("on that host: cat /proc/self/auxv > auxv; put it into {root}/proc/self")
+                format!("run on that host: cat /proc/self/auxv > auxv; copy it to {root}/proc/self")
             }
         };
         Failure::missing(error.to_string(), next)
@@ -118,7 +118,7 @@ impl Context {
             return Ok(program.clone());
         }
         std::env::current_exe()
-            .map_err(|e| Failure::missing(format!("this very program: {e}"), "run it again"))
+            .map_err(|e| Failure::missing(format!("own executable: {e}"), "run it again"))
     }
 
     /// Returns the distinct processes of the targets in ascending order of id. `several` says how to treat a name of several unrelated
@@ -237,7 +237,7 @@ impl Context {
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::missing(
                 format!("stdout: {e}"),
-                "make room where the output goes",
+                "free space where the output is written",
             )),
             _ => Ok(()),
         }
@@ -266,7 +266,7 @@ pub fn confirm(question: &str) -> Result<bool, Failure> {
     tell(&format!("{question} [y/N]"));
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|e| Failure::missing(format!("standard input: {e}"), "answer by a flag"))?;
+    read.map_err(|e| Failure::missing(format!("standard input: {e}"), "use a flag instead"))?;
     Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
@@ -395,7 +395,7 @@ impl From<ReadError> for Failure {
         let next = if error.denied {
             "run as root, or as the owner of the process"
         } else {
-            "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"
+            "check that proc/ and sys/ exist, below --root if given: ls /proc /sys"
         };
         Failure::missing(error.to_string(), next)
     }
@@ -414,8 +414,7 @@ impl From<TargetError> for Failure {
                 Failure::usage(
                     text,
                     format!(
-                        "name the one you mean, as tree:{first} or by its unit; promote and demote \
-                         take --all"
+                        "name one as tree:{first} or by its unit; promote and demote take --all"
                     ),
                 )
             }
@@ -431,7 +430,7 @@ impl From<TargetError> for Failure {
                 "run as root to see the processes of other users",
             ),
             TargetError::Nobody { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
-                Failure::missing(text, "hugeleaf mem    # lists the processes there are")
+                Failure::missing(text, "hugeleaf mem    # lists the processes")
             }
             TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(
                 text,
@@ -446,7 +445,7 @@ impl From<TargetError> for Failure {
             ),
             TargetError::Process(ProcessError::Zombie { .. }) => Failure::missing(
                 text,
-                "point at its parent, or at a process that lives: hugeleaf mem",
+                "name its parent, or a running process: hugeleaf mem",
             ),
             TargetError::Process(ProcessError::Read(error)) => Failure::from(error),
         }

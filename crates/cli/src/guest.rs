@@ -43,7 +43,8 @@ fn judge(need: Bytes, guest: &Guest) -> Result<(), Failure> {
     };
     Err(Failure::missing(
         format!(
-            "{room} of {} are left in cgroup {}, and this command may need {need}: the kernel would end {who}",
+            "only {room} of {} is left in cgroup {}; this command may need {need}, and the kernel \
+             would kill {who}",
             limit.limit, limit.path
         ),
         format!(
@@ -88,7 +89,7 @@ mod tests {
             refused
                 .lines
                 .what
-                .contains("3M of 512M are left in cgroup /db")
+                .contains("3M of 512M is left in cgroup /db")
         );
         assert!(refused.lines.next.ends_with("/sys/fs/cgroup/db/memory.max"));
     }

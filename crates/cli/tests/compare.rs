@@ -348,7 +348,7 @@ fn many_folders_are_a_history_with_a_page() {
     let output = run(&arguments);
     let text = stdout(&output);
     assert!(output.status.success() && stderr(&output).contains("history.html"));
-    line(&text, &["WORKLOAD", "2-fast", "3-slow", "LAST IS"]);
+    line(&text, &["WORKLOAD", "2-fast", "3-slow", "LATEST"]);
     line(&text, &["oltp", "base", "+20.", "-10.0 %", "worse"]);
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("1-old"), "{html}");

@@ -95,7 +95,7 @@ fn without_rules_it_watches_and_says_so() {
     assert_eq!(worker.huge(), 0);
     let text = good(&guard.ask(&["status"]).output().unwrap());
     assert!(
-        text.starts_with("Watching only: no rule lets it act; 0 programs"),
+        text.starts_with("Watching only: no rule allows promotion; 0 process trees"),
         "{text}"
     );
     assert!(text.contains("200M of"), "{text}");
@@ -112,18 +112,18 @@ fn one_pass_says_what_it_would_do_and_then_does_it() {
     let pass = |more: &[&str]| run(&[&["guard", "--once", "--config", &config], more].concat());
     let said = good(&pass(&["--dry-run"]));
     assert!(
-        said.starts_with("1 program would be moved") && said.contains("NOT LOOKED AT"),
+        said.starts_with("1 process tree would be promoted") && said.contains("SKIPPED"),
         "{said}"
     );
     assert_eq!(worker.huge(), 0);
     let said = stdout(&pass(&[]));
     assert!(
-        said.starts_with("1 program moved.") && worker.huge() > 190 << 20,
+        said.starts_with("1 process tree promoted or demoted.") && worker.huge() > 190 << 20,
         "{said}"
     );
     worker.tell("");
     let said = good(&pass(&[]));
-    assert!(said.starts_with("Nothing is to be done."), "{said}");
+    assert!(said.starts_with("Nothing to do."), "{said}");
 }
 
 #[test]
@@ -490,10 +490,10 @@ fn its_pages_show_programs_and_decisions() {
     for (path, shown) in [
         ("/", vec!["paged", "Decisions", "Proofs"]),
         ("/decisions", vec!["paged", "to huge pages"]),
-        ("/proofs", vec!["Nothing was tested yet"]),
+        ("/proofs", vec!["No tests yet"]),
         (
             &of_worker,
-            vec!["paged", "coverage", "Coverage at each closer look"],
+            vec!["paged", "coverage", "Coverage at each detailed scan"],
         ),
     ] {
         let page = guard.page(&address, path);

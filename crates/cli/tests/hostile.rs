@@ -381,7 +381,7 @@ fn plans_that_others_can_change_are_not_applied() {
         for more in [&["--dry-run"][..], &[]] {
             let file = shown(path);
             let command = [&["apply", &*file][..], more].concat();
-            refused(&kit.hugeleaf(&command), 3, &["is not believed", why]);
+            refused(&kit.hugeleaf(&command), 3, &["is not trusted", why]);
         }
     }
     let seen = kit.hugeleaf(&["apply", "--dry-run", &good]);

@@ -82,7 +82,7 @@ fn a_strangers_file_is_shown_and_not_run() {
     refused(
         &output,
         3,
-        &["does not come with hugeleaf", "--dry-run", "--yes"],
+        &["is not shipped with hugeleaf", "--dry-run", "--yes"],
     );
     let shown = good(&run(&["bench", path, "--dry-run"]));
     assert!(

@@ -163,11 +163,7 @@ fn it_is_written_once_and_never_over_another() {
     );
     let written = std::fs::read_to_string(file).unwrap();
     parse(&written).unwrap();
-    refused(
-        &plan(&flags),
-        2,
-        &["there is such a file already", "--output"],
-    );
+    refused(&plan(&flags), 2, &["the file exists already", "--output"]);
     assert_eq!(std::fs::read_to_string(file).unwrap(), written);
     let nowhere = dir.path().join("none/plan.toml");
     let nowhere = nowhere.to_str().unwrap();
@@ -199,11 +195,11 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
         (
             &["--bytes", "1G", "--sizes", "2M!"],
             2,
-            &["no mandatory sizes"],
+            &["cannot have mandatory sizes"],
         ),
         (&["--bytes", "1G", "--sizes", "3M"], 2, &["not a ladder"]),
         (&["--bytes", "1G", "--force", " "], 2, &["empty reason"]),
-        (&["--bytes", "1G", "--env", "A"], 2, &["no = in it"]),
+        (&["--bytes", "1G", "--env", "A"], 2, &["has no ="]),
         (
             &["--bytes", "1G", "--mount", "mnt"],
             2,

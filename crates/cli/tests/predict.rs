@@ -130,7 +130,7 @@ fn what_a_read_costs_is_taken_from_a_result() {
     assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");
     let screen = stdout(&asked(&question));
     assert!(
-        screen.contains("in the same time on larger pages"),
+        screen.contains("expected throughput on huge pages"),
         "{screen}"
     );
     assert!(screen.contains("hugeleaf prove"), "{screen}");

@@ -73,8 +73,8 @@ fn there_and_back_with_its_result_in_text_and_json() {
         "promoted all",
         "speed:",
         "undo: hugeleaf demote",
-        "to last:",
-        "left out:",
+        "to make this permanent:",
+        "skipped:",
     ] {
         assert!(text.contains(part), "'{part}' is missing in:\n{text}");
     }
@@ -96,7 +96,7 @@ fn nothing_to_do_is_exit_status_0() {
     }
     let text = good(&run(&["promote", &target.pid()]));
     assert!(text.starts_with("nothing to promote"), "{text}");
-    assert!(text.contains("left out:"), "{text}");
+    assert!(text.contains("skipped:"), "{text}");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_interrupt_says_what_was_done_and_how_to_go_on() {
         words == ["stopped:", "interrupted"]
     });
     assert!(is_stopped, "{text}");
-    assert!(text.contains("\nto go on: hugeleaf promote"), "{text}");
+    assert!(text.contains("\nto continue: hugeleaf promote"), "{text}");
     assert!(text.contains("not reached: interrupted"), "{text}");
 }
 

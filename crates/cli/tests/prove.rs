@@ -306,7 +306,7 @@ fn a_dry_run_touches_nothing() {
     let (out, err) = said(&output);
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(
-        out.contains("would move") && out.contains("random order"),
+        out.contains("would promote") && out.contains("random order"),
         "{out}"
     );
     assert!(!worker.path("result.json").exists());
@@ -533,7 +533,7 @@ fn a_mark_of_somebody_else_stops_nobody() {
         return;
     }
     let (out, err) = said(&output.unwrap());
-    assert!(out.contains("would move"), "{out}{err}");
+    assert!(out.contains("would promote"), "{out}{err}");
 }
 
 #[test]

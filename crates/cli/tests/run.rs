@@ -347,7 +347,7 @@ fn what_is_known_not_to_be_had_is_one_line() {
 fn ldr_cntrl_by_flag_and_by_variable() {
     let _host = hugeleaf_testkit::host::shared();
     let text = "TEXTPSIZE=4K@STACKPSIZE=4K@SHMPSIZE=4K@LARGE_PAGE_DATA=N";
-    let expected = "LDR_CNTRL        VALUE  HERE\n\
+    let expected = "LDR_CNTRL        VALUE  FLAG\n\
                     TEXTPSIZE           4K  --text base\n\
                     STACKPSIZE          4K  --stack base\n\
                     SHMPSIZE            4K  --shm base\n\
@@ -599,7 +599,7 @@ fn dry_run_starts_nothing_and_shows_all() {
         "HUGELEAF_RUN=v=1;",
         "LD_PRELOAD=/",
         "ROLE",
-        "left alone",
+        "unchanged",
         "asked_shm=base",
     ] {
         assert!(text.contains(word), "'{word}' is missing in:\n{text}");
@@ -922,11 +922,7 @@ fn sqlite_of_a_program_gets_one_cache() {
     let small = run(&["--sqlite", "1M", "--", "true"]);
     refused(&small, 125, &["--sqlite 1M is too small", "--sqlite 2G"]);
     let large = run(&["--sqlite", "900T", "--", "true"]);
-    refused(
-        &large,
-        125,
-        &["--sqlite 900T is more than the", "give it less"],
-    );
+    refused(&large, 125, &["--sqlite 900T exceeds the", "give less"]);
     let dry = good(&run(&["--dry-run", "--sqlite", "64M", "--", "true"]));
     assert!(dry.contains("HUGELEAF_SQLITE=67108864;"), "{dry}");
 }

@@ -400,7 +400,7 @@ fn postgresql_proven() {
     load.assert_healthy();
     let shared = facts::largest_shared(postgresql.backend_that_touched_all());
     let large = percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB);
-    if said.contains("order drawn at random") {
+    if said.contains("in random order") {
         assert!(large <= 10, "it ends as it began: {shared:?}");
     } else {
         println!(

@@ -254,7 +254,7 @@ fn what_is_recorded_is_played() {
     terminal.wait_text(&format!("look {count} of {count}, the end"));
     only(&mut terminal, &held);
     terminal.types("p");
-    terminal.wait_text("a recording cannot be moved");
+    terminal.wait_text("a recording cannot be promoted");
     terminal.types("q");
     assert_eq!(terminal.end().code(), Some(0));
     is_as_it_was(&terminal);

@@ -123,7 +123,7 @@ fn a_user_without_privilege() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("switched off by a flag"), "{text}");
+        assert!(text.contains("disabled by a flag"), "{text}");
         for claim in [
             "no thread waited",
             "no samples",

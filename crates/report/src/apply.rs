@@ -38,7 +38,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     if !is_taken_back {
         let todo = todo(&outcome.steps, outcome.systemd);
         notes.extend(to_do(todo.iter().chain(asked.by_hand)));
-        let undo = |id| format!("hugeleaf undo    # this is apply {id}");
+        let undo = |id| format!("hugeleaf undo    # reverts apply {id}");
         notes.extend(outcome.id.map(|id| Note::new("undo", "").run("", undo(id))));
     }
     page.add(notes);
@@ -52,18 +52,18 @@ fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
     let parts = counts(
         format!("{} made", counted(made, "step")),
         [
-            (count(|s| s == State::Already), "already so"),
+            (count(|s| s == State::Already), "already set"),
             (count(|s| s == State::NotReached), "not reached"),
             (count(|s| s == State::NotApplicable), "not applicable here"),
-            (count(|s| s == State::Restored), "taken back"),
+            (count(|s| s == State::Restored), "reverted"),
         ],
     );
     let (verb, mark) = match &outcome.stopped {
-        _ if outcome.id.is_none() => ("all as planned already", Mark::Good),
+        _ if outcome.id.is_none() => ("already as planned", Mark::Good),
         Some(StopReason::Short) => ("not applied, a pool was short", Mark::Warn),
-        Some(_) => ("applied in part", Mark::Bad),
+        Some(_) => ("partly applied", Mark::Bad),
         None if outcome.is_good() => ("applied", Mark::Good),
-        None => ("applied, with less than was planned", Mark::Warn),
+        None => ("applied, with deviations from the plan", Mark::Warn),
     };
     (format!("{verb}: {} ({parts})", asked.plan), mark)
 }
@@ -88,7 +88,7 @@ fn steps(page: &mut Page, steps: &[StepOutcome]) {
         .right("BEFORE", |step| before(step))
         .right("NOW", |step| now(step))
         .left("STEP", |step| step.id.clone())
-        .left("WHERE", |step| step.path.display().to_string());
+        .left("PATH", |step| step.path.display().to_string());
     page.add(table);
     for step in steps {
         page.add(said(step));
@@ -111,14 +111,14 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
 
 fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     let text = format!(
-        "{} of {} pages of {} are missing on node {}, after {} tries with compaction between them",
+        "{} of {} pages of {} are missing on node {} after {} tries with compaction",
         short.missing, short.wanted, short.size, short.node, short.attempts,
     );
     let mut parts = Vec::new();
     let mut part = |name: &str, fact: &Fact<Bytes>| match fact {
         Fact::Known(bytes) => parts.push(format!("{name} {bytes}")),
         Fact::Absent => {}
-        Fact::Unreadable(_) => parts.push(format!("{name} not readable")),
+        Fact::Unreadable(_) => parts.push(format!("{name} unreadable")),
     };
     part("memory", &short.total);
     part("free", &short.free);
@@ -126,11 +126,11 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
         &format!("free in blocks of {} and more", short.size),
         &short.free_in_blocks,
     );
-    part("pages of files", &short.cache);
+    part("page cache", &short.cache);
     part("processes", &short.anon);
     part("shared and tmpfs", &short.shmem);
     part("kernel, reclaimable", &short.kernel_reclaimable);
-    part("kernel, cannot", &short.kernel_fixed);
+    part("kernel, unreclaimable", &short.kernel_fixed);
     part("locked", &short.locked);
     if let Fact::Known(blocks) = &short.unmovable_blocks {
         parts.push(format!("{blocks} blocks hold unmovable pages"));
@@ -147,15 +147,14 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     let caches = known(&short.cache) + known(&short.kernel_reclaimable);
     let plan = asked.plan;
     if free + caches < missing {
-        return "end or shrink what the processes hold, then apply again; or plan fewer pages"
-            .into();
+        return "stop or shrink processes, then apply again; or plan fewer pages".into();
     }
     if free < missing {
-        return format!("hugeleaf apply --drop-caches {plan}    # clean pages of files make room");
+        return format!("hugeleaf apply --drop-caches {plan}    # frees clean page cache");
     }
     format!(
-        "hugeleaf apply --drop-caches {plan}    # enough is free, but fragmented; if that does not help, \
-         reboot and apply before anything else starts"
+        "hugeleaf apply --drop-caches {plan}    # free memory is fragmented; if this does not \
+         help, reboot and apply before other services start"
     )
 }
 
@@ -166,13 +165,13 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
         page.add(Block::Lines(lines));
     }
     for obstacle in obstacles {
-        page.add(format!("in the way: {obstacle}"));
+        page.add(format!("obstacle: {obstacle}"));
     }
     let count = |state| looked.iter().filter(|l| l.state == state).count();
     let parts = counts(
         format!("would make {}", counted(count(State::WouldChange), "step")),
         [
-            (count(State::Already), "so already"),
+            (count(State::Already), "already set"),
             (count(State::NotApplicable), "not applicable here"),
         ],
     );
@@ -213,7 +212,7 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
         let is_left = |s: &StepOutcome| s.state == State::ChangedSince;
         if !dry_run && outcome.steps.iter().any(is_left) {
             let id = outcome.id;
-            let next = format!("hugeleaf undo {id} --even-if-changed    # puts those back too");
+            let next = format!("hugeleaf undo {id} --even-if-changed    # restores these too");
             page.add(vec![Command::new("next", next)]);
         }
     }
@@ -234,24 +233,24 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
     let mut parts = counts(
         String::new(),
         [
-            (count(|s| s == State::WouldChange), "would be put back"),
-            (count(|s| s == State::Restored), "put back"),
-            (count(|s| s == State::AsBefore), "as before already"),
+            (count(|s| s == State::WouldChange), "would be restored"),
+            (count(|s| s == State::Restored), "restored"),
+            (count(|s| s == State::AsBefore), "already as before"),
             (count(|s| s == State::ChangedSince), "left alone"),
             (count(|s| s == State::Busy), "in use"),
-            (count(|s| s == State::InUse), "held by programs"),
+            (count(|s| s == State::InUse), "held by processes"),
             (count(|s| s == State::Failed), "failed"),
             (count(|s| s == State::NotReached), "not reached"),
         ],
     );
     if parts.is_empty() {
-        parts = "it had changed nothing".to_owned();
+        parts = "no changes".to_owned();
     }
     let (verb, mark) = match (dry_run, outcome.is_good(), outcome.finished) {
         (true, ..) => ("would undo", Mark::Plain),
         (_, true, _) => ("undone", Mark::Good),
-        (_, _, true) => ("undone, but for what is below", Mark::Warn),
-        _ => ("undone in part", Mark::Bad),
+        (_, _, true) => ("undone, with exceptions", Mark::Warn),
+        _ => ("partly undone", Mark::Bad),
     };
     let time = listed(" of ", Some(&outcome.time).filter(|time| !time.is_empty()));
     let head = format!("{verb}: apply {}{time} ({parts})", outcome.id);
@@ -259,13 +258,13 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
 }
 
 pub fn undo_list(all: &[Applied]) -> Page {
-    let mut page = Page::new("What was applied", "");
+    let mut page = Page::new("Applied plans", "");
     if all.is_empty() {
-        page.add("nothing was ever applied");
+        page.add("nothing has been applied");
     }
     let table = Table::of(all)
         .right("ID", |one| one.head.id)
-        .left("WHEN", |one| one.head.time.clone())
+        .left("TIME", |one| one.head.time.clone())
         .left("STATE", |one| standing(one))
         .right("STEPS", |one| begun(one))
         .left("PLAN", |one| one.head.plan_file.clone());

@@ -23,7 +23,7 @@ fn lead(all: &[BalanceStatus]) -> String {
     let would: usize = all.iter().map(|status| status.would.len()).sum();
     let moves: u64 = all.iter().map(|status| status.view.operations_total).sum();
     match (would, moves) {
-        (0, 0) => "Nothing is to be moved.".into(),
+        (0, 0) => "No resizes.".into(),
         (0, n) => format!("{} so far.", counted(n, "resize")),
         (n, _) => format!("{} would be made.", counted(n, "resize")),
     }
@@ -51,7 +51,7 @@ fn standing(component: &ComponentStatus) -> String {
     let standing = &component.standing;
     match component.may_evict_bytes {
         Some(bytes) => {
-            format!("{standing}; resizes may evict {bytes} of its data in this hour")
+            format!("{standing}; resizes may evict {bytes} of its data this hour")
         }
         None => standing.clone(),
     }
@@ -64,15 +64,15 @@ pub(crate) fn problems(all: &[String]) -> Vec<Note> {
 
 fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
     let does = match status.action {
-        BalanceAction::Balance => "memory is moved",
+        BalanceAction::Balance => "memory is transferred",
         BalanceAction::Watch => "watched: nothing is changed",
     };
     let pages = match status.pages {
-        Pages::Large => "what is given is promoted to huge pages",
-        Pages::Base => "what is given stays on base pages",
+        Pages::Large => "transferred memory is promoted to huge pages",
+        Pages::Base => "transferred memory stays on base pages",
     };
     let target = format!(
-        "{}, of which {} are divided; {} are resident",
+        "{}, {} of it divided; {} resident",
         status.target_bytes, status.usable_bytes, status.resident_bytes
     );
     vec![
@@ -97,16 +97,16 @@ fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
         .right("PID", |c| c.pid.map(|pid| Value::Text(pid.to_string())))
         .narrow(Narrow::Goes(3))
         .right("SIZE", |c| c.size_bytes)
-        .right("LEAST", |c| c.least_bytes)
-        .right("MOST", |c| c.most_bytes)
+        .right("MIN", |c| c.least_bytes)
+        .right("MAX", |c| c.most_bytes)
         .right("RESIDENT", |c| c.resident_bytes)
-        .right("AT ANY SIZE", |c| Cell::some_bytes(c.overhead_bytes))
+        .right("OVERHEAD", |c| Cell::some_bytes(c.overhead_bytes))
         .narrow(Narrow::Goes(4))
         .right("GRANULE", |c| c.granule_bytes)
         .narrow(Narrow::Goes(5))
-        .right("MORE SAVES", |c| worth(c.gain_seconds_per_second))
-        .right("LESS COSTS", |c| worth(c.loss_seconds_per_second))
-        .right("LOSES", |c| worth(Some(c.pressure_seconds_per_second)))
+        .right("GAIN", |c| worth(c.gain_seconds_per_second))
+        .right("LOSS", |c| worth(c.loss_seconds_per_second))
+        .right("MISS COST", |c| worth(Some(c.pressure_seconds_per_second)))
         .narrow(Narrow::Goes(1))
 }
 
@@ -121,7 +121,7 @@ fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
         .right("TARGET", |o| o.target)
         .right("FINAL", |o| o.end_size)
         .left("STATUS", |o| o.status.name())
-        .left("WHY", |o| o.why.as_str())
+        .left("REASON", |o| o.why.as_str())
         .narrow(Narrow::Wraps)
 }
 
@@ -132,31 +132,28 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
     let gauge = Family::gauge;
     let mut target = gauge(
         "hugeleaf_balance_target_bytes",
-        "What the servers of a memory target may hold together",
+        "Total memory that the servers of a target may use",
     );
     let mut usable = gauge(
         "hugeleaf_balance_usable_bytes",
-        "What of a target is divided: less what processes hold at any size, and less where host or cgroup have less",
+        "Part of a target that is divided: without overhead, limited by host and cgroup",
     );
-    let mut size = gauge(
-        "hugeleaf_balance_size_bytes",
-        "The size that a server is set to",
-    );
+    let mut size = gauge("hugeleaf_balance_size_bytes", "Configured size of a server");
     let mut resident = gauge(
         "hugeleaf_balance_resident_bytes",
-        "What a server's process holds",
+        "Resident memory of a server's process",
     );
     let mut loses = gauge(
         "hugeleaf_balance_pressure_ratio",
-        "Seconds a second that a server loses by misses",
+        "Time that a server loses by misses, in seconds per second",
     );
     let mut problems = gauge(
         "hugeleaf_balance_problems",
-        "What is wrong with a target: hugeleaf guard status says it",
+        "Number of problems with a target; hugeleaf guard status lists them",
     );
     let mut operations = Family::counter(
         "hugeleaf_balance_operations",
-        "Resizes that were begun, and found to be made by hand",
+        "Resizes started by the balancer or made manually",
     );
     for status in all {
         let name = status.name.as_str();

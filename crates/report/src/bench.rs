@@ -84,7 +84,7 @@ fn meaning(results: &Results) -> String {
     };
     let title = &results.experiment.title;
     format!(
-        "{title}{better}; medians, ± half of the 95 % interval; × is over the first of the arms, in the same rounds"
+        "{title}{better}; medians ± half of the 95 % interval; × is the ratio to the first arm in the same rounds"
     )
 }
 
@@ -200,7 +200,7 @@ impl<'a> Group<'a> {
         let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
         Table::of(rows)
             .when(named, |table| {
-                table.left("WHAT", |(quantity, _)| &quantity.name)
+                table.left("QUANTITY", |(quantity, _)| &quantity.name)
             })
             .each(heads, |table, (n, head)| {
                 table.left(head.head().to_uppercase(), |(_, place)| {
@@ -706,8 +706,8 @@ mod tests {
         let text = page(&example()).text(View::plain(100));
         let begin = "\
 walk at 1G: base 400 ns; thp:2M 200 ns, ×0.50 [0.50, 0.50]
-reads, a time of one (lower is better); medians, ± half of the 95 % interval; × is over the first of
-the arms, in the same rounds
+reads, a time of one (lower is better); medians ± half of the 95 % interval; × is the ratio to the
+first arm in the same rounds
 
 read
   WORKING SET          BASE         THP:2M
@@ -724,9 +724,9 @@ ns by working set: b base, t thp:2M
         assert!(text.starts_with(begin), "{text}");
         let end = "
 also measured
-  WHAT    WORKING SET  BASE  THP:2M
-  misses  64K          20.0    20.0
-  misses  1G           4000    2000
+  QUANTITY  WORKING SET  BASE  THP:2M
+  misses    64K          20.0    20.0
+  misses    1G           4000    2000
 
 unavailable  hugetlb:1G: no page of 1G
              next: echo 6 > pool
@@ -777,7 +777,7 @@ note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
         for part in [
             "walk, small: base 2.00 ns; thp:2M 2.00 ns, ×1.00 [1.00, 1.00]\nwalk, large: base 400 ns",
             "large: read\n  ARM              READ           OVER BASE\n  base      400 ns ±0 %                   -\n",
-            "small: also measured\n  WHAT    BASE  THP:2M\n  misses  20.0    20.0\n",
+            "small: also measured\n  QUANTITY  BASE  THP:2M\n  misses    20.0    20.0\n",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

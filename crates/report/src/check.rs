@@ -46,8 +46,8 @@ pub fn check(
     let mut page = Page::new(
         "Check",
         format!(
-            "{} features{who}: {} to change, {} to look at, {} good, {} not here, {} unknown. Nothing is changed: hugeleaf plan and \
-             apply do that",
+            "{} features{who}: {} to change, {} to check, {} good, {} absent, {} unknown. Nothing \
+             was changed: use hugeleaf plan and apply",
             rows.len(),
             count(State::Change),
             count(State::Look),
@@ -78,7 +78,7 @@ pub fn check(
     let worths: Vec<(String, Cell)> = (rows.iter())
         .filter_map(|row| Some(fact(&row.what, worth(row, measured)?)))
         .collect();
-    page.section("WORTH HERE, OVER BASE PAGES", vec![worths.into()]);
+    page.section("MEASURED GAIN OVER BASE PAGES", vec![worths.into()]);
     let mut wrong: Vec<&Row> = rows
         .iter()
         .filter(|row| row.why.is_some() && row.state != State::Unknown)
@@ -97,7 +97,7 @@ fn abilities(all: &[FileSystem]) -> Table {
     Table::of(all)
         .left("AT", |one| one.at.as_str())
         .left("TYPE", |one| one.kind.as_str())
-        .right("DIRECT I/O BY", |one| {
+        .right("DIO ALIGNMENT", |one| {
             can(one, |can| can.direct_offset_bytes).map(by)
         })
         .right("LARGEST FILE", |one| {
@@ -107,8 +107,8 @@ fn abilities(all: &[FileSystem]) -> Table {
         .left("ATTRIBUTES", |one| yes(can(one, |can| can.attributes)))
         .left("ACLS", |one| yes(can(one, |can| can.acls)))
         .left("LARGE FOLIOS", |one| yes(one.large_folios))
-        .left("RESIZED MOUNTED", |one| one.resize)
-        .left("JOURNAL ELSEWHERE", |one| yes(one.journal_elsewhere))
+        .left("ONLINE RESIZE", |one| one.resize)
+        .left("EXTERNAL JOURNAL", |one| yes(one.journal_elsewhere))
         .done()
 }
 

@@ -52,13 +52,13 @@ impl Shown<'_> {
     fn notes(&self, more: usize, shown: &[&ComparedRow]) -> Vec<Note> {
         let mut notes = Vec::new();
         if more > 0 {
-            let text = format!("{more} rows of what was also measured: --all");
+            let text = format!("{more} secondary rows: --all");
             notes.push(Note::new("more", text));
         }
         let percent = number(self.compared.equal * 100.0);
         let unclear = match self.compared.is_within {
             true => "the interval is too wide",
-            false => "the interval holds some of that and some beyond",
+            false => "the interval is partly within, partly outside",
         };
         let equal = format!("within ±{percent} %; brackets are 95 % intervals; unclear: {unclear}");
         notes.push(Note::new("equal", equal));
@@ -124,10 +124,8 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         "B over A, {}: {}",
         counted(distinct.len(), "workload"),
         match which {
-            Which::Main =>
-                "percent of throughput, above 0 is better; of a time, as if it were work a second",
-            Which::Counts =>
-                "what was counted, not timed; above 0 is better, of what is no better or worse, more",
+            Which::Main => "percent of throughput, above 0 is better; times are shown as rates",
+            Which::Counts => "counts, no timings; above 0 is better, or more if neither is better",
         }
     );
     let mut page = Page::new("hugeleaf compare", lead);
@@ -145,7 +143,7 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
         .when(which == Which::Counts, |table| {
             table
-                .left("WHAT", |row| row.what.as_str())
+                .left("QUANTITY", |row| row.what.as_str())
                 .right("A", |row| side(row.a, &row.unit))
                 .right("B", |row| side(row.b, &row.unit))
         })
@@ -186,7 +184,7 @@ pub fn history(history: &History) -> Page {
     let (first, last) = (history.sets.first(), history.sets.last());
     let name = |set: Option<&String>| set.cloned().unwrap_or_default();
     let lead = format!(
-        "{} over {}, the first: percent of throughput, above 0 is better; of a time, as if it were work a second",
+        "{} over {}, the first: percent of throughput, above 0 is better; times are shown as rates",
         counted(history.sets.len().saturating_sub(1), "set"),
         name(first)
     );
@@ -203,7 +201,7 @@ pub fn history(history: &History) -> Page {
                 None => Cell::from("-"),
             })
         })
-        .left("LAST IS", |row| {
+        .left("LATEST", |row| {
             let last = row.points.last().cloned().flatten();
             better_or_worse(last.and_then(|point| point.verdict))
         })
@@ -216,7 +214,7 @@ pub fn history(history: &History) -> Page {
     notes.extend(Note::each("left out", &history.left_out));
     page.section("", vec![notes.into()]);
     let charts = of_workloads(history);
-    page.section("SET BY SET", charts.into_iter().map(Block::Chart).collect());
+    page.section("CHARTS", charts.into_iter().map(Block::Chart).collect());
     page
 }
 
@@ -327,12 +325,12 @@ fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
         .each(places(rows), |table, known| {
             table.left(known.head().to_uppercase(), |row| at(row, known))
         })
-        .left("WHAT", |row| &row.quantity.name)
+        .left("QUANTITY", |row| &row.quantity.name)
         .right("A", |row| median(row.a.as_ref(), &row.quantity.unit))
         .right("B", |row| median(row.b.as_ref(), &row.quantity.unit))
         .right("B/A", |row| over(row))
         .right("CHANGE", |row| row.ratio.map(change))
-        .left("B IS", |row| word(row))
+        .left("RESULT", |row| word(row))
         .left("NOTE", |row| ranges(&row.notes))
 }
 

@@ -11,20 +11,18 @@ use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table, fact, listed}
 pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
     let mut page = Page::new(
         "Workloads",
-        "Workloads that come with hugeleaf. Each starts real software on the pages of several arms: hugeleaf bench NAME",
+        "Shipped workloads. Each runs real software in several arms: hugeleaf bench NAME",
     );
     page.add(
         Table::of(all)
             .left("NAME", |(described, _)| described.name.as_str())
-            .left("STANDS FOR", |(described, _)| described.kind.as_str())
+            .left("KIND", |(described, _)| described.kind.as_str())
             .narrow(Narrow::Goes(1))
-            .left("HERE", |(_, unmet)| match unmet {
+            .left("STATE", |(_, unmet)| match unmet {
                 None => Cell::from("ready").marked(Mark::Good),
                 Some(unmet) => Cell::from(unmet.what.as_str()).marked(Mark::Bad),
             })
-            .left("WHAT IS MEASURED", |(described, _)| {
-                described.title.as_str()
-            })
+            .left("MEASUREMENT", |(described, _)| described.title.as_str())
             .narrow(Narrow::Wraps)
             .done(),
     );
@@ -36,7 +34,7 @@ pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
     packages.dedup();
     if !packages.is_empty() {
         let install = format!("apt-get install {}", packages.join(" "));
-        page.add(vec![Command::new("next", install).noted("what is missing")]);
+        page.add(vec![Command::new("next", install).noted("needed packages")]);
     }
     page
 }
@@ -86,7 +84,7 @@ fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> 
     let needs = &described.needs;
     let runs_as = match needs.root {
         true => "root",
-        false => "nobody, where hugeleaf runs as root",
+        false => "nobody, if hugeleaf runs as root",
     };
     let figures = (described.measures.iter()).map(|measure| match measure.unit.as_str() {
         "" => measure.name.clone(),

@@ -34,7 +34,7 @@ pub fn svg(flames: &Flames) -> Option<String> {
             aria-label=(title) viewBox=(format!("0 0 {WIDTH} {}", frames.height)) {
             style { (PreEscaped(STYLE)) (PreEscaped(FRAMES)) }
             text x="10" y="20" fill="currentColor" {
-                (title) ". Blue: the kernel. The lowest frame is the process, above it who called whom."
+                (title) ". Blue: the kernel. The lowest frame is the process; callees are above their callers."
             }
             (PreEscaped(frames.svg))
         }

@@ -23,12 +23,12 @@ pub fn status(status: &Status) -> Page {
         (true, false) => Mark::Good,
         _ => Mark::Warn,
     };
-    page.section("PROGRAMS", vec![programs(&status.programs).into()])
-        .section("WHY", why(&status.programs))
+    page.section("PROCESS TREES", vec![programs(&status.programs).into()])
+        .section("REASONS", why(&status.programs))
         .section("POOLS", pools(&status.pools));
     crate::balance::sections(&mut page, &status.balance);
-    page.section("SO FAR", vec![counts(status).into()])
-        .section("THE GUARD ITSELF", vec![itself(status).into()]);
+    page.section("TOTALS", vec![counts(status).into()])
+        .section("GUARD", vec![itself(status).into()]);
     page.add(crate::balance::problems(&status.problems));
     page
 }
@@ -39,13 +39,13 @@ fn lead(status: &Status) -> String {
     let what = match (&status.paused_since, status.acts) {
         (Some(since), _) => format!("Paused since {since}"),
         (None, true) => "Acting by its rules".to_owned(),
-        (None, false) => "Watching only: no rule lets it act".to_owned(),
+        (None, false) => "Watching only: no rule allows promotion".to_owned(),
     };
     let are = if kept == 1 { "is" } else { "are" };
-    let kept = format!("{} {are} kept on huge pages", counted(kept, "program"));
+    let kept = format!("{} {are} kept on huge pages", counted(kept, "process tree"));
     let would = match would {
         0 => String::new(),
-        n => format!(", {n} would be moved"),
+        n => format!(", {n} would be promoted"),
     };
     format!("{what}; {kept}{would}.")
 }
@@ -64,7 +64,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
                 .map_or(String::new(), |node| format!(" on node {node}"));
             let missing = given.had.saturating_sub(given.pages);
             let text = format!("{missing} of {} pages, while memory is short", given.had);
-            (format!("{}{node} gave back", given.page_bytes), text.into())
+            (format!("{}{node} released", given.page_bytes), text.into())
         })
         .collect();
     vec![findings.into(), given.into()]
@@ -73,7 +73,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
 /// Builds a row for each process tree; the status lists most base-page memory first.
 fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
     Table::of(all)
-        .left("STANDS", |p| stand(p))
+        .left("STATE", |p| stand(p))
         .right("PID", |p| Value::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
         .left("UNIT OR POD", |p| match p.group == p.name {
@@ -81,12 +81,12 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
             false => p.group.as_str().into(),
         })
         .narrow(Narrow::Goes(2))
-        .right("SMALL", |p| p.small_bytes)
-        .right("LARGE", |p| p.large_bytes)
+        .right("BASE", |p| p.small_bytes)
+        .right("HUGE", |p| p.large_bytes)
         .right("COVERAGE", |p| Cell::percent(p.coverage))
         .right("CPU", |p| Cell::percent(p.cpu))
         .narrow(Narrow::Goes(3))
-        .right("MOVED", |p| Cell::some_bytes(p.moved_bytes))
+        .right("PROMOTED", |p| Cell::some_bytes(p.moved_bytes))
         .narrow(Narrow::Goes(4))
         .left("PROOF", |p| p.proof.as_str())
         .narrow(Narrow::Goes(1))
@@ -114,7 +114,7 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
             format!("{}: {}", p.standing.rule, action(p.action))
         })
         .narrow(Narrow::Goes(1))
-        .left("WHY", |p| match &p.moving {
+        .left("REASON", |p| match &p.moving {
             Some(moving) => format!("{}; {moving}", p.standing.text),
             None => p.standing.text.clone(),
         })
@@ -133,21 +133,21 @@ const fn action(action: Action) -> &'static str {
 fn counts(status: &Status) -> Vec<(String, Cell)> {
     let counts = &status.counts;
     let moves = format!(
-        "{} to huge pages ({} in all), {} back; {} got less than they asked for",
+        "{} ({} in all); {} demotions; {} incomplete",
         counts.promotions, counts.promoted, counts.demotions, counts.short
     );
     let tests = format!(
         "{} faster, {} slower, {} same, {} unclear; {} given up",
         counts.faster, counts.slower, counts.same, counts.unclear, counts.dropped
     );
-    let growth = format!("{}: what moves added to processes", counts.grown);
+    let growth = format!("{} added to processes by promotion", counts.grown);
     let stalls = format!(
-        "{} in calls that move memory, longest {}",
+        "{} in calls that promote or demote, longest {}",
         took(counts.stalled.as_secs_f64()),
         measured(counts.longest_stall.as_secs_f64())
     );
     vec![
-        fact("moves", moves),
+        fact("promotions", moves),
         fact("growth", growth),
         fact("stalls", stalls),
         fact("tests", tests),
@@ -157,7 +157,7 @@ fn counts(status: &Status) -> Vec<(String, Cell)> {
 fn itself(status: &Status) -> Vec<(String, Cell)> {
     let cost = &status.cost;
     let rules = match status.files.len() {
-        0 => "none: everything is watched".to_owned(),
+        0 => "none: all processes are watched".to_owned(),
         _ => format!("{} in {}", status.rules, status.files.join(", ")),
     };
     let share = match cost.wait_seconds > 0.0 {
@@ -165,7 +165,7 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
         false => 0.0,
     };
     let looks = format!(
-        "{} at {} programs; one takes {:.0} ms of a processor, every {:.0} s: {:.2} %",
+        "{} of {} processes, {:.0} ms CPU each, every {:.0} s: {:.2} % CPU",
         cost.looks,
         status.seen,
         cost.look_seconds * 1e3,
@@ -186,7 +186,7 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
     );
     vec![
         fact("rules", rules),
-        fact("looks", looks),
+        fact("scans", looks),
         fact("process", process),
         fact("pressure", pressure),
     ]
@@ -195,7 +195,7 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
 pub fn log(entries: &[Entry]) -> Page {
     let mut page = Page::new("hugeleaf guard log", "");
     match entries.is_empty() {
-        true => page.lead = "Nothing was decided yet.".into(),
+        true => page.lead = "No decisions yet.".into(),
         false => {
             page.add(entries_table(entries));
         }
@@ -206,7 +206,7 @@ pub fn log(entries: &[Entry]) -> Page {
 fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
     Table::of(entries)
         .left("TIME", |e| e.at.as_str())
-        .left("WHAT", |e| what(e))
+        .left("EVENT", |e| what(e))
         .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
         .left("NAME", |e| e.name.as_str())
         .right("TOOK", |e| e.seconds.map(Value::Duration))
@@ -229,35 +229,32 @@ pub fn once(pass: &Pass) -> Page {
         let programs = pass.programs.iter();
         programs.filter(|p| p.standing.state == state).count()
     };
-    let programs_of = |n: usize| counted(n, "program");
+    let programs_of = |n: usize| counted(n, "process tree");
     let lead = match (
         pass.dry_run,
         count(Stand::Next),
         count(Stand::Would),
         pass.done.len(),
     ) {
-        (_, 0, 0, 0) => "Nothing is to be done.".to_owned(),
-        (_, 0, n, 0) => format!(
-            "{} would be moved if a rule let the guard act.",
-            programs_of(n)
-        ),
-        (true, n, 0, _) => format!("{} would be moved.", programs_of(n)),
+        (_, 0, 0, 0) => "Nothing to do.".to_owned(),
+        (_, 0, n, 0) => format!("{} would be promoted if a rule allowed it.", programs_of(n)),
+        (true, n, 0, _) => format!("{} would be promoted.", programs_of(n)),
         (true, n, w, _) => format!(
-            "{} would be moved, and {} if their rule let the guard act.",
+            "{} would be promoted, and {} if their rule allowed it.",
             programs_of(n),
             w
         ),
-        (false, _, _, done) => format!("{} moved.", programs_of(done)),
+        (false, _, _, done) => format!("{} promoted or demoted.", programs_of(done)),
     };
     let mut page = Page::new("hugeleaf guard --once", lead);
-    page.section("PROGRAMS", vec![programs(&pass.programs).into()])
-        .section("WHY", why(&pass.programs));
+    page.section("PROCESS TREES", vec![programs(&pass.programs).into()])
+        .section("REASONS", why(&pass.programs));
     let pools: Vec<Note> = Note::each("", &pass.pools).collect();
     page.section("POOLS", vec![pools.into()]);
     let others: Vec<(String, Cell)> = (pass.passed_over.iter())
         .map(|(why, n)| fact(in_words(why), *n))
         .collect();
-    page.section("NOT LOOKED AT", vec![others.into()]);
+    page.section("SKIPPED", vec![others.into()]);
     page
 }
 
@@ -266,7 +263,7 @@ fn in_words(reason: &str) -> &str {
         "too-small" => "too small for their rule",
         "too-young" => "too young for their rule",
         "rule-says-never" => "their rule says never",
-        "own" => "the guard itself",
+        "own" => "the guard",
         "init" => "the first process",
         other => other,
     }

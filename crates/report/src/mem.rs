@@ -103,7 +103,7 @@ impl Mem<'_> {
         if !self.targeted {
             page.add(self.ranking())
                 .add(self.hidden())
-                .add(self.sum_line("in all, each page once"))
+                .add(self.sum_line("total, each page once"))
                 .section("", self.shared_blocks());
             return page;
         }
@@ -113,7 +113,7 @@ impl Mem<'_> {
             page.section("", blocks).section("", self.under_run(i, p));
         }
         if self.processes.len() > 1 {
-            let sum = self.sum_line("together, shared memory once");
+            let sum = self.sum_line("total, shared memory once");
             page.section("", vec![sum.into()]);
         }
         page
@@ -143,11 +143,7 @@ impl Mem<'_> {
             .right("COVERAGE", |p| Cell::percent(p.coverage()))
             .right("PAGE TABLES", |p| p.page_tables)
             .done()
-            .limited(
-                ROWS,
-                format!("that hold {base} on base pages between them"),
-                "",
-            )
+            .limited(ROWS, format!("with {base} on base pages"), "")
     }
 
     fn hidden(&self) -> String {
@@ -291,7 +287,7 @@ fn head(p: &Process) -> Vec<Block> {
     );
     let mut blocks = vec![first.into(), second.into()];
     if p.thp_disabled.get() == Some(true) {
-        let text = "it switched transparent huge pages off for itself: prctl(PR_SET_THP_DISABLE)";
+        let text = "THP disabled by the process: prctl(PR_SET_THP_DISABLE)";
         blocks.push(text.into());
     }
     blocks
@@ -312,11 +308,8 @@ fn remarks(object: &SharedObject) -> Vec<String> {
         (!pids.is_empty()).then(|| format!("{name}: {what} by {shown}{more}"))
     };
     let lines = [
-        (
-            "attached at an address that large pages do not fit",
-            misaligned.clone(),
-        ),
-        ("mapped by smaller pages than elsewhere", worse),
+        ("attached at a misaligned address", misaligned.clone()),
+        ("mapped on smaller pages than elsewhere", worse),
     ];
     lines.into_iter().filter_map(line).collect()
 }
@@ -547,8 +540,8 @@ pub fn global_page(host: &Host) -> Page {
         .right("FREE", |row| row.free);
     page.add(table)
         .add(
-            "THP is made of base memory as needed: its FREE is the part of free memory in \
-             blocks large enough.",
+            "THP uses base memory on demand. Its FREE is the free memory in blocks of at least \
+             that size.",
         )
         .add("hugetlb pages are never reclaimed: all of a pool is pinned.");
     page

@@ -32,13 +32,13 @@ impl Planned<'_> {
         if let Some(reason) = &plan.force {
             page.add(format!("Forced below the margin, because: {reason}"));
         }
-        page.section("FOR WHOM", plan.services.iter().map(service).collect())
+        page.section("SERVICES", plan.services.iter().map(service).collect())
             .section("POOLS", vec![pools(plan).into()])
-            .section("WHAT STAYS FOR BASE PAGES", base(plan))
+            .section("BASE-PAGE MEMORY", base(plan))
             .section("SETTINGS", plan.knobs.iter().map(setting).collect())
             .section("RIGHTS", vec![rights(plan).into()])
             .section("STEPS", self.steps.iter().map(step).collect())
-            .section("TO KNOW", vec![self.notes().into()])
+            .section("NOTES", vec![self.notes().into()])
             .section("", self.next());
         page
     }
@@ -46,7 +46,7 @@ impl Planned<'_> {
     fn notes(&self) -> Vec<Note> {
         let notes = Note::each("note", &self.plan.notes);
         let obstacles = self.obstacles.iter().map(|obstacle| {
-            let text = format!("cannot be made here: {obstacle}");
+            let text = format!("not possible on this host: {obstacle}");
             Note::marked("problem", Mark::Bad, text)
         });
         let unread = Note::each("unread", self.unread);
@@ -55,15 +55,15 @@ impl Planned<'_> {
 
     fn next(&self) -> Vec<Block> {
         if self.plan.pools.is_empty() && self.steps.is_empty() {
-            return vec!["Nothing to set: no step follows from this plan.".into()];
+            return vec!["Nothing to set: this plan has no steps.".into()];
         }
         match self.written {
             Some(file) => {
-                let next = Command::new("what it would change", dry_run(file));
+                let next = Command::new("preview", dry_run(file));
                 vec![format!("Written to {file}.").into(), vec![next].into()]
             }
             None => {
-                let text = "Nothing was written or changed. To have it as a file: the same with --output FILE.";
+                let text = "Nothing was written or changed. To write the plan, add --output FILE.";
                 vec![
                     text.into(),
                     vec![Command::new("then", dry_run("FILE"))].into(),
@@ -118,10 +118,10 @@ fn service(service: &ServicePlan) -> Block {
         ..Note::new("needs", format!("{} (from {})", demand.what, demand.source))
     });
     let restart = service.restart.then(|| {
-        let text = "It runs, and uses these pages only after a restart.";
+        let text = "The service runs, and uses these pages only after a restart.";
         Note::new("note", text)
     });
-    let ways = service.ways.iter().map(|way| Note::new("you", way));
+    let ways = service.ways.iter().map(|way| Note::new("to do", way));
     let notes: Vec<Note> = demands.chain(restart).chain(ways).collect();
     let title = format!("{} ({})", service.name, about.join(", "));
     Section::new(title, vec![notes.into()]).into()
@@ -134,10 +134,10 @@ fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
     Table::of(&plan.pools)
         .right("SIZE", |p| p.page)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
-        .right("WAS", |p| p.was.map_or_else(unknown, Cell::from))
+        .right("BEFORE", |p| p.was.map_or_else(unknown, Cell::from))
         .right("PAGES", |p| p.pages)
         .right("MEMORY", |p| p.pages.of(p.page))
-        .right("OTHERS'", |p| p.others)
+        .right("OTHERS", |p| p.others)
         .when(some(|p| p.promised), |t| {
             t.right("PROMISED", |p| p.promised)
         })
@@ -153,14 +153,14 @@ fn base(plan: &Plan) -> Vec<Block> {
         .right("USED", |plan| plan.base.used - plan.base.moves)
         .right("LEFT", |plan| left(plan))
         .right("MARGIN", |plan| plan.base.margin);
-    let mut note = "USED: neither available nor in a pool now".to_owned();
+    let mut note = "USED: memory that is neither available nor in a pool".to_owned();
     if !plan.base.moves.is_zero() {
         note += &format!(
-            ", without {} that moves to the pools when the services restart",
+            ", without {} that the services use from the pools after a restart",
             plan.base.moves
         );
     }
-    note += ". LEFT has to be at least MARGIN.";
+    note += ". LEFT must be at least MARGIN.";
     vec![table.into(), note.into()]
 }
 
@@ -216,7 +216,7 @@ fn rights(plan: &Plan) -> Vec<Note> {
 fn step(looked: &Looked) -> Block {
     let step = &looked.step;
     let change = match looked.state.name() {
-        "already" => format!("{}, and it is so already", after(looked)),
+        "already" => format!("{}, already set", after(looked)),
         "not-applicable" => "nothing to do: systemd does not run here".to_owned(),
         _ => format!("{} -> {}", short(&looked.before), after(looked)),
     };
@@ -282,7 +282,7 @@ fn service_answer(service: &ServicePlan) -> Json {
         "asked": sum_pages(got.iter().chain(&missing).copied()),
         "got": got,
         "short_pages": short,
-        "reason": (short > 0).then_some("base pages keep what they use and the margin"),
+        "reason": (short > 0).then_some("base pages keep the memory in use and the margin"),
         "demands": service.demands.iter().map(demand).collect::<Json>(),
     });
     both(service, resulting_pages)

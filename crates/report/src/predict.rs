@@ -30,12 +30,12 @@ impl Prediction<'_> {
         };
         let says = match self.predicted {
             Ok(predicted) => format!(
-                "{who} would do ×{:.2} to ×{:.2} of its work in the same time on larger pages",
+                "{who}: expected throughput on huge pages ×{:.2} to ×{:.2}",
                 predicted.low, predicted.high
             ),
             Err(why) => format!("{who}: {why}"),
         };
-        let mut page = Page::new("What larger pages would bring", says);
+        let mut page = Page::new("Expected effect of huge pages", says);
         page.section("", vec![Block::Facts(self.facts())]);
         page.section("NEXT", vec![Block::Commands(self.commands())]);
         page
@@ -64,7 +64,7 @@ impl Prediction<'_> {
             let text = format!("{} of {} on base pages", look.touched, look.resident);
             fact("touched in 1 s", text);
             if !look.large.is_zero() {
-                fact("on large pages already", look.large.to_string());
+                fact("already on huge pages", look.large.to_string());
             }
         }
         if let Ok(predicted) = self.predicted {
@@ -82,13 +82,13 @@ impl Prediction<'_> {
         }
         if let Some(reads) = self.reads {
             let text = format!(
-                "{:.0} ns on base pages, {:.0} ns on large ones, in {}",
+                "{:.0} ns on base pages, {:.0} ns on huge pages, in {}",
                 reads.base_ns, reads.large_ns, reads.size
             );
-            fact("a random read here", text);
+            fact("random read", text);
         }
         let walk = self.longest_walk.as_secs_f64() * 1e3;
-        fact("longest look", format!("{walk:.1} ms"));
+        fact("longest scan", format!("{walk:.1} ms"));
         facts
     }
 
@@ -100,8 +100,8 @@ impl Prediction<'_> {
         let why = Command::new("why", format!("hugeleaf why {target}"));
         let prove = Command::new("prove", format!("hugeleaf prove {target} --metric cpi"));
         vec![
-            why.noted("what keeps it from larger pages"),
-            prove.noted("or a metric of its own: hugeleaf prove --help"),
+            why.noted("why memory is not on huge pages"),
+            prove.noted("or a metric of the server: hugeleaf prove --help"),
         ]
     }
 

@@ -89,10 +89,10 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
         .add(facts(outcome, request));
     let totals = &outcome.totals;
     for (title, parts) in [
-        ("not got:", &totals.failed),
-        ("left out:", &totals.left_out),
+        ("failed:", &totals.failed),
+        ("skipped:", &totals.left_out),
         (
-            "one way (on huge pages until what maps it ends):",
+            "one way (on huge pages until the processes that map it exit):",
             &totals.one_way,
         ),
     ] {
@@ -158,8 +158,7 @@ fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a Pro
 fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
     let (grown, done) = (outcome.totals.grown, outcome.done());
     let added = request.direction == Direction::Promote && !grown.is_zero();
-    let added = added
-        .then(|| format!("{grown} of memory that was not there before: it filled up the blocks"));
+    let added = added.then(|| format!("{grown} of new memory, to fill partly resident blocks"));
     let speed = (!outcome.dry_run && !done.is_zero()).then(|| speed(outcome, request));
     let stopped = outcome.stopped_by.filter(|_| !outcome.dry_run);
     let stopped = stopped.map(|by| match by {
@@ -188,8 +187,8 @@ fn counted_once(outcome: &Outcome) -> Option<String> {
     };
     (asked != outcome.requested()).then(|| {
         format!(
-            "each process has {columns} what it maps, {asked} in all; memory that several map, or one \
-             maps several times, counts once in everything else here"
+            "{columns}, memory counts once for each mapping, {asked} in all; elsewhere it counts \
+             once"
         )
     })
 }
@@ -211,8 +210,8 @@ fn split_for_others(outcome: &Outcome) -> Option<String> {
     let bytes: Bytes = by_file.map(|d| d.bytes).sum();
     (!bytes.is_zero()).then(|| {
         format!(
-            "{bytes} that several processes map, by {}: split in all of them, which map it again as \
-             they touch it. Where shmem_enabled lets khugepaged have it, nothing keeps it on base pages",
+            "{bytes} that several processes map, by {}: split for all of them; each maps it again \
+             on access. If shmem_enabled allows it, khugepaged may promote it again",
             Method::SplitFile.name()
         )
     })
@@ -227,26 +226,25 @@ fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<Str
     let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
     let back = (!back.is_zero()).then(|| match request.direction {
         Direction::Demote => format!(
-            "{back} of base pages that hold only zeros: splitting returns those to the kernel; \
-             brought back, so that the process keeps its size"
+            "{back} of zero pages, which the split returned to the kernel; allocated again, so \
+             that the process keeps its size"
         ),
         Direction::Promote => format!(
-            "{back} of base pages that hold only zeros came back: these blocks were huge pages \
-             before, and were split"
+            "{back} of zero pages allocated again: these blocks were huge pages before, and were \
+             split"
         ),
     });
     let gone = (!gone.is_zero()).then(|| {
         format!(
-            "by {gone} of base pages that hold only zeros, which splitting returned to the kernel; \
-             they stay there{why}, and come back as the process writes to them. To promote it with \
-             them: {}",
+            "by {gone} of zero pages, which the split returned to the kernel{why}; writes of the \
+             process allocate them again. To promote with them: {}",
             growth::promotion(request.targets, 1)
         )
     });
     let unmapped = (!unmapped.is_zero()).then(|| {
         format!(
-            "by {unmapped} of shared memory, which splitting unmapped{why}: it is in memory, and \
-             resident in the process again as that touches it"
+            "by {unmapped} of shared memory, which the split unmapped{why}; it stays in memory, \
+             and the process maps it again on access"
         )
     });
     [("zeros:", back), ("smaller:", gone), ("smaller:", unmapped)]
@@ -254,9 +252,9 @@ fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<Str
 
 fn no_zeros(why: NoZeros) -> String {
     match why {
-        NoZeros::Denied => "bringing it back takes CAP_SYS_PTRACE".to_owned(),
+        NoZeros::Denied => "restoring it takes CAP_SYS_PTRACE".to_owned(),
         NoZeros::Pressure => "the host is short of memory".to_owned(),
-        NoZeros::Failed(errno) => format!("bringing it back failed: {errno}"),
+        NoZeros::Failed(errno) => format!("restoring it failed: {errno}"),
     }
 }
 
@@ -280,20 +278,20 @@ fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note>
 fn about_processes(outcome: &Outcome) -> Vec<Note> {
     let ended = outcome.processes.iter().filter_map(|p| {
         let how = match p.ended? {
-            Ended::Exited => "exited midway: its memory is gone",
-            Ended::Replaced => "became another program midway (execve): left alone since",
+            Ended::Exited => "exited meanwhile: its memory is gone",
+            Ended::Replaced => "executed another program (execve): skipped since then",
         };
         Some(format!("process {} ({}) {how}", p.pid, p.name))
     });
     let did = match outcome.dry_run {
-        true => "would switch",
-        false => "switched",
+        true => "would enable",
+        false => "enabled",
     };
     let switched = outcome.processes.iter().filter(|p| p.switched_on);
     let switched = switched.map(|p| {
         format!(
-            "{did} THP on in {} ({}), which had switched it off for itself: \
-             prctl(PR_SET_THP_DISABLE, 0), made in its main thread; that lasts until it ends",
+            "{did} THP in {} ({}), which had disabled it: prctl(PR_SET_THP_DISABLE, 0) in its main \
+             thread; this lasts until the process exits",
             p.name, p.pid
         )
     });
@@ -335,7 +333,7 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Str
         }
         Reason::Refused => format!("hugeleaf why {targets}"),
         Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
-            format!("hugeleaf {verb} {targets}    # goes on where it stopped")
+            format!("hugeleaf {verb} {targets}    # continues where it stopped")
         }
         Reason::Pressure => format!("hugeleaf {verb} {targets}    # when memory is free again"),
         Reason::NoContiguousMemory => request.commands.compact.clone(),
@@ -352,7 +350,7 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
     let mut all = Vec::new();
     if outcome.stopped_by == Some(StoppedBy::Signal) {
         all.push(Command::new(
-            "to go on",
+            "to continue",
             format!("hugeleaf {verb} {targets}"),
         ));
     }
@@ -362,20 +360,21 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
     let remark = match totals.already.is_zero() {
         true => String::new(),
         false => format!(
-            "    # also splits the {} that were huge before",
+            "    # also demotes the {} that were huge before",
             totals.already
         ),
     };
     let one_way = Part::total(&totals.one_way);
     let mut undo = Command::new("undo", format!("hugeleaf demote {targets}{remark}"));
     if !one_way.is_zero() {
-        undo.note = format!("{one_way} of it stays: see above");
+        undo.note = format!("{one_way} of it stays on huge pages: see above");
     }
     if one_way < totals.done {
         all.push(undo);
     }
     let lines = persistence_commands(outcome, request);
-    all.extend(lines.into_iter().map(|line| Command::new("to last", line)));
+    let permanent = |line| Command::new("to make this permanent", line);
+    all.extend(lines.into_iter().map(permanent));
     all
 }
 
@@ -384,7 +383,7 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
     let held = Some(outcome.held_back_seconds).filter(|held| *held >= 0.1);
-    let held = held.map(|held| format!("{} held back for busy pages or short memory", took(held)));
+    let held = held.map(|held| format!("{} of waiting for busy pages or free memory", took(held)));
     format!(
         "{done} in {}{}; {}{}",
         took(outcome.seconds),
@@ -426,7 +425,7 @@ fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<String>
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
     if !target.chars().all(plain) || target.is_empty() {
-        return vec!["after each restart, once it has filled its memory, promote it again".into()];
+        return vec!["after each restart, promote it again once its memory is filled".into()];
     }
     let shared = outcome.processes.iter().flat_map(|p| &p.by_role);
     let shared = shared
@@ -643,21 +642,21 @@ promoted 3.1G of 3.1G; 10M not
 1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
 by role:  anon 3.1G of 3.1G
 speed:    3.1G in 31 s, 102M a second at --budget 10%; 3.0 s in 1,550 calls, longest 3.10 ms, 300 ms
-          held back for busy pages or short memory
+          of waiting for busy pages or free memory
 
-not got:
+failed:
   10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere
-       next: hugeleaf promote mariadbd    # goes on where it stopped
+       next: hugeleaf promote mariadbd    # continues where it stopped
 
-left out:
+skipped:
   30M  partly resident: promotion would fill it and grow the process
        next: hugeleaf promote --min-resident 70% mariadbd    # promotes 30M of it, and adds 10M
 
-one way (on huge pages until what maps it ends):
+one way (on huge pages until the processes that map it exit):
   2M  locked in memory (mlock): the kernel refuses to split it
-undo: hugeleaf demote mariadbd    # also splits the 8M that were huge before
-      2M of it stays: see above
-to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
+undo: hugeleaf demote mariadbd    # also demotes the 8M that were huge before
+      2M of it stays on huge pages: see above
+to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
 /etc/cron.d/hugeleaf-mariadb
 ";
         assert_eq!(text, expected);
@@ -672,7 +671,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         }];
         let text = page(&outcome(vec![process]), &request(Direction::Promote)).text(VIEW);
         assert!(!text.contains("hugeleaf demote"), "{text}");
-        assert!(text.contains("until what maps it ends"), "{text}");
+        assert!(text.contains("the processes that map it exit"), "{text}");
         assert!(text.contains("refused even to root"), "{text}");
     }
 
@@ -752,12 +751,12 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         outcome.stopped_by = Some(StoppedBy::Signal);
         let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
         assert!(
-            text.contains("process 1234 (mariadbd) became another program midway"),
+            text.contains("process 1234 (mariadbd) executed another program"),
             "{text}"
         );
         assert!(text.contains("0.3 % → gone"), "{text}");
         assert!(
-            text.contains("to go on: hugeleaf promote mariadbd"),
+            text.contains("to continue: hugeleaf promote mariadbd"),
             "{text}"
         );
         assert!(!text.contains("undo:"), "{text}");
@@ -772,7 +771,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let first = "would promote 3.1G, in about 31 s at --budget 10%; nothing was changed\n";
         assert!(text.starts_with(first), "{text}");
         assert!(
-            !text.contains("undo:") && !text.contains("to last:"),
+            !text.contains("undo:") && !text.contains("permanent:"),
             "{text}"
         );
     }

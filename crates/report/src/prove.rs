@@ -36,7 +36,7 @@ pub fn whole_page(result: &ResultFile) -> Page {
     let rejected = result.rejected.iter();
     let rejected =
         rejected.map(|r| Note::plain(format!("at {} s: {}", number(r.at_seconds), r.reason)));
-    page.section("Thrown away", vec![rejected.collect::<Vec<_>>().into()]);
+    page.section("Discarded", vec![rejected.collect::<Vec<_>>().into()]);
     page.add(crate::bench::circumstances(
         &result.experiment.started,
         &fields(&result.host),
@@ -88,7 +88,7 @@ fn also_said(result: &ResultFile) -> Vec<String> {
             None => "too few pairs for an interval".to_owned(),
         };
         lines.push(format!(
-            "as assigned (intention to treat): {}  {effect}, {} pairs, {} of them not moved as asked",
+            "as assigned (intention to treat): {}  {effect}, {} pairs, {} of them not as assigned",
             all.verdict,
             all.pairs.len(),
             all.astray
@@ -119,26 +119,25 @@ fn meaning(result: &ResultFile) -> String {
     let better = match e.better {
         Better::Higher => "higher is better",
         Better::Lower => "lower is better",
-        Better::Neither => "neither way is better",
+        Better::Neither => "no direction is better",
     };
     let equal = number(result.settings.equal * 100.0);
     let says = match (result.verdict, &result.effect) {
         (Verdict::Faster | Verdict::Slower, _) if result.settings.same_pages => {
-            "both arms were the same, so this is a false call".to_owned()
+            "both arms were the same, so this is a false positive".to_owned()
         }
-        (Verdict::Faster, _) => "larger pages make it better".to_owned(),
-        (Verdict::Slower, _) => "larger pages make it worse".to_owned(),
+        (Verdict::Faster, _) => "huge pages make it better".to_owned(),
+        (Verdict::Slower, _) => "huge pages make it worse".to_owned(),
         (Verdict::Same, _) => format!("any difference is within ±{equal} %"),
         (Verdict::Unclear, _) if shared_bucket(result).is_some() => {
-            "both arms are in one bucket of the histogram, which says nothing of the difference"
-                .to_owned()
+            "both arms are in one bucket of the histogram, so the difference is unknown".to_owned()
         }
         (Verdict::Unclear, Some(_)) if unsettled(result).is_some() => format!(
             "the effect is not settled: it needs longer than intervals of {} s",
             number(result.settings.interval_seconds)
         ),
-        (Verdict::Unclear, Some(_)) => "the interval is too wide to say".to_owned(),
-        (Verdict::Unclear, None) => "there is too little to say anything".to_owned(),
+        (Verdict::Unclear, Some(_)) => "the interval is too wide for a verdict".to_owned(),
+        (Verdict::Unclear, None) => "too few measurements for a verdict".to_owned(),
     };
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
 }
@@ -179,8 +178,8 @@ fn ratios(result: &ResultFile) -> Chart {
         });
     Chart {
         title: match result.experiment.design {
-            Design::RandomPairs => "Large over base, pair by pair",
-            Design::BeforeAfter => "Large over base, sample by sample (not pairs in time)",
+            Design::RandomPairs => "Huge over base pages, by pair",
+            Design::BeforeAfter => "Huge over base pages, by sample (not pairs in time)",
         }
         .to_owned(),
         kind: ChartKind::Dots,
@@ -191,7 +190,7 @@ fn ratios(result: &ResultFile) -> Chart {
             ..Axis::default()
         },
         series: vec![
-            Series::new("a pair", points),
+            Series::new("pair", points),
             Series::new("estimate and interval", band.into_iter().collect()),
         ],
     }
@@ -209,7 +208,7 @@ fn samples_over_time(result: &ResultFile) -> Chart {
         title: format!("Samples over time, {}", result.experiment.unit),
         kind: ChartKind::Dots,
         x: Axis::named("seconds"),
-        series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "large pages")],
+        series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "huge pages")],
         ..Chart::default()
     }
 }
@@ -219,8 +218,8 @@ fn samples(result: &ResultFile) -> TableOf<&Row> {
     Table::of(result.rows.iter().filter(|row| row.quantity.main))
         .left("PAGES", |row| &row.arm)
         .right("MEDIAN", |row| Cell::number(median(row)))
-        .right("LEAST", |row| Cell::number(end(row, f64::min)))
-        .right("MOST", |row| Cell::number(end(row, f64::max)))
+        .right("MIN", |row| Cell::number(end(row, f64::min)))
+        .right("MAX", |row| Cell::number(end(row, f64::max)))
         .right("SAMPLES", |row| row.samples.len())
 }
 
@@ -248,7 +247,7 @@ fn also_measured(result: &ResultFile) -> Table {
     ])
     .left("ALSO MEASURED", |name| name.replace("CPUs", "CPU"))
     .right("BASE", |name| of(Arm::Base, name))
-    .right("LARGE", |name| of(Arm::Large, name))
+    .right("HUGE", |name| of(Arm::Large, name))
     .done()
 }
 
@@ -257,7 +256,7 @@ fn page_sizes(result: &ResultFile) -> Table {
     let stages = [
         ("BEFORE", &result.page_sizes.before),
         ("BASE", &result.page_sizes.base),
-        ("LARGE", &result.page_sizes.large),
+        ("HUGE", &result.page_sizes.large),
         ("AFTER", &result.page_sizes.after),
     ];
     let mut rows: BTreeMap<(PageSize, &str), [Bytes; 4]> = BTreeMap::new();
@@ -281,12 +280,12 @@ fn how(result: &ResultFile) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
         Design::RandomPairs => format!(
-            "pairs of {} s on base and on large pages, order drawn at random{}",
+            "pairs of {} s on base and on huge pages, in random order{}",
             number(s.interval_seconds),
             (s.block_pairs).map_or(String::new(), |n| format!(" in balanced blocks of {n}"))
         ),
         Design::BeforeAfter => format!(
-            "intervals of {} s on base pages, then on large ones",
+            "intervals of {} s on base pages, then on huge pages",
             number(s.interval_seconds)
         ),
     };
@@ -295,26 +294,26 @@ fn how(result: &ResultFile) -> String {
             "ended with the interval within ±{} %",
             number(s.until * 100.0)
         ),
-        Ending::Pairs => "ended with the pairs asked for".to_owned(),
+        Ending::Pairs => "ended after the requested pairs".to_owned(),
         Ending::Time => format!("ended after {}", minutes(e.duration_seconds)),
         Ending::OneBucket => "ended because both arms are in one bucket".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
     };
     let estimate = match result.effect.as_ref().and_then(|e| e.estimator) {
-        Some(_) if result.buckets.is_some() => "; the interval holds all that the buckets allow",
+        Some(_) if result.buckets.is_some() => "; the interval spans all that the buckets allow",
         Some(Estimator::HodgesLehmann) => "; the ratio is the Hodges-Lehmann estimate of the pairs",
-        Some(Estimator::GeometricMeans) => "; the ratio is that of the geometric means",
+        Some(Estimator::GeometricMeans) => "; the ratio is between the geometric means",
         None => "",
     };
     let stalls = e.stalls.map(|stalls| {
         format!(
-            " ({} calls in all, the longest {})",
+            " in {} calls, longest {}",
             thousands(&stalls.count.to_string()),
             measured(stalls.longest.as_secs_f64())
         )
     });
     format!(
-        "{} moved{}; {design}, {} s discarded after each move; {ending}; {}{estimate}",
+        "{} promoted and demoted{}; {design}, {} s discarded after each; {ending}; {}{estimate}",
         e.moved_bytes,
         stalls.unwrap_or_default(),
         number(s.settle_seconds),
@@ -345,7 +344,7 @@ fn left(result: &ResultFile) -> String {
                 left.resident_after_bytes
             ),
             change(
-                "on large pages",
+                "on huge pages",
                 left.large_before_bytes,
                 left.large_after_bytes
             )
@@ -363,7 +362,7 @@ fn change(what: &str, before: Bytes, after: Bytes) -> String {
         less if less < before => "less",
         _ => "more",
     };
-    format!("{what} {after} where it was {before} ({by} {direction})")
+    format!("{what} {after}, before {before} ({by} {direction})")
 }
 
 fn next(result: &ResultFile) -> Option<Note> {
@@ -380,8 +379,8 @@ fn next(result: &ResultFile) -> Option<Note> {
         Verdict::Unclear if shared_bucket(result).is_some() => {
             let instead = result.buckets.as_ref()?.instead.as_ref()?;
             let text = format!(
-                "measure the mean of the same observations, --metric '{instead}', or give the \
-                 histogram finer buckets there"
+                "measure the mean of the same observations, --metric '{instead}', or use finer \
+                 histogram buckets there"
             );
             Some(Note::new("next", text))
         }
@@ -440,7 +439,7 @@ pub(crate) fn longer(result: &ResultFile) -> String {
     let more = (pairs as f64 * times).ceil();
     let percent = |half: f64| format!("{:.1}", (half.exp() - 1.0) * 100.0);
     let seen = format!(
-        "{pairs} pairs gave ±{} %, and an effect like ×{} shows with ±{} %",
+        "{pairs} pairs gave ±{} %; an effect of ×{} needs ±{} %",
         percent(half),
         ratio(effect.ratio),
         percent(needed)
@@ -547,25 +546,25 @@ mod tests {
     fn the_screen_to_the_letter() {
         let expected = "\
 faster  ×1.12 [1.07, 1.17]  95 %  3 pairs
-redis://localhost:6379 on redis-server, commands/s (higher is better): larger pages make it better
+redis://localhost:6379 on redis-server, commands/s (higher is better): huge pages make it better
 
-PAGES  MEDIAN   LEAST    MOST  SAMPLES
+PAGES  MEDIAN     MIN     MAX  SAMPLES
 base   51,000  50,000  52,000        3
 large  57,000  56,000  58,500        3
 
-ALSO MEASURED      BASE  LARGE
-resident           2.1G   2.1G
-page tables        4.2M   4.2M
-user CPU           0.93   0.95
-system CPU         0.12      ?
-compaction stalls     0      3
+ALSO MEASURED      BASE  HUGE
+resident           2.1G  2.1G
+page tables        4.2M  4.2M
+user CPU           0.93  0.95
+system CPU         0.12     ?
+compaction stalls     0     3
 
-ON PAGES OF  BEFORE  BASE  LARGE  AFTER
-4K base        2.1G  2.1G    20M      ?
-2M thp            0     0   2.1G      ?
+ON PAGES OF  BEFORE  BASE  HUGE  AFTER
+4K base        2.1G  2.1G   20M      ?
+2M thp            0     0  2.1G      ?
 
-how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random in balanced blocks
-      of 4, 0.5 s discarded after each move; ended with the interval within ±3 %; left on base
+how   2.1G promoted and demoted; pairs of 2 s on base and on huge pages, in random order in balanced
+      blocks of 4, 0.5 s discarded after each; ended with the interval within ±3 %; left on base
       pages, as found; the ratio is the Hodges-Lehmann estimate of the pairs
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
@@ -586,8 +585,8 @@ next  hugeleaf promote redis-server
         });
         assert_eq!(
             left(&result),
-            "left on base pages, but not as found: resident 155M where it was 206M (51M less), on \
-             large pages 200M as before"
+            "left on base pages, but not as found: resident 155M, before 206M (51M less), on huge \
+             pages 200M as before"
         );
         result.left = None;
         assert_eq!(left(&result), "left on base pages");
@@ -635,10 +634,7 @@ next  hugeleaf promote redis-server
         });
         let lines = also_said(&result);
         assert!(lines[0].contains("faster  ×1.12 [1.07, 1.17]"), "{lines:?}");
-        assert!(
-            lines[0].ends_with("2 of them not moved as asked"),
-            "{lines:?}"
-        );
+        assert!(lines[0].ends_with("2 of them not as assigned"), "{lines:?}");
         assert!(
             lines[1].contains("two one-sided tests, each at 2.5 %"),
             "{lines:?}"
@@ -767,7 +763,7 @@ next  hugeleaf promote redis-server
         let mut result = example();
         result.settings.same_pages = true;
         assert!(
-            meaning(&result).contains("false call"),
+            meaning(&result).contains("false positive"),
             "{}",
             meaning(&result)
         );

@@ -13,7 +13,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .left("ASKED", |state| state.asked.clone())
         .left("GOT", |state| got(&state.got))
         .right("MISSING", |state| Cell::some_bytes(state.missing))
-        .left("WHY", |state| why(state).unwrap_or_default())
+        .left("REASON", |state| why(state).unwrap_or_default())
         .narrow(Narrow::Wraps);
     let next = |state: &RoleState| {
         let command = worth_typing(state)?;
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             text(&roles, 90),
             "\
-ROLE  ASKED  GOT                                MISSING  WHY
+ROLE  ASKED  GOT                                MISSING  REASON
 data  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M      12M  a reason of some words that goes
                                                          on; 1M in ranges smaller than a
                                                          page

@@ -24,10 +24,8 @@ fn sizes(of: &Seen) -> String {
     let (seen, peak) = (of.resident, of.peak);
     match of.at_exit {
         false => format!("{peak} resident at most"),
-        true if peak.get() - seen.get() <= peak.get() / 20 => {
-            format!("{seen} resident at its end")
-        }
-        true => format!("{seen} resident at its end, {peak} at most"),
+        true if peak.get() - seen.get() <= peak.get() / 20 => format!("{seen} resident at exit"),
+        true => format!("{seen} resident at exit, {peak} at most"),
     }
 }
 
@@ -61,7 +59,7 @@ impl RunReport {
         let (mut page, found) = (Page::default(), &self.found);
         match found.processes.len() + found.left_out {
             0 => {
-                page.add("hugeleaf: run: it ended before anything was seen of it");
+                page.add("hugeleaf: run: the program exited before its first scan");
             }
             1 => {}
             n => {
@@ -88,8 +86,8 @@ impl RunReport {
         }
         let others = match found.processes.len() - shown.len() + found.left_out {
             0 => String::new(),
-            1 => "… and one that held less: --report FILE lists all".to_owned(),
-            n => format!("… and {n} that held less: --report FILE lists all"),
+            1 => "… and one smaller process: --report FILE lists all".to_owned(),
+            n => format!("… and {n} smaller processes: --report FILE lists all"),
         };
         page.add(others);
         for path in &found.hidden_sqlite {

@@ -75,7 +75,7 @@ pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
         Table::of(mapped)
             .left("LDR_CNTRL", |item| item.key)
             .right("VALUE", |item| &item.value)
-            .left("HERE", here),
+            .left("FLAG", here),
     );
     page
 }
@@ -93,7 +93,7 @@ pub fn page(start: &Start) -> Page {
         .left("TRIES", |role| tries(start, *role));
     let missing: Vec<Note> = start.settled.missing.iter().map(unavailable).collect();
     let obstacle = start.obstacle.clone().unwrap_or_default();
-    let mut page = Page::new("What hugeleaf run would set", "");
+    let mut page = Page::new("Settings of hugeleaf run", "");
     page.add(Block::Lines(
         start.environment.iter().map(variable).collect(),
     ))
@@ -106,7 +106,7 @@ pub fn page(start: &Start) -> Page {
 fn tries(start: &Start, role: RunRole) -> String {
     let ways = start.ways(role).join(", then ");
     match (ways.is_empty(), start.settled.settings.of(role).mandatory) {
-        (true, _) => "left alone".to_owned(),
+        (true, _) => "unchanged".to_owned(),
         (false, true) => format!("{ways}, or nothing"),
         (false, false) => ways,
     }
@@ -171,7 +171,7 @@ mod tests {
         ];
         assert_eq!(
             mapping(&items, &[(RunRole::Shm, Want::Base)]).text(View::plain(100)),
-            "LDR_CNTRL  VALUE  HERE\n\
+            "LDR_CNTRL  VALUE  FLAG\n\
              DATAPSIZE    16M  --data 2M\n\
              SHMPSIZE     16M  --shm base (the flag)\n"
         );

@@ -24,7 +24,7 @@ pub fn status(host: &Host, findings: &[Finding]) -> Page {
     let mut page = Page::new("Host", head(host));
     page.section("PAGE SIZES", vec![page_sizes(host).into()])
         .add(pools(host))
-        .section("IN USE AND IN FORCE", vec![settings(host).into()])
+        .section("USAGE AND SETTINGS", vec![settings(host).into()])
         .section("CGROUP LIMITS ON HUGETLB", vec![cgroups(host).into()])
         .add(memory_limits(host))
         .section("KERNEL LOG", vec![kernel_log(host).into()])
@@ -158,7 +158,7 @@ fn pools(host: &Host) -> Block {
     let empty = listed(" Empty: ", empty);
     let end = if empty.is_empty() { "" } else { "." };
     let memlock = memlock_note(host);
-    let note = format!("UNUSED: neither held nor reserved by anybody.{empty}{end}{memlock}");
+    let note = format!("UNUSED: neither in use nor reserved.{empty}{end}{memlock}");
     Section::new("HUGETLB POOLS", vec![pool_table(shown).into(), note.into()]).into()
 }
 
@@ -341,7 +341,7 @@ fn knob(
 fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
     let sizes = thp.khugepaged_sizes(host.pmd_page.get());
     match sizes.is_empty() {
-        true => "shared memory large".to_owned(),
+        true => "shared memory huge".to_owned(),
         false => listed("", sizes).replace(", ", " and "),
     }
 }
@@ -442,7 +442,7 @@ fn memory_limits(host: &Host) -> Section {
         .done()
         .limited(MOST_CGROUPS, "", ALL);
     let note =
-        "LEFT: were all its page cache given up. Huge pages count as base pages do, pools do not.";
+        "LEFT: with all page cache reclaimed. Huge pages count as base pages do, pools do not.";
     match host.memory_limits.is_empty() {
         true => Section::default(),
         false => Section::new("CGROUP LIMITS ON MEMORY", vec![table.into(), note.into()]),

@@ -38,9 +38,9 @@ const MOST_CAVEATS: usize = 2;
 /// Returns the screen, at most 40 lines.
 pub fn page(it: &Try<'_>) -> Page {
     let lead = format!(
-        "What larger pages do for a database on this host: a SQLite database of {} rows, wholly in a page \
-         cache of {}. One thread works on rows by random key: nine reads to one update. hugeleaf looked at \
-         its process and moved it as it would any server's, in {:.0} s.",
+        "Effect of huge pages on this host: a SQLite database of {} rows, wholly in a page cache \
+         of {}. One thread accesses random rows, nine reads to one update. hugeleaf analyzed, \
+         promoted and demoted its process like that of any server, in {:.0} s.",
         thousands(&it.rows.to_string()),
         it.cache,
         it.seconds
@@ -54,7 +54,7 @@ pub fn page(it: &Try<'_>) -> Page {
         .section("", vec![medians(it).into()])
         .section("", vec![verdict.into()])
         .section(
-            "On a server of your own, without a restart",
+            "For your own servers, without a restart",
             vec![next().into()],
         )
         .add(Block::Lines(vec![format!(
@@ -131,7 +131,7 @@ fn mem(it: &Try<'_>) -> Note {
     };
     let sizes: Vec<String> = held.iter().map(on).collect();
     let text = format!(
-        "process {} held {}: {}; {} on larger pages; page tables of {}",
+        "process {} had {} resident: {}; coverage {}; page tables of {}",
         process.pid,
         process.resident,
         sizes.join(", "),
@@ -145,9 +145,9 @@ fn why(it: &Try<'_>) -> Note {
     let lines = summarise(&[(it.process, it.accounts)]).lines;
     let line = lines.iter().find(|l| l.id.remedy() != Remedy::Nothing);
     let text = match line {
-        None => "nothing kept it from larger pages".to_owned(),
+        None => "nothing prevented huge pages".to_owned(),
         Some(line) => format!(
-            "{} was not on larger pages ({}): {}",
+            "{} was not on huge pages ({}): {}",
             line.bytes,
             line.id.name(),
             line.text
@@ -189,13 +189,13 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
 
 fn verdict(result: &ResultFile) -> Note {
     let (mark, meaning) = match result.verdict {
-        Verdict::Faster => (Mark::Good, "larger pages make this database faster here"),
-        Verdict::Slower => (Mark::Bad, "larger pages make this database slower here"),
+        Verdict::Faster => (Mark::Good, "huge pages make this database faster here"),
+        Verdict::Slower => (Mark::Bad, "huge pages make this database slower here"),
         Verdict::Same => (
             Mark::Plain,
-            "larger pages make no difference to this database here",
+            "huge pages make no difference to this database here",
         ),
-        Verdict::Unclear => (Mark::Warn, "the samples scatter too much to say"),
+        Verdict::Unclear => (Mark::Warn, "the samples vary too much for a verdict"),
     };
     // The page says the same.
     let longer = (result.verdict == Verdict::Unclear).then(|| longer(result));
@@ -220,14 +220,14 @@ fn verdict(result: &ResultFile) -> Note {
 fn next() -> Vec<(String, Cell)> {
     let prove = "hugeleaf prove PID --metric METRIC";
     vec![
-        fact("hugeleaf mem", "who holds how much on which pages"),
-        fact("hugeleaf why PID", "why, and what to do about it"),
-        fact(prove, "what larger pages would bring it"),
-        fact("hugeleaf promote PID", "move it"),
+        fact("hugeleaf mem", "memory of all processes by page size"),
+        fact("hugeleaf why PID", "reasons for base pages, and next steps"),
+        fact(prove, "measure the effect of huge pages"),
+        fact("hugeleaf promote PID", "promote its memory"),
     ]
 }
 
 fn large_name(it: &Try<'_>) -> String {
     let size = it.host.pmd_page.get();
-    size.map_or_else(|| "large".to_owned(), |size| size.to_string())
+    size.map_or_else(|| "huge".to_owned(), |size| size.to_string())
 }

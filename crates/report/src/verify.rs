@@ -28,9 +28,9 @@ pub fn verify(report: &Report) -> Page {
 
 fn all_good(report: &Report) -> String {
     let services = match report.services.len() {
-        0 => "no service asks for pages of a pool".to_owned(),
-        1 => "1 service has the pages it asked for".to_owned(),
-        n => format!("{n} services have the pages they asked for"),
+        0 => "no service requests pages of a pool".to_owned(),
+        1 => "1 service has the pages it requested".to_owned(),
+        n => format!("{n} services have the pages they requested"),
     };
     let pools = report.pools.iter().filter(|pool| pool.total.get() > 0);
     let pools = pools.map(|pool| {
@@ -40,7 +40,7 @@ fn all_good(report: &Report) -> String {
     let plan = report.plan.as_ref();
     let plan = plan.map(|plan| format!("apply {} of {} in force", plan.id, plan.time));
     let parts: Vec<String> = [services].into_iter().chain(pools).chain(plan).collect();
-    format!("All as it should be: {}.", parts.join("; "))
+    format!("Everything matches: {}.", parts.join("; "))
 }
 
 fn services(report: &Report) -> TableOf<&Row> {

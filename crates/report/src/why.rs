@@ -33,7 +33,7 @@ impl Why<'_> {
     /// Returns the screen. `all` shows every verdict; otherwise lists are cut and equal ranges grouped.
     pub fn page(&self, all: bool) -> Page {
         let summary = self.summary();
-        let mut page = Page::new("Why memory is not on larger pages", self.heading());
+        let mut page = Page::new("Why memory is not on huge pages", self.heading());
         page.add(totals(&summary));
         reasons(&mut page, &summary, all);
         let mut tables = self.tables(&summary, all);
@@ -57,10 +57,7 @@ impl Why<'_> {
     fn heading(&self) -> String {
         match self.judged {
             [(process, _)] => name_of(process),
-            many => format!(
-                "{} processes; memory that they share counts once",
-                many.len()
-            ),
+            many => format!("{} processes; shared memory counts once", many.len()),
         }
     }
 
@@ -133,7 +130,7 @@ fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes)) -> Se
         .right("EXTENTS", |row| row.extents)
         .right("BYTES", |row| row.bytes)
         .left("ROLE", |row| row.role.name())
-        .left("WHY", |row| row.id.name())
+        .left("REASON", |row| row.id.name())
         .left("MAPPING", |row| row.name);
     let more = match left_out {
         (0, _) => String::new(),
@@ -170,7 +167,7 @@ fn totals(summary: &Summary) -> String {
     let mut remedies = summary.lines.iter().map(|line| line.id.remedy());
     let nothing = remedies.all(|remedy| remedy == Remedy::Nothing);
     format!(
-        "{} resident: {} on large pages{parts}{}{}",
+        "{} resident: {} on huge pages{parts}{}{}",
         summary.resident,
         summary.large,
         listed("; ", swapped),
@@ -205,7 +202,7 @@ fn reason(line: &Line, resident: Bytes) -> Bar {
     let mut next = Command::new("next", &line.command);
     // The command's own comment says so already.
     if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
-        next.note = format!("a setting for the whole host: it could move {bytes} here");
+        next.note = format!("a host-wide setting: it could promote {bytes} here");
     }
     Bar {
         value: line.bytes.into(),
@@ -401,12 +398,12 @@ mod tests {
         };
         assert_eq!(
             totals(&summary),
-            "10M resident: 10M on large pages; nothing to do"
+            "10M resident: 10M on huge pages; nothing to do"
         );
         summary.swapped = Bytes(3 << 20);
         assert_eq!(
             totals(&summary),
-            "10M resident: 10M on large pages; 3M more in swap; nothing to do"
+            "10M resident: 10M on huge pages; 3M more in swap; nothing to do"
         );
         summary.swapped = Bytes::ZERO;
         summary.large = Bytes(6 << 20);
@@ -421,7 +418,7 @@ mod tests {
         });
         assert_eq!(
             totals(&summary),
-            "10M resident: 6M on large pages, 4M could be promoted now"
+            "10M resident: 6M on huge pages, 4M could be promoted now"
         );
     }
 }

@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let plan = parse(&text).map_err(|error| {
         Failure::usage(
             format!("{}: {error}", args.plan.display()),
-            format!("mend that line: $EDITOR {}", args.plan.display()),
+            format!("correct that line: $EDITOR {}", args.plan.display()),
         )
     })?;
     let (warnings, in_force) = compared_with_host(&plan, context)?;
@@ -120,7 +120,7 @@ fn read_plan(path: &Path) -> Result<String, Failure> {
     let make = format!("hugeleaf plan --output {shown}");
     let file = open_trusted(path).map_err(|error| match error.errno() {
         None => Failure::missing(
-            format!("apply: {shown} is not believed: {error}; nothing was changed"),
+            format!("apply: {shown} is not trusted: {error}; nothing was changed"),
             trust_remedy(&error, path),
         ),
         Some(_) => Failure::usage(format!("{shown}: {}", error.reason()), &*make),
@@ -141,7 +141,7 @@ fn trust_remedy(error: &PathError, plan: &Path) -> String {
     match error.fixable_permissions() {
         Some(path) => format!("chmod go-w {}", word(path)),
         None => format!(
-            "cp {} ~/    # a copy that only you can change: apply that",
+            "cp {} ~/    # then apply the copy, which only you can change",
             word(plan)
         ),
     }
@@ -157,10 +157,10 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
         check_trusted(program).map_err(|error| {
             Failure::missing(
                 format!(
-                    "apply: {} would start what is not believed: {error}",
+                    "apply: {} would start an untrusted program: {error}",
                     unit.unit
                 ),
-                "put hugeleaf where only root can change it, and plan with that one",
+                "install hugeleaf where only root can change it, and plan with that copy",
             )
         })?;
     }
@@ -225,11 +225,11 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
         Some(Errno::NOSPC | Errno::DQUOT) => "make room on that file system",
         Some(Errno::ROFS) => "make that file system writable",
         Some(Errno::ACCESS | Errno::PERM) => "run as root on the host itself",
-        _ => "mend that",
+        _ => "fix that",
     };
     Err(Failure::missing(
         what,
-        format!("{mend} and go on: hugeleaf apply {plan}; or take it back: hugeleaf undo"),
+        format!("{mend}, then continue: hugeleaf apply {plan}; or revert: hugeleaf undo"),
     ))
 }
 

@@ -133,9 +133,8 @@ pub fn measured(
 pub(crate) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
     write_whole(path, text).map_err(|e| {
         Failure::missing(
-            format!("the result is above, and could not be written: {e}"),
-            "make room or name another place: --output FILE, --html FILE; --json > FILE \
-             keeps it too",
+            format!("cannot write the result, which is shown above: {e}"),
+            "free space or name another file: --output FILE, --html FILE; or use --json > FILE",
         )
     })?;
     tell(&format!("{what}: {}", path.display()));
@@ -160,7 +159,7 @@ pub(crate) fn moved_to_the_lab(words: &[OsString]) -> Option<Failure> {
     let name = name.to_str().filter(|name| IN_THE_LAB.contains(name))?;
     (bench == "bench").then(|| {
         Failure::usage(
-            format!("bench {name} is in the lab, a program of its own"),
+            format!("bench {name} is part of hugeleaf-lab, a separate program"),
             format!("hugeleaf-lab {name} --help    # make lab builds it"),
         )
     })
@@ -188,7 +187,7 @@ pub(crate) fn with_file(
 fn show(bar: &ProgressBar, event: &BenchEvent) {
     match event {
         BenchEvent::Note(text) => note(bar, text),
-        BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
+        BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: allocating memory"))),
         BenchEvent::At { done, of, what } => {
             bar.set_length(*of);
             bar.set_position(*done);

@@ -40,7 +40,7 @@ fn parse_profile(text: &str) -> Result<Profile, String> {
     let all = Profile::ALL;
     let named = all.iter().copied().find(|profile| profile.name() == text);
     let names: Vec<&str> = all.iter().map(|profile| profile.name()).collect();
-    named.ok_or_else(|| format!("'{text}' is none of {}", names.join(", ")))
+    named.ok_or_else(|| format!("'{text}' is not one of {}", names.join(", ")))
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {

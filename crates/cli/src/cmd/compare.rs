@@ -80,8 +80,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         && a == b
     {
         return Err(Failure::usage(
-            format!("compare: --arms {a},{b} is one arm twice"),
-            "name two of them: hugeleaf compare --help",
+            format!("compare: --arms {a},{b} names one arm twice"),
+            "name two arms: hugeleaf compare --help",
         ));
     }
     if let (Some(b), None) = (&args.b, &args.arms)
@@ -92,7 +92,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
     if args.counts || args.html.is_some() {
         return Err(Failure::usage(
-            "compare: --counts and --html are for two folders",
+            "compare: --counts and --html need two directories",
             "hugeleaf compare A B --all    # all rows of two results",
         ));
     }
@@ -105,7 +105,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         // Clap requires one of the two.
         (None, None) => {
             return Err(Failure::usage(
-                "compare: one result, and no arms",
+                "compare: one result, but no --arms",
                 "hugeleaf compare --help",
             ));
         }
@@ -139,7 +139,7 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
         let why = compared.left_out.first();
         let why = why.map_or_else(String::new, |why| format!("; {why}"));
         return Err(Failure::no(
-            format!("{a} and {b}: no result of the one is also in the other{why}"),
+            format!("{a} and {b} have no result in common{why}"),
             "name folders with results of the same benchmarks: hugeleaf bench --help",
         ));
     }
@@ -159,7 +159,7 @@ fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
     let compared = history(&sets?, args.equal.0);
     if compared.rows.is_empty() {
         return Err(Failure::no(
-            "no result of the first folder is also in another",
+            "the first folder has no result in common with another",
             "name folders with results of the same benchmarks: hugeleaf bench --help",
         ));
     }
@@ -176,8 +176,8 @@ impl Args {
         };
         write_whole(path, &page().html()).map_err(|e| {
             Failure::missing(
-                format!("compare: the page: {e}"),
-                "name a file where there is room and you may write: --html FILE",
+                format!("compare: cannot write the page: {e}"),
+                "name a writable file, with free space: --html FILE",
             )
         })?;
         tell(&format!("page: {}", path.display()));

@@ -134,7 +134,7 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
     let rules: Vec<&str> = config.rules.iter().map(|rule| &*rule.label).collect();
     let targets: Vec<&str> = config.targets.iter().map(|t| &*t.name).collect();
     let from = match found.is_empty() {
-        true => "no file: everything is watched".to_owned(),
+        true => "no file: all processes are watched".to_owned(),
         false => format!(
             "{}: rules: {}{}",
             found.join(", "),
@@ -143,8 +143,8 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
         ),
     };
     let acts = match config.acts() {
-        true => "it acts",
-        false => "it watches, and changes nothing",
+        true => "the guard acts",
+        false => "the guard watches, and changes nothing",
     };
     Context::print(&match context.json {
         true => answer(
@@ -219,7 +219,7 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
         Failure::usage(
             error.to_string(),
-            "docs/reference/guard.md has all that a rule can say; then: hugeleaf guard --check",
+            "see docs/reference/guard.md for all keys of a rule; then: hugeleaf guard --check",
         )
     }
 }

@@ -109,7 +109,7 @@ fn read(
     };
     let (mut processes, unread) = context.read_targets(host, &pids, looking)?;
     for (_, error) in &unread {
-        tell(&format!("hugeleaf: left out: {error}"));
+        tell(&format!("hugeleaf: skipped: {error}"));
     }
     if args.orders {
         for process in &mut processes {

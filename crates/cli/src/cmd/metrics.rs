@@ -35,10 +35,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.textfile {
         None => Context::print(&text)?,
         Some(path) => write_whole(path, &text).map_err(|e| {
-            Failure::missing(
-                e.to_string(),
-                "name a file in a folder that is there and may be written to",
-            )
+            Failure::missing(e.to_string(), "name a file in an existing, writable folder")
         })?,
     }
     Ok(Status::Good)

@@ -93,8 +93,8 @@ fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure
         (Some(path), Some(page)) => Some(mount(args, path, page, context)?),
         (Some(_), None) => {
             return Err(Failure::missing(
-                "--mount: nothing can be reserved for it, by this kernel or by --sizes",
-                "hugeleaf status    # says what this kernel has",
+                "--mount: no hugetlb page size in this kernel or in --sizes",
+                "hugeleaf status    # lists the page sizes of this kernel",
             ));
         }
     };
@@ -113,7 +113,7 @@ fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
     for variable in &args.env {
         if !variable.contains('=') {
             return Err(Failure::usage(
-                format!("--env '{variable}': no = in it"),
+                format!("--env '{variable}' has no ="),
                 "write NAME=value",
             ));
         }
@@ -128,7 +128,7 @@ fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
     if reason.is_some_and(|reason| reason.trim().is_empty()) {
         return Err(Failure::usage(
             "--force: an empty reason",
-            "say why: it goes into the plan and the journal",
+            "give a reason, for the plan and the journal",
         ));
     }
     Ok(())
@@ -138,8 +138,8 @@ fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
 fn reserved(ladder: &Ladder) -> Result<Vec<PageSize>, Failure> {
     if ladder.is_mandatory() {
         return Err(Failure::usage(
-            format!("--sizes {ladder}: a plan has no mandatory sizes"),
-            "leave the ! out; what has to be cut the plan says",
+            format!("--sizes {ladder}: a plan cannot have mandatory sizes"),
+            "omit the !; the plan shows what had to be cut",
         ));
     }
     let reserved = ladder
@@ -155,7 +155,7 @@ fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<
     mount_point(&context.root, path).map_err(|obstacle| {
         Failure::usage(
             format!("--mount {obstacle}"),
-            "name an empty folder of its own, or one that is not there yet, as in /mnt/huge",
+            "name an empty or a new folder, as in /mnt/huge",
         )
     })?;
     let user = args.user.as_deref().map(|name| demand::user(name, context));
@@ -176,9 +176,9 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
     parse(&text).map_err(|error| {
         let value = text.lines().nth(error.line.saturating_sub(1));
         Failure::usage(
-            format!("the plan would not be one: {}", error.what),
+            format!("the plan would be invalid: {}", error.what),
             format!(
-                "change the flag that says: {}",
+                "change the flag that gives: {}",
                 value.unwrap_or_default().trim()
             ),
         )
@@ -206,7 +206,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
 fn save(file: &Path, text: &str) -> Result<(), Failure> {
     write_whole(file, text.as_bytes(), Existing::Kept).map_err(|e| match e.errno() {
         Some(Errno::EXIST) => Failure::usage(
-            format!("{}: there is such a file already", file.display()),
+            format!("{}: the file exists already", file.display()),
             "name another one with --output, or remove it first",
         ),
         _ => Failure::missing(

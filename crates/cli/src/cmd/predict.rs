@@ -73,7 +73,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     // A process that has nothing to gain needs no latency measurement.
     let (reads, predicted) = match working_set(&observed.watched, &MODEL) {
         Ok(size) => {
-            bar.set_message("measuring what a read costs here");
+            bar.set_message("measuring the cost of a read");
             let reads = args.reads(context, &host, size)?;
             (Some(reads), predict(&observed.watched, &reads, &MODEL))
         }
@@ -138,7 +138,7 @@ impl Args {
                 longest.as_millis() * 5 / 4 + 1
             ),
             None => format!(
-                "hugeleaf mem {}    # whether it may be read",
+                "hugeleaf mem {}    # checks that it can be read",
                 shell_word(&self.target)
             ),
         };
@@ -151,7 +151,7 @@ impl Args {
             return table(&results, size).ok_or_else(|| {
                 Failure::missing(
                     format!(
-                        "predict: {}: no reads on base pages and on thp",
+                        "predict: {} has no reads on base pages and on thp",
                         path.display()
                     ),
                     format!(
@@ -172,7 +172,10 @@ impl Args {
             stop: &context.stop,
         };
         reads(&machine, size).map_err(|e| {
-            Failure::missing(format!("predict: what a read costs here: {e}"), e.next())
+            Failure::missing(
+                format!("predict: cannot measure the cost of a read: {e}"),
+                e.next(),
+            )
         })
     }
 }

@@ -206,8 +206,8 @@ impl From<ChangeError> for Failure {
             ChangeError::NoProcessMadvise => kernel("run Linux 5.10 or newer; 6.1 to promote"),
             ChangeError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
             ChangeError::NoCollapse => kernel(
-                "run Linux 6.1 or newer, or restart the server with \
-                 huge pages of its own: hugeleaf why",
+                "run Linux 6.1 or newer, or configure huge pages in the server and restart it: \
+                 hugeleaf why",
             ),
             ChangeError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
             ChangeError::Denied {
@@ -217,10 +217,10 @@ impl From<ChangeError> for Failure {
                 ..
             } => denied(&text, uid, own_uid, &missing),
             ChangeError::Filtered { .. } => kernel(
-                "leave --switch-thp-on out, or have the program start without switching THP off; in \
-                 a unit: SystemCallFilter= of its own, or none",
+                "omit --switch-thp-on, or start the program without disabling THP; in a unit: its \
+                 own SystemCallFilter=, or none",
             ),
-            ChangeError::Sys(_) => kernel("try again; if it stays so, hugeleaf status"),
+            ChangeError::Sys(_) => kernel("try again; if it fails again: hugeleaf status"),
         }
     }
 }
@@ -229,7 +229,7 @@ impl From<ChangeError> for Failure {
 fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
     if missing.is_empty() {
         return Failure::missing(
-            format!("{text} (this program holds all the capabilities it takes)"),
+            format!("{text} (hugeleaf has all capabilities that this takes)"),
             "run it on the host itself, outside containers and user namespaces, as root",
         );
     }

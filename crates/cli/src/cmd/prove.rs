@@ -158,7 +158,7 @@ fn parse_pairs(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n >= MIN_PAIRS => Ok(n),
         _ => Err(format!(
-            "'{text}' is not a number of pairs; {MIN_PAIRS} is the least"
+            "'{text}' is not a number of pairs, or below {MIN_PAIRS}"
         )),
     }
 }
@@ -263,7 +263,8 @@ fn dry_run(
     };
     let interval = args.interval.max(metric.least_interval);
     let would = format!(
-        "would move {} of {}, now on {} pages, and measure {} ({}) {design}, {} s on each",
+        "would promote and demote {} of {}, now on {} pages, and measure {} ({}) {design}, {} s \
+         on each",
         prepared.bytes,
         subject.name(),
         prepared.began.name(),
@@ -299,7 +300,7 @@ impl From<ProveError> for Failure {
 fn show(bar: &ProgressBar, event: &Event<'_>) {
     match event {
         Event::Note(text) => note(bar, text),
-        Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
+        Event::Moving(arm) => bar.set_message(format!("switching to {} pages", arm.name())),
         Event::Measuring {
             arm,
             pairs,
@@ -319,7 +320,7 @@ fn show(bar: &ProgressBar, event: &Event<'_>) {
             bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
         }
         Event::Paired { .. } => {}
-        Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
+        Event::Rejected(r) => bar.println(clean(&format!("discarded: {}", r.reason))),
         Event::Holding { arm, time } => {
             bar.set_message(format!(
                 "holding {} pages for {} s",
@@ -327,7 +328,7 @@ fn show(bar: &ProgressBar, event: &Event<'_>) {
                 time.as_secs()
             ));
         }
-        Event::Restoring => bar.set_message("putting the memory back"),
+        Event::Restoring => bar.set_message("restoring the memory"),
     }
 }
 

@@ -20,13 +20,13 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
         File::open(path).and_then(|file| file.take(LONGEST.get() + 1).read_to_string(&mut text));
     match got {
         Ok(_) if text.len() as u64 > LONGEST.get() => Err(Failure::no(
-            format!("{shown}: it is longer than {LONGEST}: it is no result of prove or bench"),
+            format!("{shown} is longer than {LONGEST}, so it is not a result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",
         )),
         Ok(_) => Results::read(&text)
             .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
-            format!("{shown}: it is no text: it is no result of prove or bench"),
+            format!("{shown} is not text, so it is not a result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",
         )),
         Err(e) => Err(Failure::missing(
@@ -55,7 +55,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Set, Failure> {
     if paths.len() > MOST {
         let (shown, is) = (folder.display(), paths.len());
         return Err(Failure::no(
-            format!("{shown}: it has {is} files that end in .json, and at most {MOST} are read"),
+            format!("{shown} has {is} .json files; the maximum is {MOST}"),
             "name a folder with fewer results",
         ));
     }

@@ -158,7 +158,7 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
     }
     if context.json && !args.dry_run {
         return Err(Failure::usage(
-            "run: --json: what is printed is the program's own",
+            "run: --json: standard output belongs to the program",
             "hugeleaf run --dry-run --json, or --report FILE, which is JSON",
         ));
     }
@@ -181,16 +181,14 @@ fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<
     if size < LEAST {
         return Err(Failure::usage(
             format!("run: --sqlite {size} is too small for a cache"),
-            "give it 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",
+            "give 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",
         ));
     }
     let memory = [host.memory.total.get(), room];
     match memory.into_iter().flatten().min() {
         Some(most) if size > most => Err(Failure::usage(
-            format!(
-                "run: --sqlite {size} is more than the {most} of memory that the program can have"
-            ),
-            "give it less, as in: hugeleaf run --sqlite 64M -- python3 app.py",
+            format!("run: --sqlite {size} exceeds the {most} of memory that the program can have"),
+            "give less, as in: hugeleaf run --sqlite 64M -- python3 app.py",
         )),
         _ => Ok(()),
     }
@@ -261,8 +259,8 @@ fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
 fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
     let want = policy.want(role);
     let next = match obstacle.can_promote {
-        true => "leave the ! out, and once the program runs: hugeleaf promote PID",
-        false => "leave the ! out, or build the program without the sanitizer",
+        true => "omit the !, and once the program runs: hugeleaf promote PID",
+        false => "omit the !, or build the program without the sanitizer",
     };
     let because = &obstacle.because;
     Failure::usage(
@@ -275,7 +273,7 @@ fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Fail
 fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
     let next = match obstacle.can_promote {
         true => format!("once it has grown: hugeleaf promote {pid}"),
-        false => "nothing is changed for it".to_owned(),
+        false => "the program runs unchanged".to_owned(),
     };
     format!("hugeleaf: run: {}; {next}\n", obstacle.because)
 }
@@ -381,7 +379,7 @@ fn start_and_watch(
     let ended = started.wait().map_err(|error| {
         Failure::missing(
             format!("run: {error}"),
-            "hugeleaf mem    # is it still there?",
+            "hugeleaf mem    # checks that it still runs",
         )
     })?;
     let report = |(seconds, found): (f64, Found)| RunReport {

@@ -47,14 +47,14 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     if context.json {
         return Err(Failure::usage(
             "top draws a screen and has no JSON",
-            "hugeleaf mem --json; of several looks: hugeleaf top --record FILE",
+            "hugeleaf mem --json; for several scans: hugeleaf top --record FILE",
         ));
     }
     let host = context.host()?;
     let why_not = match (&args.replay, context.root.is_live(), args.read_only) {
-        (Some(_), _, _) => "a recording cannot be moved",
-        (None, false, _) => "a captured host cannot be moved",
-        (None, true, true) => "--read-only was given: nothing is moved",
+        (Some(_), _, _) => "a recording cannot be promoted or demoted",
+        (None, false, _) => "a captured host cannot be promoted or demoted",
+        (None, true, true) => "--read-only was given: nothing is promoted or demoted",
         (None, true, false) => "",
     };
     let commands = Commands::of(&host, own_path(), scheduler(context));

@@ -134,7 +134,7 @@ fn say(trace: &Trace, output: &Path, size: Bytes) {
     for source in &trace.sources {
         if let SourceState::Refused { reason, remedy } = &source.state {
             tell(&format!(
-                "hugeleaf: {} left out: {reason}\n  next: {remedy}",
+                "hugeleaf: {} skipped: {reason}\n  next: {remedy}",
                 source.name
             ));
         }
@@ -192,7 +192,7 @@ fn show_progress(bar: &ProgressBar, progress: Progress) {
             bar.set_position(millis(
                 Duration::try_from_secs_f64(seconds).unwrap_or_default(),
             ));
-            bar.set_message("tracing; Ctrl-C ends it and keeps what there is");
+            bar.set_message("tracing; Ctrl-C stops it and keeps the trace");
         }
         Progress::After => bar.set_message("reading memory again"),
         Progress::Names => bar.set_message("looking up functions"),

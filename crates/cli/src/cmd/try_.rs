@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_signals()?;
     let mut steps = Steps::new(5);
     let workload = start(settings, context, &mut steps)?;
-    steps.begin("status, mem and why of it", 1);
+    steps.begin("run status, mem and why", 1);
     let mut host = context.host()?;
     if let Fact::Known(owners) = read_owners(&context.root) {
         host.owners = owners;
@@ -79,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let accounts = account(&host, &process, &pid.to_string());
     let left = WHOLE.saturating_sub(context.kernel.now() - began);
     let time = args.time.unwrap_or(left.max(LEAST));
-    steps.begin("prove: measure on base and large pages", time.as_secs());
+    steps.begin("prove: measure on base and huge pages", time.as_secs());
     let result = embedded::measure(
         &workload,
         (&context.root, &host),
@@ -138,7 +138,7 @@ fn show(steps: &Steps, event: &Event<'_>) {
 fn cannot_write(path: &Path, reason: &str) -> Failure {
     Failure::missing(
         format!("try: {}: {reason}", path.display()),
-        "hugeleaf try --html FILE    # where there is room and you may write",
+        "hugeleaf try --html FILE    # a writable file, with free space",
     )
 }
 
@@ -146,13 +146,13 @@ fn cannot_write(path: &Path, reason: &str) -> Failure {
 fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Failure> {
     let Some(align) = host.pmd_page.get() else {
         return Err(Failure::missing(
-            "try: this kernel has no transparent huge pages to move a database to",
-            "hugeleaf status    # which page sizes it has",
+            "try: this kernel has no transparent huge pages",
+            "hugeleaf status    # lists its page sizes",
         ));
     };
     if !context.kernel.knows_collapse() {
         return Err(Failure::missing(
-            "try: madvise(MADV_COLLAPSE): this kernel does not know it",
+            "try: this kernel does not have madvise(MADV_COLLAPSE)",
             "boot Linux 6.1 or later; until then: hugeleaf status",
         ));
     }
@@ -197,9 +197,9 @@ fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Olt
         if stage != Some(p.stage) {
             stage = Some(p.stage);
             let what = match p.stage {
-                Stage::Populate => format!("take {} of memory", settings.cache),
+                Stage::Populate => format!("allocate {} of memory", settings.cache),
                 Stage::Fill => "fill a database with rows".to_owned(),
-                Stage::Warm => "put it to work".to_owned(),
+                Stage::Warm => "run the workload".to_owned(),
             };
             steps.begin(&what, p.total);
         }
@@ -229,7 +229,7 @@ fn failure(error: ChildError) -> Failure {
         ChildError::Stopped => Failure::no(what, "hugeleaf try"),
         ChildError::Ended { .. } => Failure::missing(
             what,
-            "hugeleaf try --cache 256M    # a limit on memory may be below what is free",
+            "hugeleaf try --cache 256M    # a memory limit may be below free memory",
         ),
         _ => Failure::missing(what, "hugeleaf try --cache 256M"),
     }

@@ -81,16 +81,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     )?;
     let steps = || outcomes.iter().flat_map(|one| &one.steps);
     if let Some(failed) = steps().find(|step| step.state == State::Failed) {
-        let why = failed.note.as_deref().unwrap_or("it failed");
+        let why = failed.note.as_deref().unwrap_or("failed");
         return Err(Failure::missing(
             format!("undo: {}: {why}", failed.id),
-            "mend that and run it again: hugeleaf undo",
+            "fix that, then repeat: hugeleaf undo",
         ));
     }
     if outcomes.iter().any(|one| one.unjournaled) {
         return Err(Failure::missing(
-            "undo: its journal cannot be written",
-            "make room, and writable: df /var/lib/hugeleaf",
+            "undo: cannot write the journal",
+            "free space, and make it writable: df /var/lib/hugeleaf",
         ));
     }
     let all_good = outcomes.iter().all(|one| args.dry_run || one.is_good());

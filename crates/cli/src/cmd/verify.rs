@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if args.prometheus.is_some() && context.json {
         return Err(Failure::usage(
-            "verify: --json and --prometheus are two forms of one answer",
+            "verify: --json and --prometheus cannot be combined",
             "hugeleaf verify --prometheus    # or --json",
         ));
     }
@@ -70,7 +70,7 @@ fn since_of(text: &str, now: u64) -> Result<u64, Failure> {
     }
     seconds_of(text).ok_or_else(|| {
         Failure::usage(
-            format!("verify: --since '{text}' is no time"),
+            format!("verify: --since '{text}' is not a time"),
             "write 30m, 2h, or a date: hugeleaf verify --since 2026-11-21T10:00:00Z",
         )
     })
@@ -96,14 +96,14 @@ fn seconds_of(text: &str) -> Option<u64> {
 fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
     if file.file_name().is_none() {
         return Err(Failure::usage(
-            format!("verify: --prometheus {}: not a file's name", file.display()),
+            format!("verify: --prometheus {}: not a file name", file.display()),
             "hugeleaf verify --prometheus FILE",
         ));
     }
     hugeleaf_sys::write_whole(file, text.as_bytes(), Existing::Replaced).map_err(|e| {
         Failure::missing(
             format!("{}: {}", file.display(), e.reason()),
-            "name a file in a folder that is there and may be written to",
+            "name a file in an existing, writable folder",
         )
     })
 }

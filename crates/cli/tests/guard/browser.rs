@@ -252,10 +252,10 @@ fn the_page_in_a_browser() {
     let focused = light.eval("return document.activeElement.getAttribute('href')");
     assert_eq!(focused, "/");
     light.key("\u{e007}");
-    light.wait_for("the overview", |text| text.contains("THE GUARD ITSELF"));
+    light.wait_for("the overview", |text| text.contains("PROCESS TREES"));
     light.click(&format!("nav a[href='/program/{}']", worker.pid()));
     light.wait_for("the program", |text| {
-        text.contains("Coverage at each closer look")
+        text.contains("Coverage at each detailed scan")
     });
     light.picture("guard-program-light");
     assert_eq!(light.background(), "rgb(255, 255, 255)");

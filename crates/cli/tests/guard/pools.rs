@@ -201,7 +201,7 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
     assert!(at("give").is_some() && at("give") < at("gave"), "{what:?}");
     let text = good(&guard.ask(&["status"]).output().unwrap());
     assert!(
-        text.contains("POOLS") && text.contains("gave back"),
+        text.contains("POOLS") && text.contains("released"),
         "{text}"
     );
 

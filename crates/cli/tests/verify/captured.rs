@@ -117,7 +117,7 @@ fn a_healthy_host_is_one_line_and_status_0() {
     let host = Captured::healthy();
     let text = good(&host.run(&[]));
     assert!(
-        text.starts_with("All as it should be: 1 service has"),
+        text.starts_with("Everything matches: 1 service has"),
         "{text}"
     );
     let answer = host.finds(&[], 0);

@@ -109,20 +109,21 @@ fn outcome() -> ApplyOutcome {
 fn says_what_was_made_what_is_missing_and_what_remains() {
     let text = apply(&outcome(), ASKED).text(VIEW);
     let expected = "\
-applied, with less than was planned: pg.toml (4 steps made)
-STATE  BEFORE      NOW  STEP           WHERE
+applied, with deviations from the plan: pg.toml (4 steps made)
+STATE  BEFORE      NOW  STEP           PATH
 short       0     4000  pool-2M-node0  /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr…
 done   absent  2 lines  sysctl         /etc/sysctl.d/60-hugeleaf.conf
 done   absent  2 lines  grub           /etc/default/grub.d/60-hugeleaf.cfg
 done   absent   1 line  unit-pg        /etc/systemd/system/pg.service.d/60-hugeleaf.conf
-short  163 of 4163 pages of 2M are missing on node 0, after 3 tries with compaction between them
-       - memory 16G, free 100M, free in blocks of 2M and more 2M, pages of files 2G, processes 4.9G,
-         kernel, reclaimable 300M, kernel, cannot 90M, locked 0, 12 blocks hold unmovable pages
-       next: hugeleaf apply --drop-caches pg.toml    # clean pages of files make room
+short  163 of 4163 pages of 2M are missing on node 0 after 3 tries with compaction
+       - memory 16G, free 100M, free in blocks of 2M and more 2M, page cache 2G, processes 4.9G,
+         kernel, reclaimable 300M, kernel, unreclaimable 90M, locked 0, 12 blocks hold unmovable
+         pages
+       next: hugeleaf apply --drop-caches pg.toml    # frees clean page cache
 to do  systemctl daemon-reload
-to do  update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then
+to do  update-grub    # then reboot to apply /etc/default/grub.d/60-hugeleaf.cfg
 to do  systemctl restart pg.service
-undo   hugeleaf undo    # this is apply 3
+undo   hugeleaf undo    # reverts apply 3
 ";
     assert_eq!(text, expected);
 }
@@ -144,7 +145,7 @@ fn a_stop_midway_says_what_was_done_and_what_was_not() {
     }
     let text = apply(&outcome, ASKED).text(VIEW);
     assert!(
-        text.starts_with("applied in part: pg.toml (1 step made, 2 not reached)"),
+        text.starts_with("partly applied: pg.toml (1 step made, 2 not reached)"),
         "{text}"
     );
     assert!(
@@ -260,13 +261,13 @@ fn an_undo_says_what_was_left_alone() {
     };
     let text = undo(std::slice::from_ref(&undone), false).text(VIEW);
     let expected = "\
-undone, but for what is below: apply 3 of 2026-01-02T03:04:05Z (1 put back, 1 left alone)
-STATE          BEFORE  NOW  STEP    WHERE
+undone, with exceptions: apply 3 of 2026-01-02T03:04:05Z (1 restored, 1 left alone)
+STATE          BEFORE  NOW  STEP    PATH
 restored            9    0  pool    /p
 changed-since  1 line    -  sysctl  /etc/s
 sysctl: somebody else changed it meanwhile; it is left alone
 journal: 0003.log: line 4 is damaged; it was left out
-next: hugeleaf undo 3 --even-if-changed    # puts those back too
+next: hugeleaf undo 3 --even-if-changed    # restores these too
 ";
     assert_eq!(text, expected);
     assert_eq!(

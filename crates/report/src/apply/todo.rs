@@ -33,7 +33,7 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
     for step in changed() {
         if let Needs::Reboot { first } = &step.needs {
             add(format!(
-                "{first}    # then reboot: {} counts from then",
+                "{first}    # then reboot to apply {}",
                 file(&step.path)
             ));
         }
@@ -50,13 +50,13 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
     }
     if changed().any(|step| step.needs == Needs::Login) {
         add(
-            "log in again, where a limit is of a user: limits count from the next login".to_owned(),
+            "log in again as each user with a new limit: limits apply at the next login".to_owned(),
         );
     }
     if !systemd && below("/etc/tmpfiles.d") {
         add(
-            "have something write the lines of /etc/tmpfiles.d/hugeleaf.conf at boot: systemd does \
-             not run here"
+            "write the values of /etc/tmpfiles.d/hugeleaf.conf at boot by other means: systemd \
+             does not run here"
                 .to_owned(),
         );
     }

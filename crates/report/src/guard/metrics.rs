@@ -34,7 +34,7 @@ fn info(status: &Status) -> Family {
     ];
     Family::gauge(
         "hugeleaf_info",
-        "What runs here, and whether it acts, watches or is paused",
+        "Version, kernel and mode of the guard: acting, watching or paused",
     )
     .of(labels, 1.0)
 }
@@ -50,11 +50,11 @@ fn mode(status: &Status) -> &'static str {
 fn pools(pools: &[PoolStatus]) -> Vec<Family> {
     let mut held = Family::gauge(
         "hugeleaf_pool_bytes",
-        "Hugetlb pages of each size and node: in use, promised and not yet touched, and free; they add up to the pool",
+        "Hugetlb pages by size and node: used, reserved, and free; they add up to the pool",
     );
     let mut surplus = Family::gauge(
         "hugeleaf_pool_surplus_bytes",
-        "Hugetlb pages taken beyond the size of the pool, which are in the pool's bytes while they last",
+        "Surplus hugetlb pages beyond the size of the pool; included in the pool's bytes",
     );
     for pool in pools {
         let size = size_of(pool.page_bytes);
@@ -80,7 +80,7 @@ fn pools(pools: &[PoolStatus]) -> Vec<Family> {
 fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
     let mut findings = Family::gauge(
         "hugeleaf_pool_findings",
-        "What is wrong with pools, services and plans in force: hugeleaf guard status says it",
+        "Number of findings on pools, services and plans; hugeleaf guard status lists them",
     );
     for severity in ["problem", "warning"] {
         let of = |finding: &&PoolFinding| finding.severity == severity;
@@ -89,7 +89,7 @@ fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
     }
     let mut given = Family::gauge(
         "hugeleaf_pool_given_bytes",
-        "Hugetlb pages that were given back while memory was short and are taken again later",
+        "Hugetlb pages released under memory pressure, to be allocated again later",
     );
     for pool in &pools.given {
         let size = size_of(pool.page_bytes);
@@ -156,15 +156,15 @@ impl Group {
 fn by_group(status: &Status, series: usize) -> Vec<Family> {
     let mut memory = Family::gauge(
         "hugeleaf_memory_bytes",
-        "Memory that could be on huge pages, by where it is; both add up to what is asked for",
+        "Memory that could be on huge pages, by the pages that it is on; their sum is the total",
     );
     let mut tables = Family::gauge(
         "hugeleaf_page_tables_bytes",
-        "Page tables of the processes of a unit",
+        "Page tables of a unit's processes",
     );
     let mut moved = Family::gauge(
         "hugeleaf_moved_bytes",
-        "What was moved to huge pages of the processes of a unit that run now",
+        "Memory promoted in a unit's running processes",
     );
     for (name, group) in groups(status, series) {
         memory.add([("unit", &name), ("pages", "small")], group.small.as_f64());
@@ -178,7 +178,7 @@ fn by_group(status: &Status, series: usize) -> Vec<Family> {
 fn programs(status: &Status) -> Family {
     let mut family = Family::gauge(
         "hugeleaf_programs",
-        "Programs that were looked at closely, by where they stand",
+        "Process trees scanned in detail, by state",
     );
     for state in Stand::ALL {
         family.add([("state", state.name())], status.count(state) as f64);
@@ -188,7 +188,7 @@ fn programs(status: &Status) -> Family {
 
 fn counts(status: &Status) -> Vec<Family> {
     let counts = &status.counts;
-    let mut tests = Family::counter("hugeleaf_tests", "Tests that came to an end, by verdict");
+    let mut tests = Family::counter("hugeleaf_tests", "Completed tests, by verdict");
     for (verdict, n) in [
         ("faster", counts.faster),
         ("slower", counts.slower),
@@ -199,29 +199,25 @@ fn counts(status: &Status) -> Vec<Family> {
         tests.add([("verdict", verdict)], n as f64);
     }
     vec![
-        Family::counter("hugeleaf_promotions", "Moves to huge pages")
-            .of([], counts.promotions as f64),
-        Family::counter("hugeleaf_promoted_bytes", "What they moved")
+        Family::counter("hugeleaf_promotions", "Promotions").of([], counts.promotions as f64),
+        Family::counter("hugeleaf_promoted_bytes", "Memory promoted")
             .of([], counts.promoted.as_f64()),
-        Family::counter(
-            "hugeleaf_promotions_short",
-            "Moves that got less than they asked for",
-        )
-        .of([], counts.short as f64),
-        Family::counter("hugeleaf_demotions", "Moves back").of([], counts.demotions as f64),
+        Family::counter("hugeleaf_promotions_short", "Incomplete promotions")
+            .of([], counts.short as f64),
+        Family::counter("hugeleaf_demotions", "Demotions").of([], counts.demotions as f64),
         Family::counter(
             "hugeleaf_grown_bytes",
-            "What moves added to processes; 0 unless a rule allows it",
+            "Memory added to processes by promotion; 0 unless a rule allows it",
         )
         .of([], counts.grown.as_f64()),
         Family::counter(
             "hugeleaf_stall_seconds",
-            "Time in calls that move memory, for which processes may have stood still",
+            "Time in calls that promote or demote, in which processes may have stalled",
         )
         .of([], counts.stalled.as_secs_f64()),
         Family::gauge(
             "hugeleaf_longest_stall_seconds",
-            "The longest of these calls since the guard's state began",
+            "Longest such call since the guard's state began",
         )
         .of([], counts.longest_stall.as_secs_f64()),
         tests,
@@ -231,11 +227,11 @@ fn counts(status: &Status) -> Vec<Family> {
 fn proofs(status: &Status, series: usize) -> Vec<Family> {
     let mut ratio = Family::gauge(
         "hugeleaf_proof_ratio",
-        "What the last test of a unit said, large over base pages, with the ends of its interval at 95 %",
+        "Result of the last test of a unit, huge over base pages, with its 95 % interval",
     );
     let mut at = Family::gauge(
         "hugeleaf_proof_timestamp_seconds",
-        "When that was, in seconds since 1970",
+        "Time of that test, in seconds since 1970",
     );
     let mut proven: BTreeMap<&str, &Proof> = BTreeMap::new();
     for program in &status.programs {
@@ -273,7 +269,7 @@ fn host(status: &Status) -> Vec<Family> {
     }
     let mut pressure = Family::gauge(
         "hugeleaf_pressure_ratio",
-        "The part of the time since the last look in which some task waited (PSI)",
+        "Share of time since the last scan in which some task waited (PSI)",
     );
     for (resource, part) in [
         ("memory", status.host.stalled),
@@ -298,13 +294,13 @@ fn itself(status: &Status) -> Vec<Family> {
     let mut all = vec![
         Family::gauge(
             "hugeleaf_problems",
-            "What does not work: hugeleaf guard status says it",
+            "Number of problems; hugeleaf guard status lists them",
         )
         .of([], status.problems.len() as f64),
-        Family::counter("hugeleaf_looks", "Looks at the host").of([], cost.looks as f64),
-        Family::gauge("hugeleaf_look_cpu_seconds", "Processor time of a look")
+        Family::counter("hugeleaf_looks", "Scans of the host").of([], cost.looks as f64),
+        Family::gauge("hugeleaf_look_cpu_seconds", "Processor time of a scan")
             .of([], cost.look_seconds),
-        Family::gauge("hugeleaf_look_wait_seconds", "Time between two looks")
+        Family::gauge("hugeleaf_look_wait_seconds", "Time between two scans")
             .of([], cost.wait_seconds),
         Family::gauge(
             "hugeleaf_pool_check_cpu_seconds",
@@ -319,12 +315,12 @@ fn itself(status: &Status) -> Vec<Family> {
                 .of([], cost.cpu_seconds),
             Family::gauge(
                 "process_resident_memory_bytes",
-                "What the guard has resident",
+                "Resident memory of the guard",
             )
             .of([], cost.resident_bytes.as_f64()),
             Family::gauge(
                 "process_start_time_seconds",
-                "When the guard was started, in seconds since 1970",
+                "Start time of the guard, in seconds since 1970",
             )
             .of([], status.started_seconds),
         ]);

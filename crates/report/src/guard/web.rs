@@ -28,7 +28,7 @@ const STYLE: &str = "
 nav a { margin-right: 1rem; } nav a[aria-current] { font-weight: bold; text-decoration: none; color: inherit; }
 nav { margin-bottom: 1rem; padding-bottom: .5rem; border-bottom: 1px solid var(--line); }
 a { color: LinkText; } td:first-child { white-space: nowrap; } .stale main { opacity: .5; }
-.stale nav::after { content: 'The guard does not answer: this is what it said last.'; color: var(--bad); }
+.stale nav::after { content: 'The guard does not answer. This is its last known state.'; color: var(--bad); }
 ";
 
 const PAGES: [(&str, &str); 3] = [
@@ -64,7 +64,7 @@ fn nav(path: &str, status: &Status) -> Markup {
 fn decisions(status: &Status) -> Page {
     let mut page = Page::new(
         "Decisions",
-        "What the guard decided, and what came of it; the newest first.",
+        "Decisions of the guard and their results, newest first.",
     );
     let mut entries = status.log.clone();
     entries.reverse();
@@ -75,20 +75,20 @@ fn decisions(status: &Status) -> Page {
 fn proofs(status: &Status) -> Page {
     let mut page = Page::new(
         "Proofs",
-        "What tests said: large over base pages, with the interval at 95 %.",
+        "Results of tests: huge over base pages, with the 95 % interval.",
     );
     let table = Table::of(&status.remembered)
-        .left("PROGRAM", |r| r.name.as_str())
+        .left("NAME", |r| r.name.as_str())
         .left("UNIT OR POD", |r| r.group.as_str())
         .left("VERDICT", |r| r.proven.verdict.to_string())
         .right("RATIO", |r| Value::Ratio(r.proven.ratio))
-        .right("FROM", |r| Value::Ratio(r.proven.low))
-        .right("TO", |r| Value::Ratio(r.proven.high))
+        .right("LOW", |r| Value::Ratio(r.proven.low))
+        .right("HIGH", |r| Value::Ratio(r.proven.high))
         .right("PAIRS", |r| r.proven.pairs as u64)
         .left("METRIC", |r| r.proven.metric.as_str())
-        .left("", |r| if r.reverted { "moved back" } else { "kept" });
+        .left("", |r| if r.reverted { "demoted" } else { "kept" });
     if status.remembered.is_empty() {
-        page.lead = "Nothing was tested yet. A rule with a metric has its programs tested: docs/guide/guard.md.".into();
+        page.lead = "No tests yet. Rules with a metric test processes: docs/guide/guard.md.".into();
     }
     page.add(table);
     page
@@ -115,20 +115,20 @@ fn program(pid: &str, status: &Status) -> Option<Page> {
 
 fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
     let mut facts = vec![
-        fact("stands", program.standing.state.name()),
+        fact("state", program.standing.state.name()),
         fact("rule", &program.standing.rule),
         fact("unit, pod or name", &program.group),
         fact("processes", program.processes),
-        fact("on small pages", program.small_bytes),
+        fact("on base pages", program.small_bytes),
         fact("on huge pages", program.large_bytes),
         fact("coverage", Cell::percent(program.coverage)),
         fact("page tables", program.page_tables_bytes),
-        fact("moved so far", program.moved_bytes),
-        fact("grown by that", program.grown_bytes),
+        fact("promoted", program.moved_bytes),
+        fact("growth", program.grown_bytes),
         fact("proof", &program.proof),
     ];
     let moving = program.moving.as_ref();
-    facts.extend(moving.map(|moving| fact("goes on", moving.to_string())));
+    facts.extend(moving.map(|moving| fact("progress", moving.to_string())));
     if let Proof::Proven(proven) = &program.proof_detail {
         facts.push(fact("metric", &proven.metric));
     }
@@ -139,9 +139,9 @@ fn history(program: &ProgramStatus) -> Chart {
     let parts = program.history.iter().zip(0u32..);
     let points = parts.map(|(part, look)| Point::at(look.into(), *part));
     Chart {
-        title: "Coverage at each closer look".into(),
+        title: "Coverage at each detailed scan".into(),
         kind: ChartKind::Curves,
-        x: Axis::named("look"),
+        x: Axis::named("scan"),
         y: Axis {
             unit: Unit::Percent,
             level: Some(0.0),

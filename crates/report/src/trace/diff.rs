@@ -209,7 +209,7 @@ impl Compared<'_> {
             let lost: u64 = trace.sources.iter().map(|s| s.lost).sum();
             if lost > 0 {
                 why.push(format!(
-                    "{name}: {} events were lost; its sums are too small",
+                    "{name}: {} events were lost; its sums are too low",
                     count(lost)
                 ));
             }
@@ -385,7 +385,7 @@ impl Compared<'_> {
         }
         let rows = pairs("THROUGHPUT", rows);
         let none = "the target moved no data in either";
-        let title = "What the target got done";
+        let title = "Throughput of the target";
         self.table(title, Vec::new(), rows, &[Collection::Io], none)
     }
 
@@ -465,11 +465,11 @@ impl Compared<'_> {
                 let both = share(hot, 0).zip(share(hot, 1));
                 Cell::from(both.map(|(a, b)| format!("{:+.1}", (b - a) * 100.0)))
             })
-            .left("WHERE", |hot| side(hot.kernel))
+            .left("MODE", |hot| side(hot.kernel))
             .left("FUNCTION", |hot| hot.name.clone())
             .narrow(Narrow::Cut)
             .left("MODULE", |hot| module(&hot.module).to_owned());
-        let title = "Hot functions of the target, parts of its samples";
+        let title = "Hot functions of the target, by share of its samples";
         let none = "no samples of the target in either";
         self.table(title, drawn, rows, &[Collection::CpuSamples], none)
     }
@@ -519,7 +519,7 @@ impl Compared<'_> {
             let notes = values.map(|value| value.map(note));
             (function.clone(), values, notes)
         });
-        let drawn = side_by_side("Time waited for them", bars);
+        let drawn = side_by_side("Time waited", bars);
         let sides = [(0, ["WAITS/s", "WAITED/s", "MEAN"]), (1, ["AFTER"; 3])];
         let waits = |totals: &[LockTotals; 2], at: usize| {
             measured[at].then(|| rate(totals[at].contentions, seconds[at]))
@@ -590,8 +590,7 @@ impl Compared<'_> {
             .left("BEFORE", |id| word(&self.before, id))
             .left("AFTER", |id| word(&self.after, id));
         let is_whole = self.two(|trace| all_not_measured(trace).is_empty()) == [true; 2];
-        let note =
-            "What was not measured cannot be found: the sources of each trace say what that is.";
+        let note = "Findings cover only measured data: see the sources of each trace.";
         table("Findings", rows, "none in either").noted((!is_whole).then(|| note.to_owned()))
     }
 }

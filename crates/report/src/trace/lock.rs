@@ -105,7 +105,7 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
             cut(profile::thread_name(trace, event.process, event.tid), NAME)
         })
         .right("CPU", |event| event.cpu)
-        .left("IN, OR AFTER", |event| match (event.what, event.function) {
+        .left("FUNCTION OR WAIT", |event| match (event.what, event.function) {
             (LockAction::Waits, Some(at)) => trace.symbols[at as usize].name.as_str().into(),
             (LockAction::Waits, None) => Cell::empty(),
             (LockAction::Got | LockAction::GaveUp, _) => nanos(event.waited_nanos),
@@ -117,7 +117,7 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
             Vec::new(),
         ),
         (true, _) => (
-            format!("{older} events, of which the trace keeps none for this lock"),
+            format!("{older} events, none of them in the trace"),
             Vec::new(),
         ),
         (false, _) => (String::new(), vec![turns_line(lock)]),
@@ -138,7 +138,7 @@ const fn thread(event: &LockEvent) -> (u32, u32) {
 const fn mark(event: &LockEvent) -> &'static str {
     match event.what {
         LockAction::Waits => "waits",
-        LockAction::Got => "GOT IT",
+        LockAction::Got => "GOT",
         LockAction::GaveUp => "gave up",
     }
 }
@@ -162,7 +162,7 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
     let mut page = Page::new(
         "",
         format!(
-            "{function}: {} samples in it and in what it calls, {} of all busy ones",
+            "{function}: {} samples with its callees, {} of all busy samples",
             count(all),
             part_of(all, busy)
         ),
@@ -179,10 +179,10 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
     let paths = Table::of(&callers.paths)
         .right("SHARE", |path| part_of(path.samples, all))
         .right("SAMPLES", |path| count(path.samples))
-        .left("FROM THE FUNCTION OUTWARD", |path| path.names.join(" < "));
+        .left("CALL PATH", |path| path.names.join(" < "));
     for section in [
         table("Called by", direct, "nothing"),
-        table("Ways there", paths, "nothing"),
+        table("Call paths", paths, "nothing"),
     ] {
         page.add(section.limited_to(ROWS, "--all"));
     }
@@ -200,7 +200,7 @@ mod tests {
         let trace = testing::pinning();
         let text = lock_page(&trace, &[&trace.locks[0]], false).text(View::plain(120));
         for part in [
-            "GOT IT",
+            "GOT",
             "2 threads take turns",
             "mlock_pte_range",
             "20.0 µs",

@@ -10,11 +10,11 @@ use crate::metrics::{Family, text};
 pub fn verify_prometheus(report: &Report, now: u64) -> String {
     let good = Family::gauge(
         "hugeleaf_verify_good",
-        "1 where every service has the pages it asked for and nothing drifted.",
+        "1 if every service has the pages it requested and nothing has drifted.",
     );
     let at = Family::gauge(
         "hugeleaf_verify_time_seconds",
-        "When this was found, in seconds since 1970.",
+        "Time of the check, in seconds since 1970.",
     );
     let good = good.of([], u64::from(report.is_good()));
     let mut all = vec![good, at.of([], now), findings(report)];
@@ -36,7 +36,7 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
 }
 
 fn findings(report: &Report) -> Family {
-    let mut family = Family::gauge("hugeleaf_findings", "What was found wrong, by kind.");
+    let mut family = Family::gauge("hugeleaf_findings", "Number of findings, by kind.");
     for (id, found) in by_name(&report.findings, |finding| finding.id) {
         let severity = found[0].severity.name();
         family.add([("id", id), ("severity", severity)], found.len() as u64);
@@ -63,12 +63,12 @@ fn services(report: &Report) -> [Family; 5] {
     [
         of(
             "hugeleaf_service_running",
-            "1 where the service runs.",
+            "1 if the service runs.",
             &|rows| Some(rows.iter().any(|row| row.is_running()).into()),
         ),
         of(
             "hugeleaf_service_asked_bytes",
-            "Memory on pages of a pool that the service asked for.",
+            "Memory on pages of a pool that the service requested.",
             &|rows| bytes(rows, |row| &row.asked),
         ),
         of(
@@ -78,12 +78,12 @@ fn services(report: &Report) -> [Family; 5] {
         ),
         of(
             "hugeleaf_service_short_pages",
-            "Pages of a pool that the running service is short of.",
+            "Pages of a pool that the running service lacks.",
             &|rows| Some(rows.iter().map(|row| row.short.get()).sum()),
         ),
         of(
             "hugeleaf_service_start_time_seconds",
-            "When the service was started, in seconds since 1970.",
+            "Start time of the service, in seconds since 1970.",
             &|rows| rows.iter().filter_map(|row| row.since.get()).min(),
         ),
     ]

@@ -34,13 +34,13 @@ fn a_healthy_host_is_one_line() {
     let text = verify(&report).text(View::plain(200));
     assert_eq!(
         text,
-        "All as it should be: 2 services have the pages they asked for; 4200 of 4300 pages of 2M \
+        "Everything matches: 2 services have the pages they requested; 4200 of 4300 pages of 2M \
          in use; apply 3 of 2026-11-20T10:00:00Z in force.\n"
     );
     let nothing = verify(&Report::default()).text(View::plain(100));
     assert_eq!(
         nothing,
-        "All as it should be: no service asks for pages of a pool.\n"
+        "Everything matches: no service requests pages of a pool.\n"
     );
 }
 

@@ -76,8 +76,7 @@ impl Args {
         if let Some(large) = sizes.iter().find(|size| **size > most) {
             return Err(Failure::missing(
                 format!(
-                    "bench chase: a working set of {large}: at most {most} may be taken (half of what \
-                 is available)"
+                    "bench chase: a working set of {large} exceeds {most}, half of available memory"
                 ),
                 "hugeleaf bench chase --sizes 64K..half",
             ));

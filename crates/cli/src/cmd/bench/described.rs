@@ -110,7 +110,7 @@ impl Args {
         if shipped(&self.workload).is_none() && !self.yes && !self.agreed(described)? {
             return Err(Failure::missing(
                 format!(
-                    "bench {}: it does not come with hugeleaf, and would run commands of its own",
+                    "bench {} is not shipped with hugeleaf, and would run its own commands",
                     self.workload
                 ),
                 format!(
@@ -134,7 +134,7 @@ impl Args {
         }
         let who = match described.needs.root {
             true => "as root",
-            false => "without rights",
+            false => "without privileges",
         };
         confirm(&format!("Run these commands {who}?"))
     }
@@ -153,7 +153,7 @@ impl Args {
         let described = Described::parse(&path, &text).map_err(|e| {
             Failure::usage(
                 format!("bench: {e}"),
-                "docs/reference/workload-file.md has all that a file may say",
+                "see docs/reference/workload-file.md for all keys of a file",
             )
         })?;
         Ok(self.known.get_or_init(|| (described, text)))

@@ -37,7 +37,7 @@ impl FromStr for Sizes {
                 match from <= to {
                     true => Ok(Item::Range(from, Some(to))),
                     false => Err(format!(
-                        "{from}..{to} goes down; write the smaller one first"
+                        "{from}..{to} descends; write the smaller size first"
                     )),
                 }
             }

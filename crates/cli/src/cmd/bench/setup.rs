@@ -48,7 +48,7 @@ impl Setup {
             Draft::begin(path, Existing::Replaced).map_err(|e| {
                 Failure::missing(
                     format!("bench {name}: {}: {}", path.display(), e.reason()),
-                    "name a file where there is room and you may write: --output FILE, --html FILE",
+                    "name a writable file, with free space: --output FILE, --html FILE",
                 )
             })?;
         }

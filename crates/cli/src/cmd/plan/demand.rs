@@ -30,7 +30,7 @@ pub fn services(
     let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
     if says_more && args.mount.is_none() && !named.iter().any(is_synthetic) {
         return Err(Failure::usage(
-            "--name, --user and --node say something of --bytes or --mover",
+            "--name, --user and --node need --bytes or --mover",
             "hugeleaf plan --bytes 8G --user NAME",
         ));
     }
@@ -51,13 +51,13 @@ pub fn services(
     let unread: Vec<String> = found
         .unread
         .iter()
-        .map(|error| format!("not asked: {}; {}", error.what, error.next))
+        .map(|error| format!("not queried: {}; {}", error.what, error.next))
         .collect();
     if found.services.is_empty() {
         return Err(Failure::missing(
             match unread.first() {
-                Some(first) => format!("no service that could use large pages; {first}"),
-                None => "no running service that could use large pages".to_owned(),
+                Some(first) => format!("no service that could use huge pages; {first}"),
+                None => "no running service that could use huge pages".to_owned(),
             },
             "name one: hugeleaf plan --postgres DATADIR, --bytes 8G; hugeleaf plan --help",
         ));

@@ -53,7 +53,7 @@ pub struct Args {
 fn parse_section(name: &str) -> Result<&'static Part, String> {
     Part::parse(name).ok_or_else(|| {
         let names = PARTS.each_ref().map(|part| part.name);
-        format!("'{name}' is none of {}", names.join(", "))
+        format!("'{name}' is not one of {}", names.join(", "))
     })
 }
 
@@ -71,7 +71,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         (Some(lock), _) => {
             let found = locks::find(&trace, lock);
             if found.is_empty() {
-                let what = format!("no lock '{lock}' was waited for");
+                let what = format!("no thread waited for a lock '{lock}'");
                 return Err(not_there(&shown, &what, "locks --all"));
             }
             let page = || view::lock_page(&trace, &found, args.all);
@@ -125,8 +125,8 @@ pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
 fn write(path: &Path, text: &str, what: &str, flag: &str) -> Result<(), Failure> {
     write_whole(path, text).map_err(|e| {
         Failure::missing(
-            format!("the {what} could not be written: {e}"),
-            format!("name a file where there is room and you may write: {flag}"),
+            format!("cannot write the {what}: {e}"),
+            format!("name a writable file, with free space: {flag}"),
         )
     })?;
     tell(&format!("{what}: {}", path.display()));

@@ -66,7 +66,7 @@ fn what_is_wrong_with_pools_and_what_is_given_back() {
     let screen = crate::guard::status(&status()).text(View::plain(100));
     assert!(screen.contains("10 short (20M)"), "{screen}");
     assert!(
-        screen.contains("2M on node 0 gave back") && screen.contains("25 of 100 pages"),
+        screen.contains("2M on node 0 released") && screen.contains("25 of 100 pages"),
         "{screen}"
     );
 }

@@ -68,7 +68,7 @@ fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
     Table::of(rows.filter(|row| row.samples > 0))
         .right("SELF", |row| part_of(row.samples, all))
         .right("WITH CALLEES", |row| part_of(row.with_callees, all))
-        .left("WHERE", |row| side(row.kernel))
+        .left("MODE", |row| side(row.kernel))
         .left("FUNCTION", |row| row.name.clone())
         .narrow(Narrow::Cut)
         .left("MODULE", |row| module(&row.module).to_owned())
@@ -116,7 +116,7 @@ pub(super) fn locks(trace: &Trace) -> Section {
     let mut notes = Vec::new();
     if all.others_count > 0 {
         notes.push(format!(
-            "{} more locks were waited for {} times, {} in all, and are not listed by themselves.",
+            "{} more locks are not listed: {} waits, {} in all.",
             count(all.others_count),
             count(all.others.contentions),
             nanos(all.others.waited_nanos)
@@ -124,14 +124,14 @@ pub(super) fn locks(trace: &Trace) -> Section {
     }
     if all.all.contentions > 0 {
         notes.push(format!(
-            "{} waits, {} in all threads together. A lock that is free when it is taken leaves no trace.",
+            "{} waits, {} in all threads together. Locks taken without a wait are not recorded.",
             count(all.all.contentions),
             nanos(all.all.waited_nanos)
         ));
     }
     let first = all.rows.first().map(|row| row.lock);
     if let Some(lock) = first.filter(|lock| !lock.events.is_empty()) {
-        notes.push(format!("At the first: {}", turns_line(lock)));
+        notes.push(format!("First lock: {}", turns_line(lock)));
     }
     let drawn = vec![charts::lock_waits(trace).into()];
     drawn_table("Lock contention", drawn, rows, no_locks(trace)).noted(notes)
@@ -141,14 +141,14 @@ pub(crate) fn turns_line(lock: &Lock) -> String {
     let turns = locks::turns(lock);
     let changes = share(turns.changed, turns.got.saturating_sub(1));
     match (turns.threads, changes) {
-        (0 | 1, _) | (_, None) => "Too few waits ended here to see turns.".to_owned(),
+        (0 | 1, _) | (_, None) => "Too few completed waits to detect turns.".to_owned(),
         (threads, Some(changes)) if changes >= 0.5 => format!(
             "{threads} threads take turns: {} of {} times the lock went to another thread than before.",
             count(turns.changed),
             count(turns.got.saturating_sub(1))
         ),
         (threads, Some(_)) => format!(
-            "{threads} threads, and mostly the same one gets it again: {} of {} times it went to another.",
+            "{threads} threads; mostly the same one gets it: {} of {} times it went to another.",
             count(turns.changed),
             count(turns.got.saturating_sub(1))
         ),
@@ -172,17 +172,13 @@ pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
         .right("MEAN", |row| row.totals.mean_nanos().map(nanos))
         .right("SHARE", |row| part(row.share))
         .left("KIND", |row| row.kind.name())
-        .left("FUNCTION, AND WHO CALLED IT", |row| {
-            match row.path.is_empty() {
-                true => row.function.clone(),
-                false => row.path.join(" < "),
-            }
+        .left("FUNCTION AND CALLERS", |row| match row.path.is_empty() {
+            true => row.function.clone(),
+            false => row.path.join(" < "),
         });
     let mut chosen = locks::chosen(trace, only).into_iter();
     let estimated = chosen.any(|lock| lock.callers_estimated).then(|| {
-        "The callers of some waits were looked at and stand for those of all; all waits were counted \
-         and timed."
-            .to_owned()
+        "Callers are estimated from some of the waits; all waits were counted and timed.".to_owned()
     });
     table("Lock contention by caller", rows, no_locks(trace)).noted(estimated)
 }
@@ -207,7 +203,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         .right("BASE PAGES EACH", |row| {
             pages(row, trace.host.base_page_bytes)
         })
-        .right("LARGE PAGES EACH", |row| pages(row, large))
+        .right("HUGE PAGES EACH", |row| pages(row, large))
         .right("FAILED", |row| row.failed.map(count))
         .right("THREADS", |row| row.threads);
     let (none, mut notes) = without(trace, &Collection::PINS, "no such calls");
@@ -223,7 +219,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         notes.push("Counted in a part of the time, and scaled up.".to_owned());
     } else if large > 0 && any {
         notes.push(format!(
-            "Large pages are of {}: how many units a call handles, were its memory on them.",
+            "Huge pages are of {}: the number of units for each call if its memory were on them.",
             Bytes(large)
         ));
     }

@@ -91,10 +91,11 @@ pub(super) fn intervals(trace: &Trace) -> Section {
         .some("P-MEM", |i| psi(i, |p| p.memory_some))
         .some("P-IO", |i| psi(i, |p| p.io_some))
         .right("TABLES", |i| bytes(i.page_tables_bytes))
-        .right("LARGE", |i| whole_part(memory::coverage(&i.host_by_size)));
+        .right("HUGE", |i| whole_part(memory::coverage(&i.host_by_size)));
     let mut notes = vec![
-        "FAULTS, MAJOR and SWITCHES a second; IN, OUT from and to devices a second; US to ST, and LARGE (memory \
-         on large pages), in percent; P-: share of the time in which somebody waited for it (PSI)."
+        "FAULTS, MAJOR and SWITCHES a second; IN, OUT from and to devices a second; US to ST, and \
+         HUGE (memory on huge pages), in percent; P-: share of the time in which some task waited \
+         for it (PSI)."
             .to_owned(),
     ];
     // Explain the meaning of `-`.
@@ -125,10 +126,10 @@ pub(super) fn io(trace: &Trace) -> Section {
         .right("PROCESS", |row| row.pid)
         .right("READS", |row| count(row.io.read_calls))
         .right("READ", |row| Bytes(moved(row).0))
-        .right("OF EACH", |row| each(moved(row).0, row.io.read_calls))
+        .right("MEAN", |row| each(moved(row).0, row.io.read_calls))
         .right("WRITES", |row| count(row.io.write_calls))
         .right("WRITTEN", |row| Bytes(moved(row).1))
-        .right("OF EACH", |row| each(moved(row).1, row.io.write_calls))
+        .right("MEAN", |row| each(moved(row).1, row.io.write_calls))
         .right("A SECOND", a_second)
         .left("NAME", |row| row.name.clone());
     let none = "the target's threads read and wrote nothing";
@@ -160,7 +161,7 @@ fn state(state: &SourceState, used: &str) -> String {
             true => format!("refused: {reason}"),
             false => format!("refused: {reason}; {remedy}"),
         },
-        SourceState::Off => "switched off by a flag".to_owned(),
+        SourceState::Off => "disabled by a flag".to_owned(),
     }
 }
 
@@ -171,8 +172,8 @@ pub(super) fn counters(trace: &Trace) -> Section {
         .right("A SECOND", |counter| {
             counter.value.map(|n| rate(n, trace.seconds))
         })
-        .right("COUNTED", |counter| part(counter.running_share))
-        .left("HERE", |counter| state(&counter.state, &counter.event));
+        .right("TIME SHARE", |counter| part(counter.running_share))
+        .left("STATE", |counter| state(&counter.state, &counter.event));
     let value = |name: &str| {
         let counter = trace.counters.iter().find(|c| c.name == name)?;
         counter.value.filter(|n| *n > 0).map(float)
@@ -187,12 +188,12 @@ pub(super) fn counters(trace: &Trace) -> Section {
     }
     if let (Some(cycles), Some(walks)) = (cycles, value("page_walk_cycles")) {
         notes.push(format!(
-            "Walks of page tables: {} of all cycles.",
+            "Page table walks: {} of all cycles.",
             part(Some(walks / cycles))
         ));
     } else if let (Some(instructions), Some(walks)) = (instructions, value("page_walks_data")) {
         notes.push(format!(
-            "Walks of page tables for data: {} in 1000 instructions. This CPU counts walks and not their cycles.",
+            "Page table walks for data: {} in 1000 instructions. This CPU does not count cycles.",
             short(1000.0 * walks / instructions)
         ));
     }
@@ -208,10 +209,10 @@ pub(super) fn sources(trace: &Trace) -> Section {
             used(source).then(|| count(source.events))
         })
         .right("LOST", |source| used(source).then(|| count(source.lost)))
-        .right("OF THE TIME", |source| {
+        .right("TIME SHARE", |source| {
             used(source).then(|| part(source.share_of_time.or(Some(1.0))))
         })
         .left("STATE", |source| state(&source.state, "used"));
     let notes = trace.clock_note.iter().chain(&trace.notes).cloned();
-    table("Where the numbers come from", rows, "not recorded").noted(notes)
+    table("Sources of the numbers", rows, "not recorded").noted(notes)
 }

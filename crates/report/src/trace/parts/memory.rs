@@ -27,8 +27,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
         .right("FAULTS", |size| count(size.count))
         .right("A SECOND", |size| rate(size.count, trace.seconds))
         .right("SHARE", |size| part_of(size.count, all));
-    let note =
-        "Faults on hugetlb pages are counted nowhere by the kernel, and stand under the base page.";
+    let note = "The kernel does not count hugetlb faults separately; they are under the base page.";
     let none = missing_or(trace, Collection::Vmstat, "no page faults");
     let title = "Page faults by size";
     let by_size = table(title, rows, none).noted([note.to_owned()]);
@@ -118,7 +117,7 @@ pub(super) fn segments(trace: &Trace) -> Section {
         .left("GOT", |row| on_sizes(&row.segment.by_page_size));
     let none = match (newest(trace), &trace.target) {
         (None, _) => missing_or(trace, Collection::Memory, "not read"),
-        (Some(_), None) => "not read: segments are read of a target's processes".to_owned(),
+        (Some(_), None) => "not read: segments are recorded only for a target".to_owned(),
         (Some(_), Some(_)) => "no segment of the target could be read".to_owned(),
     };
     table("Segments by page size", rows, none)
@@ -136,10 +135,10 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
     let counters = trace.memory_counters.iter();
     let rows = Table::of(counters.filter(|counter| counter.total > 0))
         .left("COUNTER", |counter| counter.name.clone())
-        .right("IN ALL", |counter| count(counter.total))
+        .right("TOTAL", |counter| count(counter.total))
         .right("A SECOND", |counter| rate(counter.total, trace.seconds));
-    let none = missing_or(trace, Collection::Vmstat, "none of its counters moved");
-    let counters = table("What the memory management did", rows, none);
+    let none = missing_or(trace, Collection::Vmstat, "no counter changed");
+    let counters = table("Counters of the memory management", rows, none);
 
     // Key: event, result, and the process that caused it.
     let mut rows: BTreeMap<[&str; 3], Sums> = BTreeMap::new();
@@ -157,10 +156,10 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
     let rows = Table::of(rows)
         .left("EVENT", |([name, ..], _)| (*name).to_owned())
         .left("DETAIL", |([_, detail, _], _)| (*detail).to_owned())
-        .right("TIMES", |(_, sums)| count(sums.times))
+        .right("COUNT", |(_, sums)| count(sums.times))
         .right("PAGES", |(_, sums)| sums.pages.map(count))
         .right("TOOK", |(_, sums)| sums.nanos.map(nanos))
-        .left("BY", |([.., by], _)| (*by).to_owned());
+        .left("PROCESS", |([.., by], _)| (*by).to_owned());
     let sources = [Collection::MemoryEvents, Collection::TlbFlushes];
     let (none, notes) = without(trace, &sources, "none were seen");
     let events = table("Events of the memory management", rows, none).noted(notes);

@@ -77,7 +77,7 @@ const fn claims(what: Collection) -> &'static [&'static str] {
         Collection::DirectIo | Collection::Registrations | Collection::LockingCalls => &[],
         Collection::MemoryEvents | Collection::TlbFlushes => &[],
         Collection::CpuTime => &["no intervals"],
-        Collection::Vmstat => &["no page faults", "none of its counters moved"],
+        Collection::Vmstat => &["no page faults", "no counter changed"],
         Collection::Io => &["wrote nothing", "moved no data"],
         Collection::Memory => &[],
         Collection::Counters => &["none on this host"],
