@@ -397,7 +397,7 @@ fn assert_the_target_holds_where_a_server_is_killed(
     });
     memcached.server.kill();
     wait_until("the guard has seen that it is gone", || {
-        standing(&guard, "cache").contains("it has not answered for")
+        standing(&guard, "cache").contains("no answer for")
     });
     let port = memcached.port;
     drop(memcached);

@@ -424,11 +424,11 @@ fn places_that_are_taken_are_said_and_stop_nothing() {
             .contains("\"looks\":0,")
     });
     let said = guard.page(&address.to_string(), "/status.json");
-    assert!(said.contains("something else is in its place"), "{said}");
+    assert!(said.contains("exists and is not a socket"), "{said}");
     assert!(
         guard
             .page(&address.to_string(), "/")
-            .contains("no socket at")
+            .contains("cannot open the socket")
     );
 }
 

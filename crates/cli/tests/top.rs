@@ -46,7 +46,7 @@ fn is_as_it_was(terminal: &Terminal) {
 /// Filters the table to the process that holds memory.
 fn only(terminal: &mut Terminal, held: &Running) {
     let pid = held.pid();
-    terminal.wait_text("SMALL");
+    terminal.wait_text("▼BASE");
     terminal.types(&format!("/{pid}\r"));
     terminal.wait_for("the holder alone", |s| {
         s.contains(&format!("> {pid:>7}")) && s.contains(&format!("filter: {pid}"))
@@ -89,7 +89,7 @@ fn keys_screens_and_sizes() {
     // A click on a column head sorts by it, in the mouse protocol without a column limit. The head's position depends on a possible note
     // above it.
     let shown = terminal.shown();
-    let above = shown.lines().take_while(|line| !line.contains("▼SMALL"));
+    let above = shown.lines().take_while(|line| !line.contains("▼BASE"));
     let head = above.count() + 1;
     terminal.types(&format!("\x1b[<0;5;{head}M\x1b[<0;5;{head}m"));
     terminal.wait_text("▲PID");
@@ -129,7 +129,7 @@ fn a_program_is_promoted_and_demoted_by_keys() {
     terminal.types("p");
     terminal.wait_text("at --budget 10%");
     terminal.types("++++");
-    terminal.wait_text("as fast as it goes");
+    terminal.wait_text("full speed");
     terminal.types("y");
     terminal.wait_text("promoted all");
     terminal.types("\x1b");
@@ -246,12 +246,12 @@ fn what_is_recorded_is_played() {
     let count = lines() - 1;
 
     let mut terminal = top(&["--replay", file], (80, 24));
-    terminal.wait_text(&format!("look 1 of {count}"));
+    terminal.wait_text(&format!("scan 1 of {count}"));
     terminal.types(" ");
     terminal.types("G");
     let last = "\x1b[C".repeat(count);
     terminal.types(&last);
-    terminal.wait_text(&format!("look {count} of {count}, the end"));
+    terminal.wait_text(&format!("scan {count} of {count}, the end"));
     only(&mut terminal, &held);
     terminal.types("p");
     terminal.wait_text("a recording cannot be promoted");
@@ -296,7 +296,7 @@ fn a_recording_that_was_cut_is_played_to_its_end() {
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 9]).unwrap();
     let mut terminal = top(&["--replay", file], (80, 24));
-    terminal.wait_text("ends in the middle of a line");
+    terminal.wait_text("is incomplete and left out");
     terminal.types("q");
     assert_eq!(terminal.end().code(), Some(0));
 }
@@ -350,7 +350,7 @@ fn without_colour_there_is_none() {
 
 #[test]
 fn without_a_terminal_it_says_what_else_there_is() {
-    refused(&run(&["top"]), 3, &["no terminal", "hugeleaf mem"]);
+    refused(&run(&["top"]), 3, &["not a terminal", "hugeleaf mem"]);
     refused(
         &run(&["top", "--json"]),
         2,
@@ -372,6 +372,6 @@ fn without_a_terminal_it_says_what_else_there_is() {
             .output()
             .unwrap();
         assert_eq!(dumb.status.code(), Some(3));
-        assert!(crate::common::stdout(&dumb).contains("TERM says ('dumb')"));
+        assert!(crate::common::stdout(&dumb).contains("TERM is 'dumb'"));
     }
 }

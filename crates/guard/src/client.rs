@@ -19,7 +19,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
     let question = Question::new(PATIENCE);
     let nobody = |why: QueryError| {
         let next = match why.what.contains("Permission denied") {
-            true => "run as root, or as a member of the group that the rules name (group = \"…\")",
+            true => "run as root, or as a member of the group set in guard.toml (group = \"…\")",
             false => START,
         };
         Failure::new(format!("no guard listens at {why}"), next)
@@ -35,7 +35,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
     let mut fields = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(&answer) else {
-        return Err(wrong(&"its answer is none"));
+        return Err(wrong(&"its answer is not HTTP"));
     };
     let body = answer.split_off(head);
     match response_code(&answer) {
@@ -56,5 +56,5 @@ fn response_code(head: &[u8]) -> Option<u16> {
 pub fn ask_status(socket: &Path) -> Result<Status, Failure> {
     let body = ask(socket, "GET", "/status.json")?;
     serde_json::from_slice(&body)
-        .map_err(|e| wrong(socket, &format!("{e}; is it of another version?")))
+        .map_err(|e| wrong(socket, &format!("{e}; it may be another version")))
 }

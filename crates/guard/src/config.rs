@@ -244,8 +244,7 @@ impl Config {
                 let span = written.span();
                 let written = written.into_inner();
                 if !written.matcher().is_empty() {
-                    let what =
-                        "[default] holds for every program; what is of some goes into a [[rule]]";
+                    let what = "[default] applies to every process; put patterns into a [[rule]]";
                     return Err(error(Some(span), what.into()));
                 }
                 default = written;
@@ -263,7 +262,7 @@ impl Config {
                 let target = written.into_inner().resolve(span.clone());
                 let target = target.map_err(|(at, what)| error(Some(at), what))?;
                 if config.targets.iter().any(|other| other.name == target.name) {
-                    let what = format!("two targets are called '{}'", target.name);
+                    let what = format!("two targets are named '{}'", target.name);
                     return Err(error(Some(span), what));
                 }
                 config.targets.push(target);
@@ -302,14 +301,10 @@ impl Config {
 
 fn check(written: &Written) -> Result<(), String> {
     if written.overrides == Some(true) && written.matcher().is_empty() {
-        return Err(
-            "a rule that overrides what programs asked for has to say which: add name, unit, \
-                    cgroup, user or pod"
-                .into(),
-        );
+        return Err("override = true needs a pattern: add name, unit, cgroup, user or pod".into());
     }
     if written.metric.is_some() && written.matcher().is_empty() {
-        return Err("a metric is one program's: add name, unit, cgroup, user or pod".into());
+        return Err("metric needs a pattern: add name, unit, cgroup, user or pod".into());
     }
     Ok(())
 }
@@ -334,7 +329,7 @@ fn schema<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     match i64::deserialize(from)? {
         1 => Ok(()),
         other => Err(D::Error::custom(format!(
-            "rules of schema {other}; this version of hugeleaf reads schema {SCHEMA}"
+            "schema {other} is not supported; this version of hugeleaf reads schema {SCHEMA}"
         ))),
     }
 }
@@ -374,7 +369,7 @@ fn some_log_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D
     checked(from, |text| {
         match text.parse::<Bytes>().map_err(|e| e.to_string())? {
             bytes if bytes >= least => Ok(Some(bytes)),
-            bytes => Err(format!("{bytes} is too little for a log: {least} at least")),
+            bytes => Err(format!("{bytes} is too small for a log; minimum: {least}")),
         }
     })
 }
@@ -394,7 +389,7 @@ fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Socke
         match address.ip().is_loopback() {
             true => Ok(Some(Some(address))),
             false => Err(format!(
-                "{address} is not on loopback; let a proxy that knows its users stand before it"
+                "{address} is not a loopback address; for other hosts, use an authenticating proxy"
             )),
         }
     })
@@ -403,14 +398,14 @@ fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Socke
 fn some_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
     checked(from, |text| match Path::new(text).is_absolute() {
         true => Ok(Some(text.into())),
-        false => Err(format!("'{text}' is no absolute path")),
+        false => Err(format!("'{text}' is not an absolute path")),
     })
 }
 
 fn some_pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     checked(from, |text| {
         match text.is_empty() || text.chars().any(char::is_control) {
-            true => Err("nothing is called that; * matches everything".into()),
+            true => Err("empty, or has a control character; * matches everything".into()),
             false => Ok(Some(text.to_owned())),
         }
     })

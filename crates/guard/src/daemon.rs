@@ -506,7 +506,7 @@ impl<'a> Guard<'a> {
         match got {
             Ok(has) => self.say(
                 done,
-                format!("{which}: it has {has} pages, {} before", resize.from),
+                format!("{which}: now {has} pages, {} before", resize.from),
             ),
             Err(why) => self.say("failed", why),
         }
@@ -670,7 +670,7 @@ impl<'a> Guard<'a> {
             }) => {
                 let grown = match grown.is_zero() {
                     true => String::new(),
-                    false => format!(", {grown} larger by that"),
+                    false => format!(", memory grew by {grown}"),
                 };
                 (
                     "promoted",
@@ -693,13 +693,13 @@ impl<'a> Guard<'a> {
             }
             JobOutcome::Sampled { touched, cost } => {
                 let text = format!(
-                    "touches {:.0} MB a second; {:.0} ms for the sample",
+                    "touches {:.0} MB/s; the sample took {:.0} ms",
                     touched / 1e6,
                     cost.as_secs_f64() * 1e3
                 );
                 ("sampled", text, None)
             }
-            JobOutcome::Stopped => ("stopped", "it goes on later".into(), None),
+            JobOutcome::Stopped => ("stopped", "continues later".into(), None),
             JobOutcome::Failed { why, .. } => ("failed", why.clone(), None),
         };
         self.tell(decision, what, text, bytes, seconds);
@@ -722,7 +722,7 @@ impl<'a> Guard<'a> {
                     Err(error) => {
                         self.problem(
                             "rules",
-                            Some(format!("{error}; the rules before it are in force")),
+                            Some(format!("{error}; the previous rules stay in force")),
                         );
                     }
                 }
@@ -733,7 +733,7 @@ impl<'a> Guard<'a> {
                     self.state.paused_since = Some(Timestamp::now().as_second());
                     self.say(
                         "paused",
-                        "nothing is moved until it is told to go on".into(),
+                        "no promotions or demotions until: hugeleaf guard resume".into(),
                     );
                 }
                 for going in self.jobs.values() {
@@ -782,7 +782,7 @@ impl<'a> Guard<'a> {
     fn rules_in_words(&self) -> String {
         let files = self.files.found();
         let from = match files.len() {
-            0 => "no rules: everything is watched, nothing changed".to_owned(),
+            0 => "no rules: watching everything, changing nothing".to_owned(),
             _ => {
                 let rules = count(self.config.rules.len() - 1, "rule");
                 let targets = match self.config.targets.len() {
@@ -793,9 +793,9 @@ impl<'a> Guard<'a> {
             }
         };
         match self.config.acts() {
-            true => format!("{from}, and it acts"),
+            true => format!("{from}; acting"),
             false if files.is_empty() => from,
-            false => format!("{from}, and it watches"),
+            false => format!("{from}; watching"),
         }
     }
 
@@ -862,8 +862,8 @@ impl<'a> Guard<'a> {
         }
         let host = &self.observation.host;
         if host.no_psi && self.looks > 0 {
-            let why = "this kernel has no pressure stall information (PSI): pressure on memory is seen by what \
-                       tasks reclaim, pressure on processors is not seen";
+            let why = "this kernel has no pressure stall information (PSI): memory \
+                       pressure is detected by reclaim, processor pressure is not detected";
             self.problems.insert("pressure", why.into());
         }
         let mut programs = status::programs(&self.config, &self.state, &self.observation);
@@ -929,7 +929,7 @@ impl<'a> Guard<'a> {
         let Some(address) = self.config.listen else {
             return Err("no address".into());
         };
-        let fail = |error| format!("no page and no metrics at {address}: {error}");
+        let fail = |error| format!("cannot serve the page and the metrics at {address}: {error}");
         let listener = TcpListener::bind(address).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         Ok(Listener::Tcp(listener))
@@ -937,14 +937,15 @@ impl<'a> Guard<'a> {
 
     fn open_socket(&self) -> Result<Listener, String> {
         let path = self.places.socket();
-        let fail =
-            |error: &dyn std::fmt::Display| format!("no socket at {}: {error}", path.display());
+        let fail = |error: &dyn std::fmt::Display| {
+            format!("cannot open the socket {}: {error}", path.display())
+        };
         match std::fs::symlink_metadata(&path) {
             // This process holds the lock, so the socket's previous owner has ended.
             Ok(file) if file.file_type().is_socket() => {
                 std::fs::remove_file(&path).map_err(|e| fail(&e))?;
             }
-            Ok(_) => return Err(fail(&"something else is in its place")),
+            Ok(_) => return Err(fail(&"the path exists and is not a socket")),
             Err(_) => {}
         }
         let listener = UnixListener::bind(&path).map_err(|e| fail(&e))?;
@@ -1019,7 +1020,7 @@ fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Vi
             "/pause" => Order::Pause,
             "/resume" => Order::Resume,
             "/reload" => Order::Reload,
-            _ => return Response::refuse(404, "there is no such order"),
+            _ => return Response::refuse(404, "no such command"),
         };
         orders.send(order);
         return Response::ok("text/plain; charset=utf-8", "done\n");
@@ -1031,7 +1032,7 @@ fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Vi
         },
         path => match views.page(path, &status) {
             Some((kind, body)) => Response::ok(kind, body),
-            None => Response::refuse(404, "there is no such page"),
+            None => Response::refuse(404, "no such page"),
         },
     }
 }

@@ -77,13 +77,13 @@ impl StateFile {
             other => {
                 let why = other
                     .err()
-                    .map_or_else(|| "another schema".to_owned(), |e| e.to_string());
+                    .map_or_else(|| "unknown schema".to_owned(), |e| e.to_string());
                 let mut aside = path.as_os_str().to_owned();
                 aside.push(".bad");
                 let kept = rename(path, Path::new(&aside)).is_ok();
-                let what = if kept { "put aside as .bad" } else { "left" };
+                let what = if kept { "renamed to .bad" } else { "kept" };
                 let why = format!(
-                    "{}: {why}; it was {what}, and a new state begun",
+                    "{}: {why}; the file was {what}, and the state starts empty",
                     path.display()
                 );
                 (file, State::default(), Some(why))

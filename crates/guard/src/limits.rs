@@ -152,7 +152,7 @@ impl FromStr for Hours {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Hours, String> {
-        let bad = || format!("'{text}' is not a part of the day, as in 22:00-06:00");
+        let bad = || format!("'{text}' is not a time range, as in 22:00-06:00");
         let minute = |text: &str| -> Option<u16> {
             let (hour, minute) = text.trim().split_once(':')?;
             let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
@@ -165,7 +165,7 @@ impl FromStr for Hours {
         };
         if hours.from == hours.to {
             return Err(format!(
-                "'{text}' is no part of the day: it begins when it ends"
+                "'{text}' is an empty time range: its start is its end"
             ));
         }
         Ok(hours)
@@ -189,7 +189,7 @@ fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     {
         Some(number) => Ok(number),
         None => Err(D::Error::custom(format!(
-            "{number} pairs; a verdict takes {least} to 1000"
+            "{number} pairs: the number must be from {least} to 1000"
         ))),
     }
 }

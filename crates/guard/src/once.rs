@@ -177,13 +177,10 @@ fn take(
 fn said(came: &JobOutcome, took: Duration) -> (String, bool) {
     match came {
         JobOutcome::Promoted(Promoted { asked, done, .. }) => (
-            format!(
-                "{done} of {asked} moved to huge pages in {:.1} s",
-                took.as_secs_f64()
-            ),
+            format!("promoted {done} of {asked} in {:.1} s", took.as_secs_f64()),
             asked == done,
         ),
-        JobOutcome::Demoted { done } => (format!("{done} moved back"), true),
+        JobOutcome::Demoted { done } => (format!("demoted {done}"), true),
         JobOutcome::Tested { .. } | JobOutcome::Sampled { .. } => (String::new(), true),
         JobOutcome::Stopped => ("stopped".into(), false),
         JobOutcome::Failed { why, .. } => (why.clone(), false),

@@ -259,7 +259,7 @@ fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
         if sampled.is_none_or(|at| now.since_boot >= at + SAMPLE_AGAIN) {
             one.next = Next {
                 kind: JobKind::Sample,
-                why: "several wait: what it touches says which of them comes first".into(),
+                why: "several are queued: their accesses are sampled to order them".into(),
             };
         }
     }
@@ -382,7 +382,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     Judged::Act(Next {
         kind: JobKind::Promote,
         why: format!(
-            "{} of {} on small pages",
+            "{} of {} on base pages",
             track.closer.small,
             track.closer.held()
         ),
@@ -428,10 +428,10 @@ fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {
 
 fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
     let (state, text) = match job {
-        JobKind::Promote => (Stand::Moving, "being moved to huge pages".to_owned()),
-        JobKind::Demote => (Stand::Reverting, "being moved back".to_owned()),
+        JobKind::Promote => (Stand::Moving, "promoting to huge pages".to_owned()),
+        JobKind::Demote => (Stand::Reverting, "demoting to base pages".to_owned()),
         JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
-        JobKind::Sample => (Stand::Next, "its accesses are sampled".to_owned()),
+        JobKind::Sample => (Stand::Next, "sampling its accesses".to_owned()),
     };
     Standing::new(state, text, &rule.label)
 }
@@ -439,8 +439,8 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
 fn progress_of(proof: &Proof, rule: &Rule) -> String {
     let of = rule.prove.map_or(0, |prove| prove.pairs);
     match proof {
-        Proof::Testing(test) => format!("tested: {} of {of} pairs", test.logs.len()),
-        _ => format!("tested: 0 of {of} pairs"),
+        Proof::Testing(test) => format!("testing: {} of {of} pairs", test.logs.len()),
+        _ => format!("testing: 0 of {of} pairs"),
     }
 }
 
@@ -462,8 +462,11 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
     let again = moved.again.is_some_and(|at| now.since_boot >= at);
     if small >= left + enough || (again && small >= enough) {
         let why = match again && small < left + enough {
-            true => format!("{small} of {held} could not be moved before"),
-            false => format!("{} of {held} came onto small pages since", small - left),
+            true => format!("{small} of {held} could not be promoted before"),
+            false => format!(
+                "grew by {} (of {held}) on base pages since the last promotion",
+                small - left
+            ),
         };
         return Judged::Act(Next {
             kind: JobKind::Promote,
@@ -487,7 +490,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
 pub fn proof_in_words(proof: &Proof) -> String {
     match proof {
         Proof::Unproven => "unproven".into(),
-        Proof::Testing(test) => format!("being tested ({} pairs so far)", test.logs.len()),
+        Proof::Testing(test) => format!("testing ({} pairs so far)", test.logs.len()),
         Proof::Proven(p) => format!(
             "{} ×{:.3} [{:.3}, {:.3}]",
             p.verdict, p.ratio, p.low, p.high
@@ -505,15 +508,15 @@ fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) 
     }
     let every = i64::try_from(prove.every.as_secs()).unwrap_or(i64::MAX);
     match &track.proof {
-        Proof::Unproven => Some(format!("it is unproven: {} pairs", prove.pairs)),
+        Proof::Unproven => Some(format!("unproven: {} pairs to measure", prove.pairs)),
         Proof::Testing(test) if now.since_boot >= test.next => Some(format!(
-            "{} of {} pairs are there",
+            "{} of {} pairs measured",
             test.logs.len(),
             prove.pairs
         )),
         // A clock that was set back gives a negative age, and the test waits for it.
         Proof::Proven(proven) if now.wall.saturating_sub(proven.at) >= every => {
-            Some("its last test is too old".into())
+            Some("the last test is too old".into())
         }
         _ => None,
     }
@@ -862,7 +865,7 @@ fn tested(
             pace: rule.limits.pace,
             memory: moved.memory,
         };
-        let why = format!("tests said {}", proof_in_words(&track.proof));
+        let why = format!("test result: {}", proof_in_words(&track.proof));
         Decision::of(seen, rule, job, why)
     });
     remember(state, remembered);

@@ -161,9 +161,9 @@ impl<'a> PoolWatch<'a> {
         match resize_pool(&mut context, file.as_ref(), from, to) {
             Ok(Resized::Has(pages)) => Ok(Pages(pages)),
             Ok(Resized::ChangedSince(pages)) => Err(format!(
-                "{which}: it has {pages} pages, and had {from} a moment before"
+                "{which} changed meanwhile: {pages} pages, {from} before"
             )),
-            Err(error) => Err(format!("{which} could not be set: {error}")),
+            Err(error) => Err(format!("cannot resize the {which}: {error}")),
         }
     }
 }

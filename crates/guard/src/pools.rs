@@ -145,8 +145,8 @@ impl Unused {
             id: "pool-unused-for-a-day".into(),
             severity: Severity::Warning.name().into(),
             text: format!(
-                "{pages} pages of {} in the pool ({}) were used and reserved by nobody for a day; nothing else can \
-                 use that memory.",
+                "{pages} pages of {} in the pool ({}) were neither used nor reserved for a day; \
+                 nothing else can use that memory.",
                 self.page,
                 pages.of(self.page)
             ),
@@ -338,15 +338,15 @@ fn forget(look: PoolLook<'_>, state: &mut PoolsState) -> Vec<String> {
             (true, true) if given.missing() == Pages(0) => return look.now < given.at + LONGEST,
             (true, true) => return true,
             (false, _) => format!(
-                "the guard left it with {} pages and it has {has}: somebody else set it",
+                "the guard set it to {} pages, but it has {has}: another program changed it",
                 given.pages
             ),
-            (true, false) => "no plan in force says give_back of it any more".to_owned(),
+            (true, false) => "no plan in force has give_back = true for it any more".to_owned(),
         };
         if given.missing() > Pages(0) {
             forgotten.push(format!(
-                "{}: {why}; {} pages that were given back are not taken again. To have what a plan says: hugeleaf \
-                 apply PLAN",
+                "{}: {why}; {} pages given back are not taken again. To restore the plan: \
+                 hugeleaf apply PLAN",
                 name(given.page, given.node),
                 given.missing()
             ));
@@ -440,7 +440,7 @@ fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Op
         from,
         to,
         why: format!(
-            "{} pages that were given back: memory is not short any more",
+            "{} pages given back earlier: memory is no longer short",
             to - from
         ),
     })

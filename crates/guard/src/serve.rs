@@ -396,7 +396,7 @@ impl Connection {
         let mut buffer = [0; 2048];
         loop {
             match read(&self.socket, &mut buffer) {
-                Ok(0) => return refuse(400, "the request ended in the middle"),
+                Ok(0) => return refuse(400, "the request is incomplete"),
                 Ok(n) => self.request.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
@@ -408,7 +408,7 @@ impl Connection {
         }
         match asked(&self.request, self.trusted, hosts) {
             Ok(Some(request)) => Some(answer(request)),
-            Ok(None) if self.request.len() > REQUEST => refuse(431, "a request of more than 8K"),
+            Ok(None) if self.request.len() > REQUEST => refuse(431, "the request exceeds 8K"),
             Ok(None) => None,
             Err(refused) => Some(Rc::from(refused.bytes())),
         }
@@ -466,7 +466,7 @@ pub fn asked<'a>(
             return Err(Response::refuse(431, "too many header fields"));
         }
         Err(httparse::Error::Version) => {
-            return Err(Response::refuse(505, "HTTP/1.0 or HTTP/1.1"));
+            return Err(Response::refuse(505, "use HTTP/1.0 or HTTP/1.1"));
         }
         Err(error) => return Err(Response::refuse(400, &error.to_string())),
     }
@@ -474,14 +474,11 @@ pub fn asked<'a>(
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if !trusted && !is_for_us(request.headers, hosts) {
         // A foreign web page whose name resolves to this host must not read the answers (DNS rebinding).
-        return Err(Response::refuse(
-            421,
-            "this host is asked for by another name",
-        ));
+        return Err(Response::refuse(421, "the Host header names another host"));
     }
     let allowed = method == "GET" || (trusted && method == "POST");
     if !allowed {
-        return Err(Response::refuse(405, "there is nothing here but to read"));
+        return Err(Response::refuse(405, "read-only: use GET"));
     }
     let (of, kind, other) = OTHER_FORMAT;
     let accepts = request.headers.iter();

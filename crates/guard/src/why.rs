@@ -88,40 +88,40 @@ impl WhyNot {
     fn text(&self) -> String {
         let percent = |part: &f64| (part * 100.0).round();
         let text = match self {
-            WhyNot::Own => "it is the guard itself",
-            WhyNot::Init => "it is the first process of this host",
-            WhyNot::Never => "its rule says never",
+            WhyNot::Own => "the guard's own process",
+            WhyNot::Init => "the first process of this host",
+            WhyNot::Never => "excluded by its rule (action = \"never\")",
             WhyNot::Disabled => {
-                "switched THP off for itself, or its unit did (prctl, MemoryTHP=); a rule with \
-                 override = true goes over that"
+                "the process or its unit disabled THP (prctl, MemoryTHP=); a rule with \
+                 override = true overrides that"
             }
             WhyNot::Saving => {
-                "a process forked from it writes its memory out: moving would copy what the two \
-                 share"
+                "a process forked from it saves its data: promotion would copy memory that the \
+                 two share"
             }
-            WhyNot::LowMemory => "less memory is available than is to stay",
-            WhyNot::Full => "others are moved first",
-            WhyNot::TestElsewhere => "a test goes on, which a move would disturb",
+            WhyNot::LowMemory => "less memory is available than must stay free",
+            WhyNot::Full => "others are promoted first",
+            WhyNot::TestElsewhere => "a test is running, and promotion would disturb it",
             WhyNot::Paused => "paused: hugeleaf guard resume",
             WhyNot::Unable(why) => why,
             WhyNot::Small(has, least) => {
-                return format!("{has} on small pages; the rule begins at {least}");
+                return format!("{has} on base pages; the rule requires {least}");
             }
             WhyNot::Young(age, least) => {
                 let (age, least) = (time(age), time(least));
-                return format!("runs for {age}; the rule begins at {least}");
+                return format!("has run for {age}; the rule requires {least}");
             }
             WhyNot::Idle(cpu, least) => {
                 let cpu = percent(cpu);
-                return format!("uses {cpu} % of a processor; the rule begins at {least}");
+                return format!("uses {cpu} % of a processor; the rule requires {least}");
             }
             WhyNot::Looks(looks, least) => {
-                return format!("fit at {looks} of {least} looks in a row");
+                return format!("eligible in {looks} of {least} consecutive scans");
             }
-            WhyNot::Unreadable(error) => return format!("cannot be looked at: {error}"),
+            WhyNot::Unreadable(error) => return format!("cannot be read: {error}"),
             WhyNot::Hours(hours) => {
                 let hours: Vec<String> = hours.iter().map(Hours::to_string).collect();
-                return format!("the rule moves it at {}", hours.join(", "));
+                return format!("the rule allows promotion at {}", hours.join(", "));
             }
             WhyNot::CgroupLimit(room) => return format!("its cgroup's memory limit leaves {room}"),
             WhyNot::MemoryPressure(part) => {
@@ -129,16 +129,16 @@ impl WhyNot {
             }
             WhyNot::CpuPressure(part) => {
                 return format!(
-                    "tasks wait for a processor {} % of the time; it is moved slowly in a minute \
-                     at the latest",
+                    "tasks wait for a processor {} % of the time; promotion starts within a \
+                     minute, with a quarter of its budget",
                     percent(part)
                 );
             }
             WhyNot::Fragmented(left) => {
-                return format!("no contiguous memory was found; again in {}", time(left));
+                return format!("no contiguous memory found; next try in {}", time(left));
             }
             WhyNot::BackOff(left) => {
-                return format!("the last attempt got nothing; again in {}", time(left));
+                return format!("last attempt promoted nothing; next try in {}", time(left));
             }
             WhyNot::Slower {
                 verdict,
@@ -148,7 +148,7 @@ impl WhyNot {
                 let days = again.as_secs().div_ceil(24 * 3600);
                 let plural = if days == 1 { "" } else { "s" };
                 return format!(
-                    "tests said {verdict}, ×{ratio:.3}; tried again in {days} day{plural}"
+                    "test result: {verdict}, ×{ratio:.3}; next try in {days} day{plural}"
                 );
             }
         };

@@ -181,14 +181,14 @@ fn tested(
         Err(error) => return Err(error.to_string()),
     };
     if result.experiment.design == Design::BeforeAfter {
-        return Err("its memory cannot be moved back, so there are no pairs".into());
+        return Err("its memory cannot be demoted, so no pairs can be measured".into());
     }
     // Pairs measured before the interruption count.
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
         let (name, seconds) = (spec.shown(), limit.as_secs());
         return match stop.load(Ordering::Relaxed) {
             true => Ok(JobOutcome::Stopped),
-            false => Err(format!("{name}: no pair in {seconds} s")),
+            false => Err(format!("{name}: no complete pair in {seconds} s")),
         };
     }
     Ok(JobOutcome::Tested {

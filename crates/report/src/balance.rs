@@ -185,7 +185,7 @@ pub(crate) mod tests {
     pub(crate) fn status() -> BalanceStatus {
         serde_json::from_str(
             r#"{"name":"databases","action":"watch","pages":"large","target_bytes":4294967296,"usable_bytes":4194304000,
-            "held_bytes":1,"resident_bytes":2147483648,"every_seconds":2,"problems":["nothing is given: tasks stall"],
+            "held_bytes":1,"resident_bytes":2147483648,"every_seconds":2,"problems":["growth is paused: tasks stall"],
             "would":["orders from 1G to 900M, for sessions: why"],"components":[{"name":"orders","kind":"mariadb",
             "address":"/run/a.sock","pid":7,"size_bytes":1073741824,"least_bytes":268435456,"most_bytes":3221225472,
             "granule_bytes":67108864,"resident_bytes":1073741824,"overhead_bytes":104857600,"loss_seconds_per_second":0.0125,
@@ -209,7 +209,7 @@ pub(crate) mod tests {
             "unknown",
             "12.50 ms/s",
             "500.00 ms/s",
-            "nothing is given: tasks stall",
+            "growth is paused: tasks stall",
             "SHRINK",
             "PENDING",
             "gives and takes",

@@ -364,7 +364,7 @@ impl App {
         if let (Some(moving), false) = (&self.moving, self.leaving) {
             self.leaving = true;
             self.note = Some(format!(
-                "{} of {} goes on: q again stops it where it is, and quits",
+                "{} {} is running; q again stops it and quits, completed blocks stay",
                 moving.what, moving.name
             ));
             return;
@@ -374,7 +374,7 @@ impl App {
 
     fn stop_move(&mut self) {
         if self.moving.is_some() {
-            self.note = Some("stopping: what was moved stays where it is".into());
+            self.note = Some("stopping; completed blocks stay as they are".into());
             self.effects.push(Effect::StopMove);
         }
     }
@@ -612,12 +612,12 @@ impl App {
         };
         if self.playing.is_some() {
             self.note = Some(format!(
-                "a recording has no ranges; on that host: hugeleaf why {}",
+                "a recording has no memory ranges; on that host: hugeleaf why {}",
                 program.pid
             ));
             return;
         }
-        let ticket = self.wait(&program, "Its ranges are looked at…");
+        let ticket = self.wait(&program, "Reading its memory ranges…");
         self.effects.push(Effect::Why(ticket, Box::new(program)));
     }
 
@@ -633,7 +633,7 @@ impl App {
             budget: Percent::new(10).unwrap_or(Percent::ALL),
             dry_run: true,
         };
-        let ticket = self.wait(&program, "What would be moved is looked at…");
+        let ticket = self.wait(&program, "Estimating the change…");
         self.effects
             .push(Effect::Change(ticket, Box::new(program), asked));
     }
@@ -643,10 +643,10 @@ impl App {
         let why = match &self.moving {
             _ if !self.config.can_move => self.config.why_not.to_owned(),
             Some(moving) => format!(
-                "one at a time: {} of {} goes on; x stops it",
+                "only one at a time: {} {} is running; x stops it",
                 moving.what, moving.name
             ),
-            None if is_own(program) => "this is hugeleaf itself".to_owned(),
+            None if is_own(program) => "hugeleaf cannot promote or demote itself".to_owned(),
             None => return false,
         };
         self.note = Some(why);

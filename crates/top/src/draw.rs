@@ -68,16 +68,16 @@ fn table(app: &App, look: Look, buffer: &mut Buffer) {
             buffer,
             2,
             first,
-            "The host is looked at…",
+            "The first scan is running…",
             look.mark(Mark::Dim),
         );
         return;
     };
     if app.rows.is_empty() {
         let text = match app.filter.is_empty() {
-            true => "There is no program.".to_owned(),
+            true => "There are no processes.".to_owned(),
             false => format!(
-                "No program has '{}' in its name, unit, user or number: Esc shows all.",
+                "No match for '{}' in name, unit, user or PID. Esc shows all.",
                 clean(&app.filter)
             ),
         };
@@ -158,7 +158,7 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
     let layout = app.layout();
     for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
         let y = layout.host + 1 + layout.list + n;
-        put(buffer, 0, y, "MOVE", BOLD);
+        put(buffer, 0, y, "JOB", BOLD);
         let end = put(buffer, 6, y, &move_line(one), look.mark(Mark::Warn));
         let room = look.width.saturating_sub(end + 2).min(40);
         if let Some(part) = one
@@ -219,7 +219,7 @@ fn bottom(app: &App, look: Look, buffer: &mut Buffer) -> u16 {
                 buffer,
                 end + 3,
                 y,
-                "Enter keeps it, Esc leaves it as it was",
+                "Enter applies, Esc cancels",
                 look.mark(Mark::Dim),
             );
             put_right(buffer, look, y, &format!("  {at}"), Style::new());

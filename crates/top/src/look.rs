@@ -253,7 +253,7 @@ impl Scanner {
         let mut problems = Vec::new();
         if hidden > 0 {
             problems.push(format!(
-                "the memory of {hidden} of {} programs cannot be read: run as root",
+                "the memory of {hidden} of {} process trees cannot be read: run as root",
                 programs.len()
             ));
         }

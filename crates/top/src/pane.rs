@@ -69,7 +69,7 @@ impl Ask {
         if !self.is_something() {
             return [
                 format!("{name}: nothing to {verb}."),
-                "Any key goes back.".into(),
+                "Press any key to go back.".into(),
             ];
         }
         let what = match self.direction {
@@ -77,10 +77,10 @@ impl Ask {
             Direction::Demote => format!("Demote {asked} of {name} to base pages?"),
         };
         let how = match self.budget {
-            Percent::ALL => "as fast as it goes, whatever that costs the program".to_owned(),
+            Percent::ALL => "full speed, which may slow it down; x stops it".to_owned(),
             budget => format!("calls take at most {budget} of its time; x stops it"),
         };
-        [what, format!("It goes on running: {how}.")]
+        [what, format!("It keeps running: {how}.")]
     }
 }
 
@@ -97,55 +97,46 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     let mut keys = vec![
         (
             "↑ ↓ PgUp PgDn Home End",
-            "mark another program; j, k, g and G do too",
+            "select another row; also j, k, g and G",
         ),
         (
             "Enter, w",
-            "why its memory is not on larger pages, range by range",
+            "show why memory is not on huge pages, range by range",
         ),
     ];
     if can_move {
         keys.extend([
-            (
-                "p",
-                "promote it to huge pages: asks, and says what will happen",
-            ),
-            ("d", "demote it to base pages: asks as well"),
-            ("x", "stop the move that goes on"),
+            ("p", "promote to huge pages, after a preview"),
+            ("d", "demote to base pages, after a preview"),
+            ("x", "stop the running promotion or demotion"),
         ]);
     }
     keys.extend([
         (
             "< >, s S",
-            "sort by the column to the left or right; r turns the order round",
+            "sort by the next column left or right; r reverses",
         ),
-        (
-            "/",
-            "show programs whose name, unit, user or number has a text; Esc shows all",
-        ),
-        (
-            "mouse",
-            "a row marks it, a column's head sorts, the wheel scrolls",
-        ),
+        ("/", "filter by name, unit, user or PID; Esc shows all"),
+        ("mouse", "click selects a row or sorts; the wheel scrolls"),
     ]);
     if is_replay {
         keys.extend([
-            ("space", "pause, go on"),
-            ("← →", "a look back, a look on; with shift ten"),
+            ("space", "pause, continue"),
+            ("← →", "one scan back or forward; ten with Shift"),
             ("+ -", "faster, slower"),
         ]);
     }
     keys.extend([
-        ("Ctrl-L", "draw the screen anew"),
-        ("Ctrl-Z", "suspend; fg goes on"),
-        ("q", "quit; Ctrl-C does too"),
+        ("Ctrl-L", "redraw the screen"),
+        ("Ctrl-Z", "suspend; fg continues"),
+        ("q", "quit; also Ctrl-C"),
     ]);
     let facts = |(label, says): (&str, &str)| (label.to_owned(), says.into());
     let keys: Vec<(String, Cell)> = keys.into_iter().map(facts).collect();
     let columns = Column::ALL.map(|column| facts((column.name(), column.says())));
     page.section("KEYS", vec![keys.into()]);
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
-    let wide = "A wider screen shows more columns; all of them can be sorted by with < and > where they are shown.";
+    let wide = "A wider screen shows more columns. < and > sort by any visible column.";
     page.add(Block::Notes(vec![Note::plain(wide)]));
     page
 }
@@ -172,7 +163,7 @@ mod tests {
             ask.step(true);
         }
         assert_eq!(ask.budget, Percent::ALL);
-        assert!(ask.question(&Program::default())[1].contains("as fast as it goes"));
+        assert!(ask.question(&Program::default())[1].contains("full speed"));
         for _ in 0..9 {
             ask.step(false);
         }

@@ -47,7 +47,7 @@ pub struct Recorder {
     before: HashMap<u32, Program>,
 }
 
-const NEW_FILE: &str = "name a new file in a folder of your own, with room for it";
+const NEW_FILE: &str = "name a new file in a directory that you can write, with free space";
 const A_RECORDING: &str = "name a file that hugeleaf top --record wrote";
 
 impl Recorder {
@@ -81,12 +81,12 @@ impl Recorder {
         self.looks += 1;
         let fail = |why: String| {
             let path = self.path.display();
-            Failure::new(format!("{path}: {why}: the recording ends here"), NEW_FILE)
+            Failure::new(format!("{path}: {why}; the recording ends here"), NEW_FILE)
         };
         let length = self.length + text.len() as u64;
         if length > self.most.get() {
             let most = self.most;
-            return Err(fail(format!("it has {most}, and goes on no further")));
+            return Err(fail(format!("the maximum size of {most} is reached")));
         }
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // A partly written line is of no use to a reader.
@@ -162,9 +162,9 @@ impl Recording {
         let head = self.read_line(1)?;
         let head: Head = (head.as_deref())
             .and_then(|line| serde_json::from_str(line).ok())
-            .ok_or_else(|| self.broken(1, "this is no recording of hugeleaf top"))?;
+            .ok_or_else(|| self.broken(1, "not a recording of hugeleaf top"))?;
         if head.hugeleaf_top != VERSION {
-            let what = format!("hugeleaf {} wrote it, in another format", head.version);
+            let what = format!("written by hugeleaf {}, in another format", head.version);
             return Err(self.broken(1, what));
         }
         let mut number = 2;
@@ -176,13 +176,13 @@ impl Recording {
             };
             let line = self.parse(&text, number)?;
             if self.looks.is_empty() && !line.whole {
-                return Err(self.broken(number, "the first look is not whole"));
+                return Err(self.broken(number, "the first scan is incomplete"));
             }
             self.looks.push((at, line.whole));
             number += 1;
         }
         match self.looks.is_empty() {
-            true => Err(self.broken(number, "there is no look in it")),
+            true => Err(self.broken(number, "there is no scan in it")),
             false => Ok(()),
         }
     }
@@ -194,7 +194,7 @@ impl Recording {
         let read = file.read_until(b'\n', &mut bytes);
         read.map_err(|why| unread(&self.path, &why))?;
         if bytes.len() as u64 == LONGEST {
-            return Err(self.broken(number, "it is too long"));
+            return Err(self.broken(number, "the line is too long"));
         }
         if bytes.pop() != Some(b'\n') {
             self.is_cut |= !bytes.is_empty();
@@ -217,7 +217,7 @@ impl Recording {
     fn broken(&self, line: usize, what: impl std::fmt::Display) -> Failure {
         Failure::new(
             format!("{}: line {line}: {what}", self.path.display()),
-            format!("{A_RECORDING}; what is before that line can be played: head -n LINES FILE"),
+            format!("{A_RECORDING}; to replay the lines before it: head -n LINES FILE"),
         )
     }
 
@@ -369,7 +369,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .ends_with("goes on no further: the recording ends here")
+                .ends_with("is reached; the recording ends here")
         );
         assert!(path.metadata().unwrap().len() <= 20_000);
         assert!(Recording::open(&path).unwrap().looks() > 2);
@@ -426,17 +426,17 @@ mod tests {
             lines.join("\n") + "\n"
         };
         for (text, says) in [
-            (String::new(), "line 1: this is no recording"),
-            ("not json\n".into(), "line 1: this is no recording"),
+            (String::new(), "line 1: not a recording"),
+            ("not json\n".into(), "line 1: not a recording"),
             (
                 with(0, "{\"hugeleaf_top\":2,\"version\":\"9.1\"}"),
-                "line 1: hugeleaf 9.1 wrote it",
+                "line 1: written by hugeleaf 9.1",
             ),
-            (with(0, "{}"), "line 1: this is no recording"),
-            (with(1, lines[2]), "line 2: the first look is not whole"),
+            (with(0, "{}"), "line 1: not a recording"),
+            (with(1, lines[2]), "line 2: the first scan is incomplete"),
             (with(3, "{\"sample\":3}"), "line 4: invalid type"),
             (with(3, ""), "line 4: EOF"),
-            (format!("{}\n", lines[0]), "line 2: there is no look"),
+            (format!("{}\n", lines[0]), "line 2: there is no scan"),
         ] {
             let path = dir.path().join("broken");
             std::fs::write(&path, text).unwrap();

@@ -108,12 +108,12 @@ fn check_terminal() -> Result<(), TopError> {
     let name = std::env::var("TERM").unwrap_or_default();
     if !std::io::stdout().is_terminal() {
         return Err(no_terminal(
-            "stdout is no terminal, and top draws on one".into(),
+            "stdout is not a terminal, which top requires".into(),
         ));
     }
     if name.is_empty() || name == "dumb" {
         return Err(no_terminal(format!(
-            "the terminal cannot move its cursor, as TERM says ('{name}')"
+            "the terminal cannot position the cursor (TERM is '{name}')"
         )));
     }
     Ok(())
@@ -199,8 +199,7 @@ impl View {
         if let Some(recording) = &self.recording {
             let note = match recording.is_cut() {
                 true => Some(
-                    "The recording ends in the middle of a line: what is before it is shown."
-                        .to_owned(),
+                    "The last line of the recording is incomplete and left out.".to_owned(),
                 ),
                 false => None,
             };

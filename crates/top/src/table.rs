@@ -16,8 +16,8 @@ hugeleaf_units::named! {
         Unit = "UNIT",
         User = "USER",
         Guard = "GUARD",
-        Small = "SMALL",
-        Large = "LARGE",
+        Small = "BASE",
+        Large = "HUGE",
         Coverage = "COVERAGE",
         History = "HISTORY",
         Tables = "TABLES",
@@ -32,23 +32,21 @@ hugeleaf_units::named! {
 impl Column {
     pub const fn says(self) -> &'static str {
         match self {
-            Column::Pid => "the first process of the program",
-            Column::Name => "its command; ×N: it has N processes that were forked from one another",
-            Column::Unit => "its systemd unit",
-            Column::User => "its user",
-            Column::Guard => "where it stands with the guard",
-            Column::Small => "memory on small pages that could be on huge ones",
-            Column::Large => "memory on huge pages, of THP and of pools",
-            Column::Coverage => {
-                "the part of both that is on huge pages; off: THP is off for it; 4m: 4 minutes old"
-            }
-            Column::History => "that part since the start, newest at the right",
-            Column::Tables => "its page tables",
-            Column::Cpu => "how much of one processor it uses",
-            Column::Resident => "what is resident, of its processes added up",
-            Column::Threads => "threads of its processes",
-            Column::Processes => "its processes",
-            Column::Age => "how long it runs",
+            Column::Pid => "PID of the first process in the tree",
+            Column::Name => "command; ×N: a tree of N processes, forked without execve",
+            Column::Unit => "systemd unit",
+            Column::User => "user",
+            Column::Guard => "state in the guard",
+            Column::Small => "base-page memory that could be on huge pages",
+            Column::Large => "memory on huge pages, THP and hugetlb",
+            Column::Coverage => "HUGE as a share of both; off: THP is disabled; 4m: 4 minutes old",
+            Column::History => "coverage since the start, newest at the right",
+            Column::Tables => "page tables",
+            Column::Cpu => "CPU usage; 100 % is one processor",
+            Column::Resident => "resident memory, summed over its processes",
+            Column::Threads => "number of threads",
+            Column::Processes => "number of processes",
+            Column::Age => "time since its start",
         }
     }
 
@@ -437,7 +435,7 @@ mod tests {
                 .collect()
         };
         let narrow = [
-            "PID", "NAME", "SMALL", "LARGE", "COVERAGE", "TABLES", "CPU", "RESIDENT",
+            "PID", "NAME", "BASE", "HUGE", "COVERAGE", "TABLES", "CPU", "RESIDENT",
         ];
         assert_eq!(heads(80, false), narrow);
         assert_eq!(heads(52, false), narrow[..5]);

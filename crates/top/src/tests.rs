@@ -115,7 +115,7 @@ pub fn busy() -> Sample {
         kept: 2,
         next: 1,
     });
-    sample.problems = vec!["the memory of 1 of 7 programs cannot be read: run as root".into()];
+    sample.problems = vec!["the memory of 1 of 7 process trees cannot be read: run as root".into()];
     sample.moves = vec![Operation {
         pid: 977,
         name: "redis-server".into(),

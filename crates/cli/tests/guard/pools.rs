@@ -222,7 +222,7 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
     good(&guard.ask(&["reload"]).output().unwrap());
     guard.wait_for("it is short", |s| finds(s, "pool-short"));
     assert!(guard.log().iter().any(|e| {
-        e["what"] == "problem" && e["text"].as_str().unwrap().contains("somebody else set it")
+        e["what"] == "problem" && e["text"].as_str().unwrap().contains("another program")
     }));
     host.alone.set(POOL, planned);
     good(&guard.ask(&["reload"]).output().unwrap());

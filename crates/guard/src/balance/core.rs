@@ -136,7 +136,7 @@ impl Core {
             if let Some(id) = part.observe(report, now) {
                 fresh[index] = true;
                 let text = format!(
-                    "it was started anew as process {} and has {}; what was under way with it is forgotten",
+                    "restarted as process {} with {}; its resize in progress is dropped",
                     id.pid,
                     part.size().unwrap_or_default()
                 );
@@ -177,7 +177,7 @@ impl Core {
                 shrinks: false,
             });
             if self.given_limits.insert(index) {
-                let text = format!("it has no limit and gets one of {to}");
+                let text = format!("it has no limit: setting a limit of {to}");
                 done.said
                     .push(said(&self.target.name, &part.member.name, "balance", text));
             }
@@ -261,7 +261,7 @@ impl Core {
             if most < limited {
                 limited = most;
                 why = Some(format!(
-                    "{what} leaves {room} and {keep} of that are to stay free: {most} are divided instead of {usable}"
+                    "{what} leaves {room}, of which {keep} must stay free: {most} are distributed instead of {usable}"
                 ));
             }
         };
@@ -334,7 +334,7 @@ impl Core {
         let evicts = part.map_or(Bytes::ZERO, |part| part.evicts(one.order.goal));
         match part.filter(|_| !evicts.is_zero()) {
             Some(part) => format!(
-                "{line}; it may evict {evicts} of its data, of {} that may be evicted in this hour",
+                "{line}; it may evict {evicts} of its data, of {} still allowed this hour",
                 part.may_evict(now)
             ),
             None => line,
@@ -347,7 +347,7 @@ impl Core {
         if self.would.is_empty() {
             done.said
                 .extend(moves.iter().zip(&lines).map(|(one, line)| {
-                    let text = format!("it would: {line}");
+                    let text = format!("would resize {line}");
                     said(&self.target.name, &one.order.component, "balance", text)
                 }));
         }
@@ -396,7 +396,7 @@ impl Core {
         match &around.short {
             Some(why) => self
                 .problems
-                .insert("short", format!("nothing is given: {why}")),
+                .insert("short", format!("growth is paused: {why}")),
             None => self.problems.remove("short"),
         };
         let mut now_apart = BTreeMap::new();
@@ -420,7 +420,7 @@ impl Core {
             .keys()
             .filter(|name| !now_apart.contains_key(*name))
         {
-            let text = "it is resized again".to_owned();
+            let text = "resized again".to_owned();
             done.said
                 .push(said(&self.target.name, name, "resolved", text));
         }
@@ -533,7 +533,7 @@ fn move_in_words(one: &Move) -> String {
     let order = &one.order;
     let by_whom = match (order.kind, &one.from, &one.to) {
         (OperationKind::Shrink, _, Some(to)) => format!(", for {to}"),
-        (OperationKind::Grow, Some(from), _) => format!(", of {from}"),
+        (OperationKind::Grow, Some(from), _) => format!(", taken from {from}"),
         _ => String::new(),
     };
     format!(

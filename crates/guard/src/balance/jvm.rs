@@ -23,10 +23,10 @@ const LONGEST: usize = 256 << 10;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["jvm"],
-    address: "its process id, or a word of its command line that no other JVM has",
+    address: "PID, or a word of the command line that no other JVM has",
     example: "shop.jar",
-    resizes: "`SoftMaxHeapSize` by jcmd, where the collector obeys it (ZGC, Shenandoah); memory comes back after their delay (ZUncommitDelay: five minutes unless set)",
-    benefit: "processor time of its collector's threads",
+    resizes: "`SoftMaxHeapSize` by jcmd, if the collector obeys it (ZGC, Shenandoah); memory returns after the collector's delay (ZUncommitDelay: 5 minutes by default)",
+    benefit: "processor time of the collector's threads",
     // One tick of the kernel's clock, the unit of its processor times.
     miss: Duration::from_millis(10),
     processes: &["java"],
@@ -35,7 +35,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     // Five minutes, plus the time until the collector checks.
     returns: Duration::from_secs(330),
     check: |address| match address.trim() {
-        "" => Err("nobody is called that".into()),
+        "" => Err("the address is empty".into()),
         name => Ok(name.to_owned()),
     },
     observe: |opening| opened(opening),
@@ -100,17 +100,17 @@ fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Quer
     let shown = words.join(" ");
     let said = run_for_output(&mut command, question, LONGEST).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => QueryError::late(format!(
-            "no answer in {} s to jcmd {pid} {shown}",
+            "jcmd {pid} {shown}: no answer in {} s",
             question.time().as_secs()
         )),
         _ => QueryError::new(format!(
-            "jcmd: {e}; install the JDK's tools, of the JVM's own version"
+            "cannot run jcmd: {e}; install the JDK tools of the JVM's version"
         )),
     })?;
     match said.status.success() {
         true => Ok(said.stdout),
         false => Err(QueryError::new(format!(
-            "it ended with {}: jcmd {pid} {shown}; run it by hand, as the JVM's user",
+            "jcmd {pid} {shown} failed ({}); run it by hand as the JVM's user",
             said.status
         ))),
     }
@@ -129,7 +129,7 @@ impl Jvm {
                 self.address
             ))),
             several => Err(QueryError::new(format!(
-                "{} JVMs have '{}' in their command lines; name a word that one of them has, or its process id",
+                "{} JVMs have '{}' in their command lines; use a word that only one of them has, or a PID",
                 several.len(),
                 self.address
             ))),
@@ -217,7 +217,7 @@ impl Observer for Jvm {
             counts: Some(counts),
             fixed: (!flags.obeys || flags.soft_most.is_none()).then(|| {
                 format!(
-                    "its collector ({}) does not obey SoftMaxHeapSize; start it with -XX:+UseZGC or -XX:+UseShenandoahGC",
+                    "its collector ({}) does not obey SoftMaxHeapSize; start the JVM with -XX:+UseZGC or -XX:+UseShenandoahGC",
                     flags.collector
                 )
             }),

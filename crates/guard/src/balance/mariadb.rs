@@ -19,7 +19,7 @@ const AWAITED: Duration = Duration::from_secs(1);
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["mariadb", "mysql"],
-    address: "mysql://USER:PASSWORD@host:port, or a socket's path",
+    address: "mysql://USER:PASSWORD@host:port, or a socket path",
     example: "mysql://root@localhost/?socket=/run/mysqld/mysqld.sock",
     resizes: "`innodb_buffer_pool_size`, in chunks of all instances",
     benefit: "`Innodb_buffer_pool_read_requests` and `Innodb_buffer_pool_reads`",
@@ -152,7 +152,7 @@ impl Pairs {
 
     fn must(&self, name: &str) -> Result<u64, QueryError> {
         self.number(name)
-            .ok_or_else(|| QueryError::new(format!("it says no number for {name}")))
+            .ok_or_else(|| QueryError::new(format!("the server reports no {name}")))
     }
 }
 
@@ -189,7 +189,7 @@ fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look,
             operations: status.must("Innodb_buffer_pool_read_requests")?,
             misses: reads,
         }),
-        busy: doing.map(|text| format!("it says: {text}")),
+        busy: doing.map(|text| format!("the server reports: {text}")),
         ..Look::default()
     })
 }

@@ -21,9 +21,9 @@ const MOVED_AT_ONCE: usize = 64;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["memcached"],
-    address: "host:port or a socket's path",
+    address: "host:port or a socket path",
     example: "localhost:11211",
-    resizes: "`cache_memlimit`, in whole MiB; pages above it are moved out of their classes",
+    resizes: "`cache_memlimit`, in whole MiB; slab pages above it are moved out of their classes",
     benefit: "`get_hits` and `get_misses`",
     miss: Duration::from_millis(1),
     processes: &["memcached"],
@@ -104,7 +104,7 @@ impl Stats {
         let value = self.0.get(name).and_then(|text| text.parse().ok());
         value.ok_or_else(|| {
             QueryError::new(format!(
-                "it says no number for {name}; is it memcached? Try: echo stats | nc HOST PORT"
+                "no {name} in its answer; check that it is memcached: echo stats | nc HOST PORT"
             ))
         })
     }

@@ -248,7 +248,7 @@ impl Part {
         let Some((at, look)) = &self.seen else {
             let why = self.trouble.as_deref().unwrap_or("no answer yet");
             return Some(format!(
-                "it was not reached yet ({why}); its least is kept for it, and nobody gets what is unused"
+                "not reached yet ({why}); its minimum stays reserved, and unused memory is not distributed"
             ));
         };
         let silent = now.saturating_sub(*at);
@@ -256,9 +256,9 @@ impl Part {
             let why = self
                 .trouble
                 .as_deref()
-                .unwrap_or("a call does not come back");
+                .unwrap_or("the call has not returned");
             return Some(format!(
-                "it has not answered for {:.0} s ({why}); what it holds is kept for it",
+                "no answer for {:.0} s ({why}); its memory stays reserved",
                 silent.as_secs_f64()
             ));
         }
@@ -268,7 +268,7 @@ impl Part {
         if !self.located {
             let names = self.member.kind.processes.join(" or ");
             return Some(format!(
-                "its process ({names}) was not found on this host, so what it holds cannot be measured; run as root, on its host"
+                "its process ({names}) was not found on this host, so its memory cannot be measured; run as root on the server's host"
             ));
         }
         look.busy.clone()
@@ -466,7 +466,7 @@ impl Part {
         let held = self.resident().unwrap_or_default() - self.overhead;
         Outcome::Over(Came::Refused {
             why: format!(
-                "it was set to {} and still held {held} after {:.0} s, so it was given its {} again",
+                "it was set to {} but still held {held} after {:.0} s, and was set back to {}",
                 order.goal,
                 self.member.kind.returns.as_secs_f64(),
                 order.before

@@ -12,9 +12,9 @@ use super::server::{Look, Observer, Opening, PATIENCE, Server, ServerKind};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
-    address: "what libpq takes: host=… user=… dbname=…",
+    address: "libpq connection string: host=… user=… dbname=…",
     example: "host=/run/postgresql user=postgres",
-    resizes: "nothing: `shared_buffers` changes only with a restart, so it is shown, and its size is kept for it",
+    resizes: "nothing: `shared_buffers` changes only with a restart; its size is shown and stays reserved",
     benefit: "not measured",
     miss: Duration::from_micros(100),
     processes: &["postgres"],
@@ -27,7 +27,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
             Host::Tcp(name) | Host::Unix(name) => name.as_str(),
         });
         match address.hosts.is_empty() {
-            true => Err("this names no host".into()),
+            true => Err("the host is missing".into()),
             false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
         }
     },
@@ -64,11 +64,11 @@ impl Observer for PostgreSql {
         let text = connection.ask(BUFFERS, question)?;
         self.connection = Some(connection);
         let bytes = text.and_then(|text| text.parse().ok());
-        let bytes = bytes.ok_or_else(|| QueryError::new("it says no size of shared_buffers"))?;
+        let bytes = bytes.ok_or_else(|| QueryError::new("the server reports no shared_buffers"))?;
         Ok(Look {
             size: Bytes(bytes),
             fixed: Some(
-                "its shared_buffers changes only with a restart; what a reload changes is no cache"
+                "its shared_buffers changes only with a restart; reloadable settings size no cache"
                     .into(),
             ),
             ..Look::default()

@@ -18,9 +18,9 @@ const HEADROOM: u64 = 8;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["redis", "valkey"],
-    address: "host:port, a socket's path, or redis://USER:PASSWORD@host:port",
+    address: "host:port, a socket path, or redis://USER:PASSWORD@host:port",
     example: "localhost:6379",
-    resizes: "`maxmemory`; below what is in use, and below what its owner chose without `below_limit`, only where its policy may evict any key (`allkeys`); 0 (no limit) is left alone without `set_limit`",
+    resizes: "`maxmemory`; below the memory in use, or without `below_limit` below the configured value, only if the policy may evict any key (`allkeys`); 0 (no limit) is kept without `set_limit`",
     benefit: "`keyspace_hits` and `keyspace_misses`",
     miss: Duration::from_millis(1),
     processes: &["redis-server", "valkey-server"],
@@ -110,16 +110,16 @@ struct Info(redis::Info);
 impl Info {
     fn number(&self, name: &str) -> Result<u64, QueryError> {
         let number = self.0.number(name);
-        number.map_err(|e| QueryError::new(format!("{e}; is it Redis? Try: redis-cli info")))
+        number.map_err(|e| QueryError::new(format!("{e}; check that it is Redis: redis-cli info")))
     }
 
     fn busy(&self) -> Option<String> {
         let is = |name: &str| self.0.get(name) == Some("1");
         let saves = is("rdb_bgsave_in_progress") || is("aof_rewrite_in_progress");
         match (is("loading"), saves) {
-            (true, _) => Some("it loads its data".into()),
+            (true, _) => Some("loading its data".into()),
             // Keys evicted meanwhile are copied first, because the child still has them.
-            (_, true) => Some("a child of it saves".into()),
+            (_, true) => Some("saving its data".into()),
             _ => None,
         }
     }
@@ -138,7 +138,7 @@ impl Info {
             false => owners.max(Bytes(used) + headroom),
         };
         let no_limit = (limit == 0 && !set_limit).then(|| {
-            "its maxmemory is 0, which is no limit; let it be, or add set_limit = true to its [[balance.component]]".to_owned()
+            "its maxmemory is 0 (no limit), so it is not resized; to resize it, add set_limit = true to its [[balance.component]]".to_owned()
         });
         let size = match limit {
             // Without a limit its size is its use, or the limit that it will get, at which policies begin to evict.
@@ -175,7 +175,7 @@ impl Server for Redis {
         let look = self.observe()?;
         if to < look.size && to < look.floor {
             return Err(QueryError::new(format!(
-                "it uses {} and its policy may not evict all of that, so a limit of {to}, below {}, would make writes fail",
+                "it uses {}, and its policy may not evict every key: a limit of {to}, below {}, would make writes fail",
                 look.used.unwrap_or_default(),
                 look.floor
             )));

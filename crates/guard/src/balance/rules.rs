@@ -125,7 +125,7 @@ pub(crate) type Wrong = (Range<usize>, String);
 fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
     let bytes = written.as_ref().parse::<Bytes>();
     match bytes.map_err(|e| (written.span(), e.to_string()))? {
-        Bytes::ZERO => Err((written.span(), "0 bytes are no size, as in \"256M\"".into())),
+        Bytes::ZERO => Err((written.span(), "must be above 0, as in \"256M\"".into())),
         bytes => Ok(bytes),
     }
 }
@@ -143,7 +143,7 @@ fn evict_per_hour(
     };
     if !kind.evicts {
         let what = format!(
-            "{} loses no data when it is resized; leave out evict_per_hour",
+            "resizing {} evicts no data; remove evict_per_hour",
             kind.name()
         );
         return Err((written.span(), what));
@@ -159,7 +159,7 @@ fn name(written: &Spanned<String>) -> Result<String, Wrong> {
         true => Ok(text.clone()),
         false => Err((
             written.span(),
-            format!("'{text}' is no name: 1 to 64 letters, digits, and - _ . @"),
+            format!("'{text}' is not a valid name: use 1 to 64 letters, digits, and - _ . @"),
         )),
     }
 }
@@ -169,11 +169,11 @@ impl WrittenTarget {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;
         if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&every) {
-            let what = "time between two looks is between 1s and 1h";
+            let what = "every must be between 1s and 1h";
             return Err((self.every.span(), what.into()));
         }
         if self.component.is_empty() {
-            let what = "a target without components: add [[balance.component]] for each server";
+            let what = "the target has no components: add [[balance.component]] for each server";
             return Err((span, what.into()));
         }
         let mut names = BTreeSet::new();
@@ -182,7 +182,7 @@ impl WrittenTarget {
             let span = written.get_ref().name.span();
             let member = written.into_inner().resolve()?;
             if !names.insert(member.name.clone()) {
-                let what = format!("two components of one target are called '{}'", member.name);
+                let what = format!("two components of the target are named '{}'", member.name);
                 return Err((span, what));
             }
             components.push(member);
@@ -190,7 +190,7 @@ impl WrittenTarget {
         let floors: Bytes = components.iter().map(|member| member.least).sum();
         if floors > target {
             let what = format!(
-                "components have {floors} at least, more than the target of {target}; lower a least, or raise the target"
+                "the sum of all least is {floors}, more than the target of {target}; lower a least, or raise the target"
             );
             return Err((self.target.span(), what));
         }
@@ -211,7 +211,7 @@ impl WrittenMember {
         let Some(kind) = kind_named(self.kind.as_ref()) else {
             let all: Vec<&str> = KINDS.iter().flat_map(|kind| kind.names).copied().collect();
             let what = format!(
-                "there is no kind '{}'; kinds are {}",
+                "unknown kind '{}'; kinds are {}",
                 self.kind.as_ref(),
                 all.join(", ")
             );
@@ -225,7 +225,7 @@ impl WrittenMember {
         })?;
         let (least, most) = (size(&self.least)?, size(&self.most)?);
         if least > most {
-            let what = format!("'{name}' has {least} at least and {most} at most");
+            let what = format!("'{name}': least ({least}) is more than most ({most})");
             return Err((self.most.span(), what));
         }
         Ok(Member {

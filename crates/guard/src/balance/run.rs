@@ -88,7 +88,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
     let workers = target.components.iter().map(|member| {
         let acts = target.action == BalanceAction::Balance;
         let worker = Worker::start(member, run.root, acts, began);
-        worker.map_err(|e| format!("no thread: {e}"))
+        worker.map_err(|e| format!("cannot start a thread: {e}"))
     });
     let workers: Vec<Result<Worker, String>> = workers.collect();
     let huge = run
@@ -187,7 +187,7 @@ fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
             (run.say)(Said {
                 what: "failed",
                 name: format!("process {}", id.pid),
-                text: format!("what it was given is not on large pages: {error}"),
+                text: format!("cannot promote the added memory: {error}"),
                 bytes: None,
             });
             Bytes::ZERO

@@ -303,7 +303,7 @@ fn what_is_not_given_back_is_not_given() {
     let mut world = World::new();
     world.sim("b").manner = Manner::Keeps;
     world.run(400);
-    world.expect("so it was given its 512M again");
+    world.expect("and was set back to 512M");
     assert_eq!((world.size("a"), world.size("b")), (mib(512), mib(512)));
     let standing = world.standing("b");
     assert!(standing.contains("let be for"), "{standing}");
@@ -331,7 +331,7 @@ fn what_was_never_written_to_need_not_come_back() {
 fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     let mut world = World::new();
     world.sim("b").manner = Manner::Keeps;
-    while !world.has_said("so it was given its 512M again") {
+    while !world.has_said("and was set back to 512M") {
         world.second();
         assert!(world.now < 400, "{:#?}", world.said);
     }
@@ -373,7 +373,7 @@ fn evictions_are_announced_and_bounded_by_the_hour() {
     }
     world.core = Core::new(world.target.clone(), mib(2));
     world.run(900);
-    world.expect("it may evict 18M of its data, of 64M that may be evicted in this hour");
+    world.expect("it may evict 18M of its data, of 64M still allowed this hour");
     let status = world.core.status(Duration::from_secs(world.now));
     assert_eq!(status.components[1].may_evict_bytes, Some(mib(10)));
     // A restarted server may lose no more in that hour, and neither may one under a lower target.
@@ -420,12 +420,12 @@ fn one_that_is_unreachable_in_a_move_keeps_what_it_has() {
     let (a, commands) = (world.size("a"), world.commands);
     world.run(60);
     let standing = world.standing("b");
-    assert!(standing.contains("it has not answered for"), "{standing}");
-    assert!(standing.contains("is kept for it"), "{standing}");
+    assert!(standing.contains("no answer for"), "{standing}");
+    assert!(standing.contains("memory stays reserved"), "{standing}");
     assert_eq!((world.size("a"), world.commands), (a, commands));
     world.sim("b").manner = Manner::Willing;
     world.run(1200);
-    world.expect("resolved t/b: it is resized again");
+    world.expect("resolved t/b: resized again");
     assert!(world.size("a") > mib(600), "{:#?}", world.said);
 }
 
@@ -445,7 +445,7 @@ fn one_that_restarts_in_a_move_is_a_new_one() {
     let most = world.most;
     world.most = resident + more;
     world.run(30);
-    world.expect("it was started anew as process");
+    world.expect("restarted as process");
     world.most = most;
     world.run(300);
     assert!(
@@ -461,11 +461,7 @@ fn one_that_was_never_reached_may_have_any_size() {
     world.sim("b").manner = Manner::Silent;
     world.run(300);
     assert_eq!((world.size("a"), world.commands), (mib(512), 0));
-    assert!(
-        world
-            .standing("b")
-            .contains("was not reached yet (no route)")
-    );
+    assert!(world.standing("b").contains("not reached yet (no route)"));
 }
 
 #[test]
@@ -507,7 +503,7 @@ fn pressure_of_others_gives_nobody_anything() {
     world.around.short = Some("tasks stall".into());
     world.run(300);
     assert_eq!(world.commands, 0);
-    assert!(world.problems().contains("nothing is given: tasks stall"));
+    assert!(world.problems().contains("growth is paused: tasks stall"));
     world.around.short = None;
     world.run(300);
     assert!(world.size("a") > mib(600));
@@ -553,11 +549,11 @@ fn watching_says_what_it_would_do_and_does_nothing() {
     world.core = Core::new(world.target.clone(), mib(2));
     world.run(120);
     assert_eq!(world.commands, 0);
-    world.expect("it would: b from 512M to");
+    world.expect("would resize b from 512M to");
     let said = world
         .said
         .iter()
-        .filter(|line| line.contains("it would"))
+        .filter(|line| line.contains("would resize"))
         .count();
     assert!(said <= 10, "{:#?}", world.said);
 }

@@ -180,7 +180,7 @@ fn errors_say_where() {
         ("schema = 1\nlisten = '0.0.0.0:80'", (2, 10), "loopback"),
         ("schema = 1\nlisten = 'localhost'", (2, 10), "address"),
         ("schema = 1\ntextfile = 'a.prom'", (2, 12), "absolute"),
-        ("schema = 1\nlog_bytes = '1K'", (2, 13), "too little"),
+        ("schema = 1\nlog_bytes = '1K'", (2, 13), "too small"),
         ("schema = 1\nevry = '5s'", (2, 1), "evry"),
         ("schema = 1\nevery = ", (2, 9), "string"),
         (
@@ -206,7 +206,7 @@ fn errors_say_where() {
         (
             "schema = 1\n[[rule]]\nhours = '06:00-06:00'",
             (3, 9),
-            "begins when it ends",
+            "its start is its end",
         ),
         (
             "schema = 1\n[[rule]]\nname='x'\nmetric = 'nonsense'",
@@ -224,11 +224,11 @@ fn errors_say_where() {
             "pear",
         ),
         ("schema = 1\n[[rule]]\nkeep = 'always'", (3, 8), "if-faster"),
-        ("schema = 1\n[[rule]]\noverride = true", (2, 1), "which"),
+        ("schema = 1\n[[rule]]\noverride = true", (2, 1), "a pattern"),
         (
             "schema = 1\n[[rule]]\nmetric = 'cmd:x'",
             (2, 1),
-            "one program",
+            "metric needs a pattern",
         ),
         ("schema = 1\n[default]\nname = 'x'", (2, 1), "[[rule]]"),
         ("schema = 1\n[rule]\nname = 'x'", (2, 1), "sequence"),
@@ -329,13 +329,13 @@ fn what_is_wrong_with_a_target_has_its_place() {
             "kind = \"mariadb\"",
             "kind = \"oracle\"",
             10,
-            "there is no kind 'oracle'; kinds are mariadb, mysql, redis, valkey, memcached, jvm",
+            "unknown kind 'oracle'; kinds are mariadb, mysql, redis, valkey, memcached, jvm",
         ),
         (
             "name = \"sessions\"",
             "name = \"orders\"",
             15,
-            "two components of one target are called 'orders'",
+            "two components of the target are named 'orders'",
         ),
         (
             "target = \"4G\"",
@@ -347,14 +347,14 @@ fn what_is_wrong_with_a_target_has_its_place() {
             "most = \"3G\"",
             "most = \"100M\"",
             13,
-            "'orders' has 256M at least and 100M at most",
+            "'orders': least (256M) is more than most (100M)",
         ),
         ("every = \"2s\"", "every = \"1ms\"", 6, "between 1s and 1h"),
         (
             "least = \"64M\"",
             "least = \"0\"",
             18,
-            "0 bytes are no size",
+            "must be above 0, as in",
         ),
         (
             "localhost:6379",
@@ -366,7 +366,7 @@ fn what_is_wrong_with_a_target_has_its_place() {
             "name = \"databases\"",
             "name = \"a b\"",
             3,
-            "'a b' is no name",
+            "'a b' is not a valid name",
         ),
         (
             "pages = \"large\"",
@@ -385,8 +385,8 @@ fn what_is_wrong_with_a_target_has_its_place() {
     }
     let twice = format!("{TARGET}{}", TARGET.replace("schema = 1\n", ""));
     let error = parse(&twice).unwrap_err();
-    assert!(error.what.contains("two targets are called"), "{error}");
+    assert!(error.what.contains("two targets are named"), "{error}");
     let alone = "schema = 1\n[[balance]]\nname = \"a\"\ntarget = \"1G\"\n";
     let error = parse(alone).unwrap_err();
-    assert!(error.what.contains("without components"), "{error}");
+    assert!(error.what.contains("has no components"), "{error}");
 }

@@ -272,7 +272,7 @@ fn without_a_rule_it_only_says_what_it_would_do() {
     sim.run(600);
     assert!(sim.done.is_empty());
     assert_eq!(sim.standing(7).state, Stand::Would);
-    assert_eq!(sim.standing(7).text, "1G of 1G on small pages");
+    assert_eq!(sim.standing(7).text, "1G of 1G on base pages");
     assert!(
         sim.state.tracks.keys().all(|id| id.pid != 8),
         "too small for a closer look"
@@ -560,7 +560,7 @@ fn a_revert_is_tried_again_after_half_a_year_and_then_later() {
     sim.run(DAY);
     let demoted = |sim: &Sim| (sim.count(JobKind::Promote), sim.count(JobKind::Demote));
     assert_eq!(demoted(&sim), (1, 1));
-    let text = "tests said slower, ×0.902; tried again in 182 days";
+    let text = "test result: slower, ×0.902; next try in 182 days";
     assert_eq!(sim.standing(7).text, text);
     sim.wall += 181 * 86_400;
     sim.run(HOUR);

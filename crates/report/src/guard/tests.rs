@@ -43,9 +43,9 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
                 String::new()
             },
             text: match state {
-                Stand::No => "uses 3 % of a processor; the rule begins at 10%".into(),
+                Stand::No => "uses 3 % of a processor; the rule requires 10%".into(),
                 Stand::Kept => "4G of 4G on huge pages, faster ×1.120 [1.070, 1.160]".into(),
-                _ => "1G of 1G on small pages".into(),
+                _ => "1G of 1G on base pages".into(),
             },
             rule: format!("guard.toml rule 1: name {name}"),
         },

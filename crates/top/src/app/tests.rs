@@ -290,7 +290,7 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
     assert_eq!(app.moves()[0].going, moving().going);
     assert!(typed(&mut app, "p").is_empty());
     assert!(
-        app.note.as_deref().unwrap().starts_with("one at a time"),
+        app.note.as_deref().unwrap().starts_with("only one"),
         "{:?}",
         app.note
     );
@@ -384,7 +384,10 @@ fn who_may_not_be_moved_says_why() {
     sample.programs.push(own);
     let mut app = crate::tests::app((80, 24), false, sample);
     assert!(typed(&mut app, "p").is_empty());
-    assert_eq!(app.note.as_deref(), Some("this is hugeleaf itself"));
+    assert_eq!(
+        app.note.as_deref(),
+        Some("hugeleaf cannot promote or demote itself")
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
     let host = &sample.host;
     let mut lines = vec![
         ("MEMORY", memory(host), Mark::Plain),
-        ("LARGE", large(host), Mark::Plain),
+        ("HUGE", large(host), Mark::Plain),
         ("POOLS", pools(host), Mark::Plain),
         ("THP", thp(host), Mark::Plain),
         ("PRESSURE", pressure(host), pressed(host)),
@@ -38,7 +38,7 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
     for (y, (label, text, mark)) in lines.iter().enumerate() {
         put(buffer, 0, y + 1, label, BOLD);
         let end = put(buffer, LABEL, y + 1, text, look.mark(*mark));
-        if *label == "LARGE" {
+        if *label == "HUGE" {
             let room = look.width.saturating_sub(end + 2).min(60);
             put(
                 buffer,
@@ -54,7 +54,7 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
 fn title(app: &App, look: Look, buffer: &mut Buffer) {
     let end = put(buffer, 0, 0, "hugeleaf top", BOLD);
     let Some(sample) = &app.sample else { return };
-    let programs = counted(sample.programs.len(), "program");
+    let programs = counted(sample.programs.len(), "process tree");
     let kernel = format!("Linux {}, {programs}", clean(&sample.host.kernel));
     let right = right(app, sample);
     let room = look.width.saturating_sub(width(&right) + 2);
@@ -77,7 +77,7 @@ fn right(app: &App, sample: &Sample) -> String {
                 _ => format!("×{}", playing.speed()),
             };
             format!(
-                "look {} of {}, {how}  {date} {time}",
+                "scan {} of {}, {how}  {date} {time}",
                 playing.at + 1,
                 playing.looks
             )
@@ -124,7 +124,7 @@ fn pools(host: &HostLine) -> String {
                 pool.total, pool.page_bytes, pool.free
             );
             if pool.reserved > 0 {
-                text += &format!(", {} of them promised", pool.reserved);
+                text += &format!(", {} of them reserved", pool.reserved);
             }
             if pool.surplus > 0 {
                 text += &format!(", {} surplus", pool.surplus);
@@ -155,7 +155,7 @@ fn thp(host: &HostLine) -> String {
             .map(|(rate, what)| format!("{} {what}", per_second(*rate)))
             .collect();
         match shown.is_empty() {
-            true => text += "; nothing happens",
+            true => text += "; no events",
             false => text += &format!("; {}", shown.join(", ")),
         }
     }
@@ -196,11 +196,11 @@ fn pressed(host: &HostLine) -> Mark {
 fn guard(guard: &GuardLine) -> String {
     let does = match (guard.paused, guard.acts) {
         (true, _) => "paused",
-        (false, true) => "acts by its rules",
-        (false, false) => "watches only",
+        (false, true) => "acting by its rules",
+        (false, false) => "watching only",
     };
     format!(
-        "{does}; keeps {} programs on huge pages, {} could be next",
+        "{does}; {} process trees managed, {} queued or candidate",
         guard.kept, guard.next
     )
 }

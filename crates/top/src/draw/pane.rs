@@ -96,7 +96,7 @@ fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buff
     };
     let facts = match program.held {
         Some(held) => format!(
-            "small {}, large {}, coverage {}, page tables {}, resident {}, CPU {}",
+            "base {}, huge {}, coverage {}, page tables {}, resident {}, CPU {}",
             held.small_bytes,
             held.large_bytes,
             Cell::percent(program.coverage()),

@@ -138,7 +138,7 @@ fn a_host_with_a_guard_moves_and_a_problem() {
 /// Returns a page with all kinds of parts.
 fn why_page() -> Page {
     let mut page = Page::new("why", "mariadbd 1021 (mariadb.service)");
-    page.add("4G resident: 1G on large pages, 3G could be promoted now");
+    page.add("4G resident: 1G on huge pages, 3G could be promoted now");
     page.add(vec![hugeleaf_report::page::Bar {
         value: Bytes::from_mib(3072).into(),
         part: Some(0.75),
