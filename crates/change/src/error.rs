@@ -12,7 +12,7 @@ pub enum ChangeError {
     Process(#[from] ProcessError),
     #[error("this kernel has no process_madvise(2)")]
     NoProcessMadvise,
-    #[error("process_madvise(MADV_COLLAPSE): this kernel does not know it")]
+    #[error("this kernel has no process_madvise(MADV_COLLAPSE)")]
     NoCollapse,
     #[error("this kernel has no pidfd_open(2)")]
     NoPidfd,
@@ -32,8 +32,8 @@ pub enum ChangeError {
     /// The process filters its system calls (seccomp(2)). A call that it does not make itself could
     /// kill it.
     #[error(
-        "process {pid} filters its system calls (seccomp mode {mode}), and the call that switches THP \
-         on could end it: it was not made"
+        "process {pid} filters its system calls (seccomp mode {mode}): the call that switches THP on \
+         could kill it, and was not made"
     )]
     Filtered {
         pid: Pid,

@@ -35,13 +35,13 @@ pub enum Reason {
     #[error("refused by the kernel (EINVAL)")]
     Refused,
     /// EPERM or EACCES after the first calls succeeded.
-    #[error("not permitted any more: the process changed its rights")]
+    #[error("no longer permitted: the process changed its credentials")]
     Denied,
     #[error("refused by the kernel: {0}")]
     Other(Errno),
     /// The kernel reported success, but the page map shows otherwise.
     #[error(
-        "the kernel reported success, and the page map says otherwise: the program or \
+        "the kernel reported success, but the page map shows otherwise: the process or \
          khugepaged changed it again"
     )]
     NotSeen,
@@ -61,14 +61,14 @@ pub enum Reason {
     #[error("not reached: the host stayed short of memory")]
     Pressure,
     /// Not reached because the process exited or executed another program.
-    #[error("the process ended or became another program")]
+    #[error("the process exited or executed another program")]
     ProcessEnded,
 }
 
 fn and_why(why: Option<NoSplit>) -> String {
     match why {
-        None => ": the kernel passes over such pages and reports success".to_owned(),
-        Some(why) => format!(", which takes another way: {why}"),
+        None => ": the kernel skips such pages and reports success".to_owned(),
+        Some(why) => format!(", so a split needs {why}"),
     }
 }
 
@@ -132,7 +132,7 @@ impl Part {
     pub fn one_way_in_words(self) -> String {
         let Part { bytes, reason } = self;
         format!(
-            "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
+            "{bytes} stay on huge pages until the processes that map them exit, and cannot be demoted: {reason}"
         )
     }
 

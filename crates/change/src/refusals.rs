@@ -8,23 +8,17 @@ use crate::privilege;
 pub enum NoSplit {
     #[error("debugfs split_huge_pages: only root may open it")]
     NotRoot,
-    #[error(
-        "debugfs split_huge_pages: it is refused even to root: the kernel is locked down, or this is \
-         a container"
-    )]
+    #[error("debugfs split_huge_pages: refused even to root (kernel lockdown, or a container)")]
     Refused,
     /// The kernel has no debugfs, or runs with `debugfs=off`.
-    #[error("debugfs split_huge_pages: this kernel offers no debugfs")]
+    #[error("debugfs split_huge_pages: this kernel has no debugfs")]
     NoDebugfs,
     /// Debugfs exists, but not the file in it.
     #[error("debugfs split_huge_pages: this kernel has no such file")]
     NoFile,
     /// `/proc` and the kernel's file number processes differently for this program, because the PID namespaces
     /// differ.
-    #[error(
-        "debugfs split_huge_pages: processes have other numbers in /proc than in this program's PID \
-         namespace"
-    )]
+    #[error("debugfs split_huge_pages: /proc and this process are in different PID namespaces")]
     OtherNamespace,
     #[error("debugfs split_huge_pages: {0}")]
     Failed(Errno),
@@ -47,10 +41,10 @@ impl NoSplit {
         match self {
             NoSplit::NotRoot => Some("run as root"),
             NoSplit::Refused => Some(
-                "outside containers, on a kernel that is not locked down: cat \
+                "run it outside containers, on a kernel that is not locked down: cat \
                  /sys/kernel/security/lockdown",
             ),
-            NoSplit::NoDebugfs => Some("boot without debugfs=off, where the kernel has debugfs"),
+            NoSplit::NoDebugfs => Some("boot a kernel with debugfs, without debugfs=off"),
             NoSplit::OtherNamespace => Some("run it on the host itself, outside containers"),
             NoSplit::NoFile | NoSplit::Failed(_) => None,
         }

@@ -18,11 +18,11 @@ use crate::host::{
 /// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
 fn plan_of(one: &Applied) -> Result<Plan, String> {
     if one.is_newer {
-        return Err("a newer program applied it".to_owned());
+        return Err("a newer hugeleaf applied it".to_owned());
     }
     match &one.plan {
         Fact::Known(text) => parse(text).map_err(|error| error.to_string()),
-        Fact::Absent => Err("it is not there".to_owned()),
+        Fact::Absent => Err("its copy is missing".to_owned()),
         Fact::Unreadable(error) => Err(error.to_string()),
     }
 }
@@ -76,9 +76,9 @@ pub fn verify(
     let asked = found
         .unread
         .iter()
-        .map(|error| format!("A service could not be asked: {error}"));
+        .map(|error| format!("A service cannot be queried: {error}"));
     let journal = applied.error();
-    let journal = journal.map(|error| format!("What was applied is not known: {error}"));
+    let journal = journal.map(|error| format!("The applied plans are unknown: {error}"));
     let unread: Vec<String> = asked.chain(journal).collect();
     let applied = applied.known().map_or(&[][..], Vec::as_slice);
     let newest = applied.first().and_then(|one| seconds_of(&one.time));

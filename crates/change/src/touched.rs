@@ -151,7 +151,7 @@ pub fn may_walk(kernel: &Kernel, root: &Root, pid: Pid, held: Duration) -> Resul
     }
     let [walk, held] = [walk, held].map(|time| (time.as_secs_f64() * 1e3).ceil());
     Err(format!(
-        "a scan would keep process {pid} from mapping memory for {walk} ms, and {held} ms are allowed"
+        "a scan would stall process {pid} for {walk} ms when it maps memory; the limit is {held} ms"
     ))
 }
 
@@ -297,7 +297,7 @@ mod tests {
         let watch = whole(Duration::ZERO, Duration::from_nanos(1));
         let refused = sample(&kernel, &root, own_pid(), &[], watch);
         let error = refused.unwrap_err();
-        assert!(error.contains("from mapping memory for"), "{error}");
+        assert!(error.contains("when it maps memory"), "{error}");
         std::hint::black_box(memory);
     }
 

@@ -422,7 +422,7 @@ fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static st
     let few = with(&|v| v["rows"][0]["samples"].as_array_mut().unwrap().truncate(2));
     [
         ("lacking", None, "only in A"),
-        ("garbage", Some("{]".to_owned()), "no JSON"),
+        ("garbage", Some("{]".to_owned()), "not JSON"),
         (
             "cut",
             Some(text[..text.len() / 2].to_owned()),

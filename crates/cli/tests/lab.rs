@@ -300,7 +300,7 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     let fewer = again("4", &[]);
     std::fs::remove_file("/var/tmp/hugeleaf-lab-go").unwrap();
     refused(&other, 2, &["differs in seed"]);
-    refused(&fewer, 2, &["differs in pairs: it has more already"]);
+    refused(&fewer, 2, &["differs in pairs (it has more already)"]);
     assert!(whole.status.success(), "{}", stderr(&whole));
     assert_eq!(ended["experiment"]["ending"], "done");
     assert_eq!(samples(rows(&ended, "few", "rate").remove(0)), [100.0; 3]);

@@ -332,7 +332,7 @@ fn a_dry_run_and_a_run_agree() {
         said(&output).1
     };
     let run = says(&[]);
-    assert!(run.contains("on large pages already"), "{run}");
+    assert!(run.contains("already on huge pages"), "{run}");
     assert_eq!(says(&["--dry-run"]), run);
     assert_eq!(worker.huge(), huge);
 }

@@ -664,7 +664,7 @@ fn a_library_of_ones_own() {
             .output()
             .unwrap()
     };
-    refused(&with("relative.so"), 125, &["relative.so", "whole path"]);
+    refused(&with("relative.so"), 125, &["relative.so", "absolute path"]);
     refused(&with("/no/such/library.so"), 125, &["/no/such/library.so"]);
     refused(&with("/"), 125, &["is not a file"]);
     let dir = tempfile::tempdir().unwrap();
@@ -762,12 +762,12 @@ fn a_place_that_others_can_change_is_refused() {
     let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_place_that_others_can_change_is_refused";
     for (prepare, words) in [
-        ("chmod 777 /var/cache/nobody", "others could change"),
+        ("chmod 777 /var/cache/nobody", "other users can change"),
         (
             "mkdir -m 777 /var/cache/nobody/hugeleaf",
-            "others could change",
+            "other users can change",
         ),
-        ("export XDG_CACHE_HOME=/tmp", "others could change"),
+        ("export XDG_CACHE_HOME=/tmp", "other users can change"),
         ("chown 0 /var/cache/nobody", "Permission denied"),
         (
             "unset XDG_CACHE_HOME HOME",

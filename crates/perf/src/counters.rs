@@ -222,7 +222,7 @@ pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError
     let count = group.read()?;
     match count.running_nanos {
         0 => {
-            let subject = "a counter that never had a register";
+            let subject = "an event that was never scheduled";
             Err(SysError::new("read", subject, Errno::BUSY))
         }
         _ => Ok(count.values.iter().any(|value| *value > 0)),

@@ -72,7 +72,7 @@ pub enum BenchError {
         asked: Bytes,
         most: Bytes,
     },
-    #[error("none of the pages asked for is available; {arm}: {reason}")]
+    #[error("none of the requested pages is available; {arm}: {reason}")]
     NoData {
         arm: String,
         reason: String,
@@ -98,13 +98,13 @@ impl BenchError {
     pub fn next(&self) -> String {
         match self {
             BenchError::TooLarge { most, .. } => {
-                format!("ask for less than {most} in all, or free memory: hugeleaf mem")
+                format!("request at most {most} in total, or free memory: hugeleaf mem")
             }
             BenchError::NoData { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
             BenchError::Part(e) | BenchError::Refused(e) => e.next.clone(),
             BenchError::Lacking(e) => e.next.clone(),
-            BenchError::Unreadable(_) => "hugeleaf status    # what can be read here".to_owned(),
+            BenchError::Unreadable(_) => "hugeleaf status    # shows readable files".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
         }
     }

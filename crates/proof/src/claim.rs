@@ -89,13 +89,13 @@ pub fn claim(
                         "process {pid} is in an experiment of another hugeleaf: process {holder} ({name})"
                     ),
                     format!(
-                        "wait until it has ended, or end it: kill -INT {holder} puts the memory back first"
+                        "wait until it ends, or stop it: kill -INT {holder} restores the memory first"
                     ),
                 )));
             }
             notes.push(format!(
-                "Process {} ({name}) of user {user} has marked process {pid} for an experiment of \
-                 its own; if it is one, the two disturb each other.",
+                "Process {} ({name}) of user {user} has marked process {pid} for an experiment. \
+                 If it runs one, the two disturb each other.",
                 other.holder
             ));
         }

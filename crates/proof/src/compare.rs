@@ -225,7 +225,7 @@ impl<'a> Builder<'a> {
         }
         for (of, name) in [(a, "A"), (b, "B")] {
             if of.experiment.is_interrupted() {
-                let what = "was interrupted: what it has is of fewer rounds than asked";
+                let what = "was interrupted: it has fewer rounds than requested";
                 builder.note(format!("{name} {what}"));
             }
         }
@@ -277,8 +277,8 @@ impl<'a> Builder<'a> {
         }
         if !self.compared.is_within {
             self.compared.caveats.push(
-                "A and B were measured one after the other: what drifted between them is in the \
-                 ratios. For what page sizes bring, measure them in one run and compare its arms."
+                "A and B were measured one after the other, so drift between them is in the ratios. \
+                 For the effect of page sizes, measure them in one run and compare its arms."
                     .to_owned(),
             );
         }

@@ -140,7 +140,7 @@ pub enum ProveError {
     #[error("{0}")]
     Subject(#[from] SubjectError),
     #[error(
-        "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare; {left}",
+        "coverage is {:.1} % on huge pages and {:.1} % on base pages: nothing to compare; {left}",
         large * 100.0, base * 100.0
     )]
     NoDifference {
@@ -150,15 +150,15 @@ pub enum ProveError {
         left: String,
     },
     #[error(
-        "memory that went to large pages does not go back: coverage {:.1} % before, {:.1} % on \
-         large pages, {:.1} % after moving back",
+        "demotion had no effect: coverage {:.1} % before, {:.1} % after promotion, {:.1} % after \
+         demotion",
         before * 100.0, large * 100.0, after * 100.0
     )]
     OneWay { before: f64, large: f64, after: f64 },
-    #[error("{count} pairs in a row had to be thrown away: {reason}")]
+    #[error("{count} pairs in a row were discarded: {reason}")]
     Unsteady { count: usize, reason: String },
     #[error(
-        "{error} ({count} readings were bad after {pairs} pairs; {} may be)",
+        "{error} ({count} bad readings in {pairs} pairs; at most {} are allowed)",
         BadReadings::most(*pairs)
     )]
     BadReadings {
@@ -168,7 +168,7 @@ pub enum ProveError {
         pairs: usize,
     },
     #[error(
-        "the memory could not be put back as it was: {error}{}",
+        "the memory could not be restored: {error}{}",
         after.as_ref().map_or(String::new(), |e| format!(" (after: {e})"))
     )]
     NotRestored {
@@ -191,19 +191,19 @@ impl ProveError {
             ProveError::Metric(e) | ProveError::BadReadings { error: e, .. } => e.next(),
             ProveError::Subject(e) => e.next(),
             ProveError::NoDifference { .. } => {
-                "hugeleaf why TARGET    # says why its memory does not move".into()
+                "hugeleaf why TARGET    # shows why its memory cannot be promoted".into()
             }
-            ProveError::OneWay { .. } => "restart the server to have base pages again, then \
+            ProveError::OneWay { .. } => "restart the server, which returns it to base pages, and \
                  measure before and after: hugeleaf prove --before-after TARGET --metric …"
                 .into(),
             ProveError::Unsteady { .. } => {
-                "run it while the program's size is steady; keep khugepaged away \
-                 meanwhile, and put the old value back afterwards: echo 600000 > \
+                "run it while the process's size is steady; pause khugepaged \
+                 meanwhile, and restore the old value afterwards: echo 600000 > \
                  /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs"
                     .into()
             }
             ProveError::NotRestored { .. } => {
-                "hugeleaf demote TARGET (or promote, where it was on large pages)".into()
+                "hugeleaf demote TARGET (or promote, if it was on huge pages)".into()
             }
         }
     }
@@ -221,15 +221,15 @@ pub fn design(prepared: &Prepared, settings: &Settings) -> Result<Design, ProveE
     };
     match (&prepared.one_way, settings.before_after) {
         (Some(why), _) if settings.same_pages => refused(
-            format!("an A/A moves memory there and back: {why}"),
-            "hugeleaf prove --before-after, or a host that splits such memory",
+            format!("an A/A test promotes and demotes: {why}"),
+            "use hugeleaf prove --before-after, or a host that can split such memory",
         ),
         (_, true) if prepared.began == Arm::Large => refused(
             format!(
-                "{} are on large pages already: there is no time before to measure",
+                "{} are already on huge pages: there is no state before to measure",
                 prepared.bytes
             ),
-            "the same command without --before-after    # moves it to base pages and back",
+            "run it without --before-after    # demotes the memory and promotes it again",
         ),
         (None, false) => Ok(Design::RandomPairs),
         _ => Ok(Design::BeforeAfter),
@@ -877,16 +877,16 @@ impl Engine<'_> {
         let is_near = self.full > 0.0 && self.separation() < self.full / 2.0;
         if is_near && large < self.full / 2.0 {
             return Some(format!(
-                "coverage is {:.1} % after the move to large pages, {:.1} % before: the program gave memory back, \
-                 which is not filled up again, or none was contiguous",
+                "coverage is {:.1} % after promotion, {:.1} % before: the process freed parts of \
+                 blocks, which are not filled again, or contiguous memory ran out",
                 large * 100.0,
                 self.full * 100.0
             ));
         }
         is_near.then(|| {
             format!(
-                "the move to {} pages did not take: coverage {:.1} % on base pages, {:.1} % on large ones",
-                arm.name(),
+                "the change to {} pages had no effect: coverage {:.1} % on base, {:.1} % on huge pages",
+                arm.pages(),
                 base * 100.0,
                 large * 100.0
             )
@@ -903,13 +903,13 @@ impl Engine<'_> {
         let stray = (coverage - expected).abs();
         (stray > STRAY * known).then(|| {
             let by_whom = match arm {
-                Arm::Base if coverage > expected => "something collapsed it, perhaps khugepaged",
-                Arm::Large if coverage < expected => "something split it, or it grew",
+                Arm::Base if coverage > expected => "promoted meanwhile, perhaps by khugepaged",
+                Arm::Large if coverage < expected => "split meanwhile, or the process grew",
                 _ => "its memory changed",
             };
             format!(
                 "coverage on {} pages was {:.1} % {when}, {:.1} % expected: {by_whom}",
-                arm.name(),
+                arm.pages(),
                 coverage * 100.0,
                 expected * 100.0
             )
@@ -1067,16 +1067,16 @@ impl Engine<'_> {
         };
         if left.as_found {
             return format!(
-                "its memory is as it was found, {} on large pages",
+                "its memory is as it was found, {} on huge pages",
                 left.large_after_bytes
             );
         }
         let why = prepared.one_way.as_deref();
         format!(
-            "its memory was left with {} on large pages, {} before: {}",
+            "its memory was left with {} on huge pages, {} before: {}",
             left.large_after_bytes,
             left.large_before_bytes,
-            why.unwrap_or("the moves back did not take")
+            why.unwrap_or("restoring it had no effect")
         )
     }
 
@@ -1237,9 +1237,9 @@ impl Engine<'_> {
         let mut caveats = Vec::new();
         match design {
             Design::RandomPairs => caveats.push(
-                "The base arm is memory whose large pages were split: it is still contiguous. \
-                 Where a processor joins neighbouring base pages in its TLB, and for direct I/O, \
-                 the gain over memory that never was large can be more than this."
+                "The base arm is memory whose huge pages were split, so it is still contiguous. \
+                 For direct I/O, and on CPUs that coalesce base pages in the TLB, the gain over \
+                 memory that was never on huge pages can be larger."
                     .to_owned(),
             ),
             Design::BeforeAfter => {
@@ -1248,36 +1248,36 @@ impl Engine<'_> {
                     None => String::new(),
                 };
                 caveats.push(format!(
-                    "Measured before and after{why}: the weaker design. Whatever else changed \
-                     between the two counts as the effect."
+                    "Measured before and after{why}. This design is weaker: other \
+                     changes in between count as the effect."
                 ));
                 if self.settings.intention_to_treat {
                     caveats.push(
-                        "Before and after there are no pairs as assigned: no figure of \
-                         --intention-to-treat."
+                        "A measurement before and after has no assigned pairs, so there is no \
+                         figure of --intention-to-treat."
                             .to_owned(),
                     );
                 }
                 if self.touched {
                     caveats.push(
-                        "The memory stays on large pages until the server is restarted.".to_owned(),
+                        "The memory stays on huge pages until the server is restarted.".to_owned(),
                     );
                 }
             }
         }
         if let Some(arm) = self.same {
             caveats.push(format!(
-                "A/A: both arms were measured on {} pages, each after a move there and back. What \
-                 it says is the noise of the method, and nothing about larger pages.",
-                arm.name()
+                "A/A: both arms were measured on {} pages, each after a promotion and a demotion. \
+                 The result is the noise of the method, not an effect of page size.",
+                arm.pages()
             ));
         }
         if ending == Ending::Interrupted {
-            caveats.push("Interrupted: it says what was measured until then.".to_owned());
+            caveats.push("Interrupted: the result covers only the time until then.".to_owned());
         }
         if self.interval > self.settings.interval {
             caveats.push(format!(
-                "Intervals are {} s long: this metric tells nothing over shorter ones.",
+                "Intervals are {} s long, the shortest that this metric supports.",
                 self.interval.as_secs_f64()
             ));
         }
@@ -1300,7 +1300,7 @@ impl Engine<'_> {
         let pages = pages.count();
         if pages > 0 {
             caveats.push(format!(
-                "{pages} interval(s) were thrown away because pages changed behind our back."
+                "{pages} interval(s) were discarded because page sizes changed meanwhile."
             ));
         }
         let BadReadings { base, large } = self.bad;
@@ -1308,17 +1308,17 @@ impl Engine<'_> {
         if count > 0 {
             let made = self.as_asked().count();
             caveats.push(format!(
-                "{count} bad reading(s) of the metric were thrown away with their pairs, which \
-                 were made again ({base} on base pages, {large} on large ones); the rule fixed \
-                 before allows {} in {made} pairs.",
+                "{count} bad reading(s) of the metric were discarded and their pairs repeated \
+                 ({base} on base pages, {large} on huge pages). The rule fixed beforehand \
+                 allows {} in {made} pairs.",
                 BadReadings::most(made)
             ));
         }
         if count > 1 && (base == 0 || large == 0) {
             let arm = if base == 0 { Arm::Large } else { Arm::Base };
             caveats.push(format!(
-                "All bad readings were on {} pages: they may be what these pages do.",
-                arm.name()
+                "All bad readings were on {} pages, which may have caused them.",
+                arm.pages()
             ));
         }
         caveats
@@ -1330,7 +1330,7 @@ impl Engine<'_> {
         let sizes = &self.page_sizes;
         let base = Held::total(&sizes.base);
         // For equal differences the last is named.
-        let other = [("on large pages", &sizes.large), ("before", &sizes.before)];
+        let other = [("on huge pages", &sizes.large), ("before", &sizes.before)];
         let (when, other) = (other.into_iter())
             .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
             .map(|(when, table)| (when, Held::total(table)))
@@ -1340,8 +1340,8 @@ impl Engine<'_> {
             .unwrap_or(0.0);
         (stray > RESIDENT_STRAY).then(|| {
             format!(
-                "The base arm has {} resident, and {} {when}: the arms differ in more than the \
-                 size of pages. Splitting a large page gives base pages back that hold only zeroes.",
+                "The base arm has {} resident, compared with {} {when}: the arms differ in more \
+                 than page size. Splitting a huge page frees its zero pages.",
                 base,
                 other
             )
@@ -1352,17 +1352,17 @@ impl Engine<'_> {
         let mut caveats = Vec::new();
         if weighed.stretched > 1.0 {
             caveats.push(format!(
-                "Each pair resembles the one before (lag-1 correlation {:.2}): the interval was \
-                 stretched ×{:.2} for it.",
+                "Consecutive pairs are correlated (lag-1 correlation {:.2}), so the interval was \
+                 widened by ×{:.2}.",
                 weighed.correlation, weighed.stretched
             ));
         }
         if let Some(carried) = weighed.carried {
             caveats.push(format!(
-                "The second halves of intervals lie ×{:.2} further towards their arm than the \
-                 first: the pages before still show. The estimate is of the second halves, and \
-                 the interval holds what whole intervals say as well. A longer --settle than {} s \
-                 takes it out.",
+                "The second halves of measurements are ×{:.2} further towards their arm than the \
+                 first: the previous page size still has an effect. The estimate uses the second \
+                 halves, and its interval covers whole measurements too. A --settle longer than \
+                 {} s avoids this.",
                 carried.exp(),
                 self.settings.settle.max(self.metric.lag).as_secs_f64()
             ));
@@ -1388,10 +1388,10 @@ fn hold_caveat(holds: &Holds, verdict: Verdict) -> Option<String> {
     let late = holds.late_ratio()?;
     let consequence = match verdict {
         Verdict::Faster | Verdict::Slower => {
-            "the effect changes with time, and the interval holds only its beginning"
+            "the effect changes with time, and the interval covers only its beginning"
         }
         Verdict::Same | Verdict::Unclear => {
-            "the effect needs longer than an interval, so nothing is claimed"
+            "the effect needs longer than a measurement, so no claim is made"
         }
     };
     Some(format!(
@@ -1408,15 +1408,15 @@ fn bucket_caveat(buckets: &Buckets) -> String {
     let edge = |edge: Option<f64>, open: &str| edge.map_or(open.to_owned(), |e| e.to_string());
     match buckets.shared {
         Some([low, high]) => format!(
-            "The quantile of both arms is in one bucket, from {} to {}: where in it the \
-             histogram does not say, so nothing is claimed. Measure {instead}, or give the \
+            "The quantiles of both arms are in one bucket, from {} to {}. The histogram does not \
+             tell their place in it, so no claim is made. Measure {instead}, or give the \
              histogram finer buckets there.",
             edge(low, "below all edges"),
             edge(high, "no upper edge")
         ),
         None => format!(
-            "A histogram tells in which bucket a quantile is, not where in it: the interval is \
-             as wide as the buckets' edges allow. {}, or finer buckets, say more.",
+            "A histogram gives the bucket of a quantile, not its place in it, so the interval is \
+             as wide as the buckets. {}, or finer buckets, would be more precise.",
             capital(&instead)
         ),
     }

@@ -199,7 +199,7 @@ impl Blocks {
             (false, true) => "the memory is locked with mlock".to_owned(),
             _ => shared(),
         };
-        why + ", and the kernel splits no such pages from outside"
+        why + ", and the kernel does not split such pages for other processes"
     }
 }
 
@@ -356,9 +356,9 @@ impl LiveSubject<'_> {
         self.splits_shared = splits_shared;
         if splits_shared {
             notes.push(
-                "Memory that several processes share is split for all of them (debugfs \
-                 split_huge_pages). They map it again as they touch it; nothing is measured until \
-                 that is nearly over."
+                "Shared memory is split for all processes that map it (debugfs split_huge_pages). \
+                 They map it again when they touch it; measurements wait until nearly all of it \
+                 is mapped again."
                     .to_owned(),
             );
         }
@@ -381,28 +381,28 @@ impl LiveSubject<'_> {
             self.ranges = down.both_ways;
             self.note_split(down.needs_split, &mut notes);
             if !up_all.is_zero() {
-                notes.push(format!("{up_all} on base pages stay there in both arms."));
+                notes.push(format!("{up_all} stay on base pages in both arms."));
             }
             return prepared(Arm::Large, down.both_ways_bytes, None, notes);
         }
         if up_all.is_zero() {
             let why = match down.one_way_bytes.is_zero() {
-                true => "no range of it can be moved to large pages".to_owned(),
+                true => "none of it can be promoted".to_owned(),
                 false => format!(
-                    "it is on large pages already, and does not go back: {}",
+                    "it is already on huge pages and cannot be demoted: {}",
                     down.why_one_way()
                 ),
             };
             let target = &self.name;
             return Err(SubjectError::Failed(Failure::new(
-                format!("{target}: there is no memory to experiment on: {why}"),
+                format!("{target}: no memory for an experiment: {why}"),
                 format!("hugeleaf why {target}"),
             )));
         }
         let already = down.both_ways_bytes + down.one_way_bytes;
         if !already.is_zero() {
             notes.push(format!(
-                "{already} were on large pages before and stay there in both arms."
+                "{already} were on huge pages before and stay there in both arms."
             ));
         }
         if up.both_ways_bytes >= up.one_way_bytes {
@@ -419,7 +419,7 @@ impl LiveSubject<'_> {
         }
         let why = up.why_one_way();
         notes.push(format!(
-            "{why}: it is measured before and after instead, and the memory stays on large pages \
+            "{why}. It is therefore measured before and after, and the memory stays on huge pages \
              until the server is restarted."
         ));
         self.ranges = joined(up.both_ways, up.one_way);
@@ -435,7 +435,9 @@ fn check_share(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), Sub
     }
     let why = prepared.notes.join(" ");
     Err(SubjectError::Failed(Failure::new(
-        format!("{target}: {bytes} of {held} can be moved, too little to compare: {why}"),
+        format!(
+            "{target}: {bytes} of {held} can be promoted and demoted, too little to compare: {why}"
+        ),
         format!("hugeleaf why {target}"),
     )))
 }
@@ -524,7 +526,7 @@ mod tests {
             began: Arm::Base,
             bytes: Bytes::from_mib(4),
             one_way: None,
-            notes: vec!["512M were on large pages before and stay there.".into()],
+            notes: vec!["512M were on huge pages before and stay there.".into()],
         };
         let enough = |held| check_share("postgres", &prepared, Bytes::from_mib(held));
         let error = enough(516).unwrap_err().to_string();

@@ -52,7 +52,7 @@ pub fn observe(
     let one = |pid| move || observe_one(kernel, place, pid, watch);
     let all: Vec<_> = std::thread::scope(|scope| {
         let watching: Vec<_> = pids.iter().map(|pid| scope.spawn(one(*pid))).collect();
-        let lost = |_| Err("the thread that watched it ended".to_owned());
+        let lost = |_| Err("the scanning thread ended".to_owned());
         let ended = watching.into_iter().map(|thread| thread.join());
         ended.map(|came| came.unwrap_or_else(lost)).collect()
     });
@@ -69,7 +69,7 @@ pub fn observe(
     let parts: Vec<Watched> = seen.iter_mut().map(|one| one.watched.clone()).collect();
     let Some(watched) = together(&parts, &MODEL) else {
         let first = failed.into_iter().find_map(Result::err);
-        return Err(first.unwrap_or_else(|| "there is no process".to_owned()));
+        return Err(first.unwrap_or_else(|| "no process was found".to_owned()));
     };
     Ok(Observed {
         longest_walk: seen.iter().map(|one| one.longest).max().unwrap_or_default(),

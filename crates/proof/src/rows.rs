@@ -144,7 +144,7 @@ impl Row {
 
     /// Returns the remark on the row, including doubts about its pages.
     pub fn said(&self) -> Option<String> {
-        const NOT_SEEN: &str = "not all of it was seen to be on these pages";
+        const NOT_SEEN: &str = "not verified to be on these pages";
         match (self.doubtful, &self.note) {
             (false, note) => note.clone(),
             (true, None) => Some(NOT_SEEN.to_owned()),
@@ -334,7 +334,7 @@ pub(crate) mod places {
             match Value::of_json(&name, &value).filter(|_| is_one) {
                 Some(value) => Ok(Place { name, value }),
                 None => Err(D::Error::custom(format!(
-                    "at.{name} is no number and no word"
+                    "at.{name} is neither a number nor a string"
                 ))),
             }
         };
@@ -570,24 +570,22 @@ impl Chart {
 
 impl Results {
     pub fn read(text: &str) -> Result<Results, Failure> {
-        const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf trace diff";
+        const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; for two traces: hugeleaf trace diff";
         const DAMAGED: &str = "measure again: the file was changed or is damaged";
         let lacks = |field| {
             Failure::new(
-                format!("it has no '{field}': it is no result of prove or bench"),
+                format!("it has no '{field}': it is not a result of prove or bench"),
                 OTHER,
             )
         };
         let malformed =
-            |why: String| Failure::new(format!("it does not read as a result: {why}"), DAMAGED);
+            |why: String| Failure::new(format!("it is not a valid result: {why}"), DAMAGED);
         let whole: Json = serde_json::from_str(text).map_err(|e| match (e.is_eof(), e.line()) {
             (true, line) => Failure::new(
-                format!(
-                    "it ends in the middle (line {line}): it was not written to its end, or cut"
-                ),
+                format!("it ends in the middle (line {line}): it is incomplete or truncated"),
                 "copy it again, or measure again",
             ),
-            (false, _) => Failure::new(format!("it is no JSON: {e}"), OTHER),
+            (false, _) => Failure::new(format!("it is not JSON: {e}"), OTHER),
         })?;
         let schema = whole.get("schema").ok_or_else(|| lacks("schema"))?;
         match schema.as_u64() {
@@ -649,11 +647,11 @@ impl Results {
             let mut rounds = BTreeSet::new();
             let of_rounds = row.samples.iter().filter_map(|sample| sample.round);
             let wrong = if !arms.contains(arm.as_str()) {
-                format!("a row of '{name}' is of '{arm}', which is no arm")
+                format!("a row of '{name}' has the unknown arm '{arm}'")
             } else if !seen.insert((arm, row.key())) {
-                format!("two rows are '{name}' of {arm} at the same place")
+                format!("'{name}' of {arm} has two rows at the same place")
             } else if *quantities.entry(name).or_insert(&row.quantity) != &row.quantity {
-                format!("'{name}' is two different quantities")
+                format!("'{name}' names two different quantities")
             } else if !of_rounds.into_iter().all(|round| rounds.insert(round)) {
                 format!("'{name}' of {arm} has a round twice")
             } else {

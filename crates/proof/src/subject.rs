@@ -27,6 +27,14 @@ impl Arm {
         }
     }
 
+    /// Returns the word for its pages in messages: "base" or "huge".
+    pub const fn pages(self) -> &'static str {
+        match self {
+            Arm::Base => "base",
+            Arm::Large => "huge",
+        }
+    }
+
     #[must_use]
     pub const fn other(self) -> Arm {
         match self {
@@ -65,7 +73,7 @@ pub enum SubjectError {
     Change(#[from] ChangeError),
     #[error("{0}")]
     Process(#[from] ProcessError),
-    #[error("process {pid}: it ended during the experiment")]
+    #[error("process {pid} ended during the experiment")]
     Ended { pid: Pid },
     #[error("{0}")]
     Failed(#[from] Failure),
@@ -77,7 +85,7 @@ impl SubjectError {
     pub fn next(&self) -> String {
         match self {
             SubjectError::Change(_) | SubjectError::Process(_) => {
-                "run as root on the host itself; hugeleaf why TARGET says more".into()
+                "run as root on the host itself; for details: hugeleaf why TARGET".into()
             }
             SubjectError::Ended { .. } => {
                 "start it again, put load on it, and run the experiment again".into()

@@ -533,7 +533,7 @@ fn khugepaged_behind_our_back_costs_a_pair_not_the_result() {
             .iter()
             .any(|r| r.reason.contains("khugepaged"))
     );
-    assert!(result.caveats.iter().any(|c| c.contains("thrown away")));
+    assert!(result.caveats.iter().any(|c| c.contains("discarded")));
     assert_eq!(result.pairs.len(), 8);
     let mut subject = Fake::new(Arm::Base);
     subject.always_collapsed = true;
@@ -765,7 +765,7 @@ fn what_is_not_as_found_is_said() {
     assert!(!left.as_found);
     assert_eq!(left.resident_before_bytes, Bytes(1 << 30));
     assert_eq!(left.resident_after_bytes, Bytes(3 << 28));
-    let says = |c: &String| c.contains("768M resident, and 1G before");
+    let says = |c: &String| c.contains("768M resident, compared with 1G before");
     assert!(result.caveats.iter().any(says), "{:?}", result.caveats);
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
     let result = got.result.unwrap();
@@ -948,7 +948,7 @@ fn what_cannot_be_measured_is_refused_before_it_moves() {
     };
     let got = experiment(Fake::new(Arm::Large), (1.1, 0.01), &before_after, unspoilt);
     let error = got.result.unwrap_err().to_string();
-    assert!(error.contains("on large pages already"), "{error}");
+    assert!(error.contains("already on huge pages"), "{error}");
     assert!(got.moves.is_empty());
 }
 
@@ -957,11 +957,11 @@ fn no_difference_says_how_memory_was_left() {
     for (loses, says) in [
         (
             false,
-            "nothing to compare; its memory is as it was found, 1G on large pages",
+            "nothing to compare; its memory is as it was found, 1G on huge pages",
         ),
         (
             true,
-            "left with 768M on large pages, 1G before: the moves back did not take",
+            "left with 768M on huge pages, 1G before: restoring it had no effect",
         ),
     ] {
         let subject = Fake {

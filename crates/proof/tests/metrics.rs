@@ -104,7 +104,7 @@ fn http_failures() {
         (format!("{url}#wait"), "gauge"),
         (format!("gauge:lower:{url}#done_total"), "counter"),
         (format!("{url}#nothing"), "no series"),
-        (format!("{url}#p99(done_total)"), "no histogram"),
+        (format!("{url}#p99(done_total)"), "not a histogram"),
     ] {
         let e = refused(&spec);
         assert!(matches!(e, MetricError::Garbage { .. }), "{spec}: {e}");

@@ -734,7 +734,7 @@ remark       half is half
 how          drawn from seed 1; took 61.2 s
 note         This is a virtual machine.
 note         thp:2M, 64K: <b>
-note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
+note         thp:2M, 1G: not verified to be on these pages: <b>
 ";
         assert!(text.ends_with(end), "{text}");
     }

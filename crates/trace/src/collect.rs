@@ -212,8 +212,8 @@ fn clock_note(wall: (Duration, Duration), nanos: u64) -> Option<String> {
     (step.abs() > tolerated).then(|| {
         let way = if step > 0.0 { "forward" } else { "back" };
         format!(
-            "The wall clock stepped {way} by {:.1} s meanwhile. Lengths and intervals here are by \
-             a clock that does not step; only the time of the start is by the wall.",
+            "The wall clock stepped {way} by {:.1} s during the trace. Times here are from the \
+             monotonic clock; only the start time is from the wall clock.",
             step.abs()
         )
     })

@@ -38,10 +38,10 @@ pub enum TraceProblem {
     #[error("not a trace (it does not begin with '{}')", MAGIC.trim_end())]
     Foreign,
     /// Written by a later program, with this schema.
-    #[error("a trace of schema {0}, and this program reads up to {SCHEMA}")]
+    #[error("it has schema {0}, and this hugeleaf reads up to {SCHEMA}")]
     Newer(u32),
     /// Written by an earlier program, with another packing.
-    #[error("a trace of schema {0}, and this program reads {SCHEMA}")]
+    #[error("it has schema {0}, and this hugeleaf reads {SCHEMA}")]
     Older(u32),
     #[error("the trace is cut off: {0}")]
     Truncated(String),
@@ -66,10 +66,10 @@ impl TraceFileError {
                     "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
                 }
                 std::io::ErrorKind::StorageFull => format!(
-                    "make room there: df {}; or write elsewhere with -o",
+                    "make room: df {}; or write elsewhere with -o",
                     folder_of(&self.path).display()
                 ),
-                _ => format!("look at it: ls -l {}", self.path.display()),
+                _ => format!("check it: ls -l {}", self.path.display()),
             },
             TraceProblem::Foreign => {
                 "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
@@ -81,7 +81,7 @@ impl TraceFileError {
                 "trace again; or show it with the hugeleaf that wrote it".to_owned()
             }
             TraceProblem::Truncated(_) | TraceProblem::Damaged(_) => {
-                "copy it again from where it was written; if it is so there, trace again".to_owned()
+                "copy it again; if the original is damaged too, trace again".to_owned()
             }
         }
     }
@@ -156,7 +156,7 @@ fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
         Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
             let count = bytes.len();
-            let reason = format!("{count} bytes of the trace could be unpacked");
+            let reason = format!("only {count} bytes could be unpacked");
             return Err(TraceProblem::Truncated(reason));
         }
         // Errors of the reader have an errno, those of the packed format have none.
@@ -193,7 +193,7 @@ fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
     // A file cut off within the first line is still recognizable.
     match line.len() > MAGIC.len() / 2 && MAGIC.as_bytes().starts_with(&line) {
         true => Err(TraceProblem::Truncated(
-            "its first line is not complete".to_owned(),
+            "its first line is incomplete".to_owned(),
         )),
         false => Err(TraceProblem::Foreign),
     }
@@ -209,7 +209,7 @@ fn check(trace: &Trace) -> Result<(), String> {
     );
     let within = |what: &str, place: u32, of: usize| match (place as usize) < of {
         true => Ok(()),
-        false => Err(format!("it names {what} {place} of {of}")),
+        false => Err(format!("it refers to {what} {place} of {of}")),
     };
     let process = |place: u32| within("process", place, processes);
     let symbol = |place: Option<u32>| place.map_or(Ok(()), |f| within("symbol", f, symbols));

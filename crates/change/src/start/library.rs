@@ -80,7 +80,7 @@ fn existing(library: &Library) -> Result<Option<PathBuf>, Failure> {
     }
     if library.bytes.is_empty() {
         return Err(Failure::new(
-            "run: this hugeleaf was built without the library that it loads",
+            "run: this build of hugeleaf has no preload library",
             format!(
                 "build it for Linux on glibc, or set {} to the library",
                 library.variable
@@ -100,11 +100,11 @@ fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     let wrong = |reason: String| {
         Failure::new(
             format!("run: {variable}={}: {reason}", path.display()),
-            format!("name the library with its whole path, or unset {variable}"),
+            format!("give the absolute path of the library, or unset {variable}"),
         )
     };
     if !path.is_absolute() {
-        return Err(wrong("is not a whole path".to_owned()));
+        return Err(wrong("is not an absolute path".to_owned()));
     }
     match fs::metadata(&path) {
         Err(error) => Err(wrong(error.to_string())),
@@ -219,8 +219,7 @@ fn check_folder(folder: &Path, library: &Library) -> Result<(), Failure> {
 
 fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Failure {
     let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
-    let why =
-        format!("others could change what is loaded from there (owner {owner}, mode {mode:o})");
+    let why = format!("other users can change it (owner {owner}, mode {mode:o})");
     refuse(library, path, why)
 }
 
@@ -299,7 +298,7 @@ mod tests {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let failure = write_to(&dir.path().join("x"), &Library::run(b"library")).unwrap_err();
         assert!(
-            format!("{failure:?}").contains("others could change"),
+            format!("{failure:?}").contains("other users can change"),
             "{failure:?}"
         );
     }

@@ -164,7 +164,7 @@ impl Watch {
         let _ = self.events.send(Event::Over);
         let found = self.thread.join().map_err(|_| {
             Failure::new(
-                "run: --report: looking at the program failed",
+                "run: --report: scanning the process tree failed",
                 "hugeleaf mem PID    # while it runs",
             )
         })?;

@@ -75,11 +75,10 @@ pub fn measure(
     });
     let mut run = Measuring::new("chase", (settings.seed, used), machine, progress);
     let about = &mut run.results.experiment;
-    about.title =
-        "dependent random reads: the time of one, by working set and page size".to_owned();
+    about.title = "time of a dependent random read, by working set and page size".to_owned();
     about.how = format!(
         "one cycle through every {line} bytes of the working set, in an order drawn from seed {}; {} rounds, the arms \
-         in a new order in each; {:.2} s a sample, after reading on without a clock",
+         in a new order in each; {:.2} s a sample, after an untimed warm-up",
         settings.seed,
         settings.rounds,
         sample.as_secs_f64()
@@ -87,7 +86,7 @@ pub fn measure(
     let by = |title| Chart::by("working_set_bytes", READ, title);
     run.results.charts = vec![
         by("Time of a read by working set"),
-        by("Time of a read over the first arm's").over_first(),
+        by("Time of a read relative to the first arm").over_first(),
     ];
     for arm in &settings.arms {
         for size in &settings.sizes {
@@ -258,7 +257,7 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
     };
     for (when, pages) in [("before", before.pages), ("after", after.pages)] {
         results.layouts.push(Layout {
-            note: (!together).then(|| "memory was taken anew for each sample".to_owned()),
+            note: (!together).then(|| "memory was allocated anew for each sample".to_owned()),
             ..Layout::new(&arm, &at, when, pages)
         });
     }
@@ -315,15 +314,14 @@ fn sample_time(settings: &ChaseSettings) -> Duration {
 
 fn caveats(run: &mut Measuring<'_>) {
     run.on_a_virtual_machine(
-        "what a page of the guest gains depends on the pages of the machine below, which cannot be \
-         seen from here.",
+        "gains also depend on the page sizes of its host, which are not visible from the guest.",
     );
     run.explain_doubts();
     let (host, results) = (run.machine.host, &mut run.results);
     if results.layouts.iter().any(|layout| layout.note.is_some()) {
         results.caveats.push(
-            "The largest working sets did not fit into memory together: each arm took its memory \
-             anew for every sample."
+            "The largest working sets did not fit into memory together, so each arm allocated its \
+             memory anew for every sample."
                 .to_owned(),
         );
     }
@@ -336,8 +334,8 @@ fn caveats(run: &mut Measuring<'_>) {
     let has_rows = |arm: &ArmAbout| results.rows.iter().any(|row| row.arm == arm.name);
     if results.arms.iter().filter(is_small).any(has_rows) {
         results.caveats.push(format!(
-            "Transparent huge pages below {large} are mapped in entries of {}: what they gain comes \
-             from contiguity, on processors that join such entries.",
+            "Transparent huge pages below {large} are mapped by entries of {}. Their gain comes \
+             from contiguity, on CPUs that coalesce such entries in the TLB.",
             host.base_page
         ));
     }

@@ -26,7 +26,7 @@ pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, S
         .segments
         .retain(|segment| segment.range.intersect(range) == Some(segment.range));
     split_by_folio(root, host, &mut process)
-        .map_err(|e| format!("cannot be determined from base pages: {e} (root may read it)"))?;
+        .map_err(|e| format!("cannot be distinguished from base pages: {e} (readable by root)"))?;
     let held = process.segments.iter().flat_map(|s| &s.by_page_size);
     let mut table = Vec::new();
     for h in held {

@@ -144,7 +144,7 @@ impl<'a> Measuring<'a> {
     /// Adds a caveat that explains doubtful points.
     pub fn explain_doubts(&mut self) {
         if self.results.rows.iter().any(|row| row.doubtful) {
-            let caveat = "Points marked ? were not seen to be on the pages of their arm.";
+            let caveat = "Points marked ? were not verified to be on the pages of their arm.";
             self.results.caveats.push(caveat.to_owned());
         }
     }

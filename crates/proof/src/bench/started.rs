@@ -41,7 +41,7 @@ pub fn lacks_pool(
     let short = || Shortage {
         from: needs,
         reason: format!(
-            "{needs} of shared memory take {pages} pages of {}, and {free} of the pool are free",
+            "{needs} of shared memory take {pages} pages of {}, but only {free} of the pool are free",
             arm.size
         ),
         next: format!(
@@ -104,7 +104,7 @@ fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> 
     };
     (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| Shortage {
         from: Bytes::ZERO,
-        reason: format!("nothing of the running server could be moved: {reason}"),
+        reason: format!("no memory of the running server could be promoted: {reason}"),
         next: next.to_owned(),
     })
 }

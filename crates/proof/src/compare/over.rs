@@ -37,7 +37,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
     let interval = match (quantity.kind, pairing) {
         (Kind::InBuckets, _) => {
             return Err(NotCompared(
-                "a quantile read from buckets is known to its bucket only: compare means of the \
+                "a quantile of a histogram is known to its bucket only: compare means of the \
                  same observations, --metric 'http://…#mean(NAME)'"
                     .to_owned(),
             ));

@@ -138,7 +138,7 @@ impl ComparedSets {
         let reasons = reasons.map(|reason| format!("{name} ({file}): {reason}"));
         self.left_out.extend(reasons);
         if good.is_empty() {
-            let text = format!("{name} ({file}): it has nothing that can be compared");
+            let text = format!("{name} ({file}): it has no comparable rows");
             self.left_out.push(text);
         }
         self.rows
@@ -209,7 +209,7 @@ impl Compared {
         };
         let main = || self.rows.iter().filter(|row| row.quantity.main);
         let none = main().next().is_none();
-        let none = none.then(|| "neither names what it was measured for".to_owned());
+        let none = none.then(|| "neither file has a main quantity".to_owned());
         Stopping {
             slower: main().filter(is_slower).map(ComparedRow::of_arm).collect(),
             not_compared: main().filter_map(ComparedRow::reason).chain(none).collect(),

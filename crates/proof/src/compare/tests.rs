@@ -208,7 +208,7 @@ fn what_is_no_result_is_told_apart() {
     };
     says(&good[..good.len() / 2], "ends in the middle");
     says("", "ends in the middle");
-    says("hugeleaf trace 1\n", "it is no JSON");
+    says("hugeleaf trace 1\n", "it is not JSON");
     says("{}", "it has no 'schema'");
     says("{\"schema\": 2}", "it has no 'experiment'");
     let other = good.replace("\"schema\":2", "\"schema\":3");
@@ -218,7 +218,7 @@ fn what_is_no_result_is_told_apart() {
     assert!(older.to_string().contains("older hugeleaf") && older.next.contains("measure again"));
     for (from, to, why) in [
         ("\"quantity\"", "\"quality\"", "quantity"),
-        ("\"arm\":\"thp:2M\"", "\"arm\":\"thp:4M\"", "no arm"),
+        ("\"arm\":\"thp:2M\"", "\"arm\":\"thp:4M\"", "unknown arm"),
         ("{\"name\":\"thp:2M\"}", "{\"name\":\"base\"}", "two arms"),
         ("\"arm\":\"thp:2M\"", "\"arm\":\"base\"", "two rows"),
         ("\"round\":5", "\"round\":4", "a round twice"),
@@ -234,7 +234,7 @@ fn what_is_no_result_is_told_apart() {
         assert_ne!(damaged, good, "{from}");
         let error = error(&damaged).to_string();
         let is_one =
-            error.starts_with("it does not read as a result") || error.starts_with("it is no JSON");
+            error.starts_with("it is not a valid result") || error.starts_with("it is not JSON");
         assert!(is_one && error.contains(why), "{to}: {error}");
     }
     let two = good.replacen("\"unit\":\"ns\"", "\"unit\":\"µs\"", 1);

@@ -39,11 +39,11 @@ fn open(command: &str, gauge: Option<Better>) -> Metric {
     let read = move |question: Question<'_>| {
         // The guard shows errors to every local user, so the command's output is only in the next step.
         let text = output(&command, question).map_err(|(reason, said)| {
-            let next = format!("run it by hand, with sh -c{}", quoted(&said));
+            let next = format!("run it by hand with sh -c{}", quoted(&said));
             MetricError::unreachable(&shown, reason, next)
         })?;
         let value = last_number(&text).map_err(|what| {
-            let next = format!("make it print one number last{}", quoted(&text));
+            let next = format!("make it end its output with a number{}", quoted(&text));
             MetricError::garbage(&shown, what, next)
         })?;
         Ok(match gauge {
@@ -103,7 +103,7 @@ pub fn last_number(text: &str) -> Result<f64, String> {
         .next_back()
         .ok_or("printed nothing")?;
     let number = word.parse().ok().filter(|v: &f64| v.is_finite());
-    number.ok_or_else(|| "the output's end is not a number".to_owned())
+    number.ok_or_else(|| "its last word is not a number".to_owned())
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 };
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
-    const HTTPS: &str = "https is not supported; name the plain address or read it with cmd:curl";
+    const HTTPS: &str = "https is not supported; use an http address, or cmd:curl";
     let whole = typed.rest.split_once('#');
     let address = whole.map_or(typed.rest, |(address, _)| address);
     // `http:http://host/…` is accepted too: the kind, then a whole address.
@@ -152,7 +152,7 @@ impl Page {
         let found = prometheus::select(&page, &self.selector, self.is_gauge);
         let found = found.map_err(|e| {
             let selected = &self.selector.name;
-            let next = format!("see what there is: curl -sS '{url}' | grep {selected}");
+            let next = format!("list the metrics: curl -sS '{url}' | grep {selected}");
             MetricError::garbage(&name, e, next)
         })?;
         Ok(match found {

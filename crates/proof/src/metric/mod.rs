@@ -98,7 +98,7 @@ impl std::str::FromStr for MetricSpec {
         };
         if rest.is_some_and(|rest| rest.trim().is_empty()) {
             return Err(SpecError(format!(
-                "{} lacks what comes after the colon, as in {}",
+                "{} lacks a value after the colon, as in {}",
                 kind_of(text),
                 kind.example
             )));

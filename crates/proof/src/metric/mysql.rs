@@ -31,7 +31,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let is_name =
         |v: &String| !v.is_empty() && v.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !variables.iter().all(is_name) {
-        return Err(typed.malformed("a status variable is letters, digits and _"));
+        return Err(typed.malformed("a status variable has only letters, digits and _"));
     }
     let address = Address::parse(dsn);
     let shown = with_variables(shown(&address), &variables);
@@ -116,18 +116,18 @@ fn sum(
     let query = format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})");
     let rows = connection.ask(&query, question);
     let rows = rows.map_err(|e| unreachable(address, &e.what))?;
-    let next = "see which there are: mysql -e 'SHOW GLOBAL STATUS'";
+    let next = "list them: mysql -e 'SHOW GLOBAL STATUS'";
     let garbage = |what: String| MetricError::garbage(address, what, next);
     if rows.len() != variables.len() {
         let names = variables.join(", ");
-        return Err(garbage(format!("the server lacks a variable of {names}")));
+        return Err(garbage(format!("the server lacks some of the variables {names}")));
     }
     let number = |row: Vec<String>| match row.as_slice() {
         [name, value] => {
             let number = value.parse::<f64>();
             number.map_err(|_| garbage(format!("{name} is {value:?}, not a number")))
         }
-        _ => Err(garbage("the server answered something else".to_owned())),
+        _ => Err(garbage("the server sent an unexpected answer".to_owned())),
     };
     rows.into_iter().map(number).sum()
 }

@@ -30,7 +30,7 @@ const CPI: MetricKind = MetricKind {
             let open = |pids: &[Pid], _: Question<'_>| cpi(pids);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
-        _ => Err(typed.malformed("cpi takes nothing behind it")),
+        _ => Err(typed.malformed("cpi takes no argument")),
     },
 };
 
@@ -97,7 +97,7 @@ impl Threads {
         };
         threads.join(&threads.alive())?;
         if threads.open.is_empty() {
-            let next = "name a process that runs";
+            let next = "name a running process";
             return Err(no_counter(name, "the target has no threads", next));
         }
         Ok(threads)
@@ -165,9 +165,9 @@ fn together(name: &str, threads: &[CountedSince]) -> Result<CountedSince, Metric
     if enabled_nanos > 0 && running_nanos == 0 {
         return Err(no_counter(
             name,
-            "its events never had a register in an interval: something else counts all the time",
-            "end other programs that count (perf), or the kernel's watchdog (sysctl \
-             kernel.nmi_watchdog=0), or choose a longer --interval",
+            "its events were not scheduled in an interval: others occupy the hardware counters",
+            "stop other users of the counters: perf, or the kernel's watchdog (sysctl \
+             kernel.nmi_watchdog=0); or choose a longer --interval",
         ));
     }
     let of_counted = sum(&mut counted().map(|thread| thread.enabled_nanos));
@@ -251,7 +251,7 @@ fn first_that_counts(
                 refusal = Some(error);
             }
             Some((event, Ok(_))) => said.push(format!(
-                "{event} opens and stays at 0 while page tables are walked for sure"
+                "{event} opens but stays at 0, although page tables are walked"
             )),
         }
     }
@@ -431,7 +431,7 @@ mod tests {
         let refused = first_that_counts("m", &ways(&[dummy, none])).unwrap_err();
         let said = refused.to_string();
         assert!(
-            said.contains("NEVER opens and stays at 0") && said.contains("NONE:"),
+            said.contains("NEVER opens but stays at 0") && said.contains("NONE:"),
             "{said}"
         );
         assert!(!refused.next().is_empty());
@@ -451,10 +451,7 @@ mod tests {
         let sum = together("cpi", &[thread(10.0, 100, 50), thread(0.0, 100, 0)]).unwrap();
         assert_eq!(sum.values, [20.0, 40.0]);
         let never = together("cpi", &[thread(0.0, 100, 0), thread(0.0, 7, 0)]).unwrap_err();
-        assert!(
-            never.to_string().contains("never had a register"),
-            "{never}"
-        );
+        assert!(never.to_string().contains("not scheduled"), "{never}");
         assert!(never.next().contains("nmi_watchdog"));
         // Sleeping threads are not an error.
         assert_eq!(

@@ -82,9 +82,9 @@ const LATE: f64 = 8.0;
 fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
-        let next = "put values with blanks into quotes: password='a b'; in an address write them \
+        let next = "quote values with blanks: password='a b'; in an address write the blanks \
                     as %20";
-        MetricError::unreachable(&name, "this is no connection string", next)
+        MetricError::unreachable(&name, "this is not a connection string", next)
     })?;
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
     let fail = |e: QueryError| unreachable(&name, &without(&e.what, secret.as_deref()));

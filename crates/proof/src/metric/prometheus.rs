@@ -235,7 +235,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
     };
     let sum = |found: &[&Sample]| found.iter().map(|s| s.value).sum();
     if selector.quantile.is_some() {
-        let none = || format!("{name} is no histogram: the page has no {name}_bucket");
+        let none = || format!("{name} is not a histogram: the page has no {name}_bucket");
         return buckets(&of("_bucket"))
             .map(Selected::Buckets)
             .ok_or_else(none);
@@ -244,7 +244,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
         let (sums, counts) = (of("_sum"), of("_count"));
         if sums.is_empty() || counts.is_empty() {
             return Err(format!(
-                "the page has no {name}_sum and {name}_count to take a mean of"
+                "the page has no {name}_sum and {name}_count for a mean"
             ));
         }
         let (sum, count) = (sum(&sums), sum(&counts));
@@ -258,7 +258,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
     };
     match (found.as_slice(), is_gauge) {
         ([], _) if kind == Type::Histogram => Err(format!(
-            "{name} is a histogram: ask for mean({name}), a quantile as in p99({name}), or {name}_count"
+            "{name} is a histogram: use mean({name}), a quantile as in p99({name}), or {name}_count"
         )),
         ([], _) => Err(format!("the page has no series {selector}")),
         (all, false) => Ok(Selected::Counter(sum(all))),
@@ -268,7 +268,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
             let labels = first.labels.iter().map(|(n, v)| format!("{n}={v:?}"));
             let labels = labels.collect::<Vec<_>>().join(",");
             let count = found.len();
-            Err(format!("{count} series match {selector}, as {{{labels}}}"))
+            Err(format!("{count} series match {selector}, such as {{{labels}}}"))
         }
     }
 }
@@ -407,14 +407,14 @@ weird NaN
     fn says_what_a_page_lacks() {
         for (selector, says) in [
             ("nope", "the page has no series nope"),
-            ("temperature", "2 series match temperature, as {room=\"a\"}"),
+            ("temperature", "2 series match temperature, such as {room=\"a\"}"),
             (
                 "p99(jobs)",
-                "jobs is no histogram: the page has no jobs_bucket",
+                "jobs is not a histogram: the page has no jobs_bucket",
             ),
             (
                 "latency_seconds",
-                "latency_seconds is a histogram: ask for mean(",
+                "latency_seconds is a histogram: use mean(",
             ),
             ("mean(jobs)", "the page has no jobs_sum and jobs_count"),
         ] {

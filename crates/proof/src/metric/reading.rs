@@ -143,12 +143,12 @@ impl MetricError {
             | MetricError::Garbage { next, .. }
             | MetricError::NoCounter { next, .. } => next.clone(),
             MetricError::Fell { .. } => {
-                "a counter must only rise: if the server was restarted run again; \
-                 for a value that goes up and down write --metric gauge:lower:… or gauge:higher:…"
+                "a counter must only rise: if the server was restarted, run again; \
+                 for a value that rises and falls: --metric gauge:lower:… or gauge:higher:…"
                     .into()
             }
             MetricError::StoodStill { .. } => {
-                "put load on the server first, or choose a metric that its load moves, \
+                "put load on the server first, or choose a metric that changes with its load, \
                  or a longer --interval"
                     .into()
             }
@@ -230,7 +230,7 @@ pub fn measured(
             found.value
         }
         _ => {
-            let what = "changed its kind between two readings";
+            let what = "its type changed between two readings";
             let next = "run again when the server has settled";
             return Err(MetricError::garbage(name, what, next));
         }

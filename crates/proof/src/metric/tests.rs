@@ -62,7 +62,7 @@ fn refuses_the_rest_by_name() {
         ("tps", "not one of postgres:, redis:, "),
         ("oracle:x", "not one of"),
         ("redis", "not one of"),
-        ("cmd:", "lacks what comes after the colon, as in cmd:"),
+        ("cmd:", "lacks a value after the colon, as in cmd:"),
         ("gauge:cmd:x", "direction"),
         ("gauge:lower:redis:x", "only cmd: and http: can be gauges"),
         ("gauge:lower:cmd:", "lacks"),
@@ -70,7 +70,7 @@ fn refuses_the_rest_by_name() {
         ("http://#a", "address"),
         ("https://h/metrics#a", "https"),
         ("http:https://h/metrics#a", "https"),
-        ("cpi:x", "nothing"),
+        ("cpi:x", "no argument"),
         ("walk-cycles:x", "raw event"),
         ("mysql:h#a;b", "status variable"),
     ] {

@@ -79,9 +79,9 @@ fn summed(
     if counts.iter().any(|c| c.running_nanos == 0) {
         return Counter {
             state: SourceState::refused(
-                "it never had a register: something else counts meanwhile",
-                "end other programs that count (perf), and the kernel's watchdog: sysctl \
-                 kernel.nmi_watchdog=0",
+                "it was never scheduled: other users occupy the hardware counters",
+                "stop other users of the counters: perf, and the kernel's watchdog (sysctl \
+                 kernel.nmi_watchdog=0)",
             ),
             running_share,
             ..counter
@@ -91,8 +91,7 @@ fn summed(
     if value <= 0.0 {
         return Counter {
             state: SourceState::not_here(
-                "it stood at 0 throughout: this CPU, or the hypervisor below it, opens the event \
-                 and does not count it",
+                "it stayed at 0: this CPU or its hypervisor opens the event but does not count it",
             ),
             running_share,
             ..counter
@@ -131,7 +130,7 @@ fn walk_cycles(counters: &[Counter]) -> Counter {
     };
     if parts.is_empty() {
         let reason = match of("page_walks_").is_empty() {
-            true => "no event of this CPU is known for it",
+            true => "no event is known for this CPU",
             false => "this CPU counts walks, not their cycles",
         };
         let state = SourceState::not_here(reason);
@@ -155,9 +154,9 @@ fn state_of(error: &SysError, guards: &Guards) -> SourceState {
     if is_not_here(error.errno) {
         let reason = match error.errno {
             Errno::OPNOTSUPP | Errno::NOENT | Errno::NODEV => {
-                "it gives no such counter (a virtual machine often has none)"
+                "the CPU has no such counter (virtual machines often have none)"
             }
-            _ => "its CPU does not know this event",
+            _ => "the CPU does not support this event",
         };
         return SourceState::not_here(reason);
     }
@@ -217,7 +216,7 @@ mod tests {
         let SourceState::Refused { reason, remedy } = some.state else {
             panic!("{some:?}");
         };
-        assert!(reason.contains("never had a register") && remedy.contains("nmi_watchdog"));
+        assert!(reason.contains("never scheduled") && remedy.contains("nmi_watchdog"));
     }
 
     #[test]

@@ -117,8 +117,8 @@ fn source_of_counters(counters: &[Counter], off: bool) -> Source {
 fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
     (!options.intervals_only && allowed < options.rate).then(|| {
         format!(
-            "The kernel allows no more than {allowed} samples a second and CPU now \
-             (kernel.perf_event_max_sample_rate, which it lowers where samples take it long); {} were asked for.",
+            "The kernel allowed at most {allowed} samples per second and CPU; {} were requested. It lowers \
+             kernel.perf_event_max_sample_rate when samples take too long.",
             options.rate
         )
     })

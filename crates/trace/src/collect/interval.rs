@@ -105,7 +105,7 @@ impl Intervals {
         let source = |what: Collection, file: &str, was_read: bool| {
             let state = match (was_read, self.root.read(file)) {
                 (true, _) => SourceState::Used,
-                (_, Fact::Known(_)) => SourceState::not_here(format!("{file} says nothing of it")),
+                (_, Fact::Known(_)) => SourceState::not_here(format!("{file} does not report it")),
                 (_, Fact::Absent) => SourceState::not_here(format!("there is no {file}")),
                 (_, Fact::Unreadable(error)) => SourceState::not_here(error.to_string()),
             };

@@ -46,7 +46,7 @@ pub fn source(read: Option<&MemoryState>) -> Source {
         Some(_) => SourceState::Used,
         None => SourceState::refused(
             "the host's memory could not be read",
-            "hugeleaf status says which file",
+            "run hugeleaf status, which names the file",
         ),
     };
     Source::new(Collection::Memory.name(), state)

@@ -69,8 +69,8 @@ pub fn separate_outside(trace: &mut Trace) {
         ..Process::default()
     });
     trace.notes.push(format!(
-        "This runs in a PID namespace: programs outside of it cannot be told apart, and are the row {name}. On the host, \
-         or with the host's PID namespace (docker run --pid=host), each has its own."
+        "hugeleaf ran in a PID namespace: processes outside it cannot be told apart and share the row {name}. \
+         To list each, run on the host or in its PID namespace (docker run --pid=host)."
     ));
 }
 

@@ -49,8 +49,8 @@ pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
     }
     if denied && guards.may_watch() && guards.is_filtered {
         return (
-            format!("{error}: a filter of system calls (seccomp), as containers have, refuses it"),
-            "trace from outside the container, or give it a profile that allows perf_event_open; \
+            format!("{error}: refused by a system call filter (seccomp), as in containers"),
+            "trace from outside the container, or allow perf_event_open in its seccomp profile; \
              or trace with --intervals-only"
                 .to_owned(),
         );

@@ -36,8 +36,8 @@ pub struct Named {
 }
 
 /// Added once, because there is one such frame.
-const ENDED: &str = "Some programs ended before their code was looked at, or are outside of this PID namespace: \
-                     functions of their own have no names.";
+const ENDED: &str = "Some processes ended before their mappings were read, or are outside this PID namespace: \
+                     their own functions have no names.";
 
 /// Maximum length of a name; symbol tables can hold names of any length.
 const LONGEST_NAME: usize = 2000;
@@ -110,8 +110,8 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
         without.sort();
         without.dedup();
         notes.push(format!(
-            "No symbols for what was sampled in {}: such functions are shown as [file+offset]; \
-             install the packages with their debug symbols to see names.",
+            "No symbols for samples in {}: functions are shown as [file+offset]. \
+             Install the packages with debug symbols to see names.",
             without.join(", ")
         ));
     }
@@ -235,7 +235,7 @@ impl JitMap {
                 JitMap::parse(String::from_utf8_lossy(&bytes).into_owned())
             }
             Err(error) => {
-                notes.push(format!("/{name} is not read: {error}."));
+                notes.push(format!("/{name} was ignored: {error}."));
                 JitMap::default()
             }
         }
@@ -300,14 +300,13 @@ fn may_name(file: &File, user: Option<u32>) -> std::io::Result<()> {
     if owner == 0 || user == Some(owner) {
         return Ok(());
     }
-    let whose = match user {
-        Some(user) => format!("the program's, {user}, nor root"),
-        None => "root, and the program has ended".to_owned(),
+    let what = match user {
+        Some(user) => {
+            format!("its owner is uid {owner}, neither the process's uid {user} nor root")
+        }
+        None => format!("its owner is uid {owner}, not root, and the process has ended"),
     };
-    let what = format!("its owner, uid {owner}, is not {whose}");
-    Err(std::io::Error::other(
-        what.replace("is not the", "is neither the"),
-    ))
+    Err(std::io::Error::other(what))
 }
 
 fn nameless(module: &str, offset: u64, kernel: bool) -> Symbol {
@@ -353,8 +352,8 @@ fn name_kernel(
         Ok(found) => found,
         Err(error) => {
             notes.push(format!(
-                "The kernel's functions have no names: {error}. As root, or with \
-                 kernel.kptr_restrict=0, they would."
+                "Kernel functions have no names: {error}. Run as root, or set \
+                 kernel.kptr_restrict=0."
             ));
             Vec::new()
         }
@@ -388,7 +387,7 @@ fn name_file(
     };
     let Some((path, file)) = the_file_that_ran(module, root) else {
         return all_nameless(format!(
-            "{} is not the file that ran any more (replaced or deleted, and nobody runs it now): \
+            "{} is not the file that ran (replaced or deleted, and no process runs it now): \
              its functions have no names.",
             module.path
         ));
@@ -412,7 +411,7 @@ fn name_file(
             }
             Err(error) => {
                 return all_nameless(format!(
-                    "{}: its functions have no names, since others can change it, and it is {error}.",
+                    "{}: its functions have no names, because other users can change it, and it is {error}.",
                     module.path
                 ));
             }

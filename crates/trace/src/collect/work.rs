@@ -95,8 +95,8 @@ impl Work {
         let state = match self.io.is_empty() {
             false => SourceState::Used,
             true => SourceState::refused(
-                "what the target's threads read and wrote (task/TID/io) could not be read",
-                "run as root: it takes the rights of a debugger",
+                "the I/O of the target's threads (task/TID/io) could not be read",
+                "run as root: reading it requires ptrace access",
             ),
         };
         has_target.then(|| Source::new(Collection::Io.name(), state))
@@ -226,7 +226,7 @@ impl Work {
     pub fn note(&self) -> Option<String> {
         self.left_out.then(|| {
             format!(
-                "The target has so many processes or threads that only {PROCESSES_A_LOOK} \
+                "The target has too many processes or threads: only {PROCESSES_A_LOOK} \
                  processes and the I/O of {THREADS_A_LOOK} threads were read each second."
             )
         })

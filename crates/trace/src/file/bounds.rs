@@ -23,7 +23,7 @@ pub(super) fn check(trace: &Trace) -> Result<(), String> {
         );
     match sum <= MOST {
         true => Ok(()),
-        false => Err("its counts are beyond what any host counts".to_owned()),
+        false => Err("its counts are impossibly large".to_owned()),
     }
 }
 

@@ -87,7 +87,7 @@ pub fn not_measured(trace: &Trace, what: Collection) -> Option<String> {
         Some(SourceState::Off) => Some("switched off by a flag".to_owned()),
         None if what.has_data(trace) => None,
         None if what == Collection::Io && trace.target.is_none() => {
-            Some("it is read of a target's threads: name one".to_owned())
+            Some("only measured for a target's threads: name a target".to_owned())
         }
         None => Some("this trace has no record of it".to_owned()),
     }

@@ -51,7 +51,7 @@ pub fn measure(
         run.explain_doubts();
     }
     run.on_a_virtual_machine(
-        "what a miss of the TLB costs is the hypervisor's to say too; compare ratios, and no times.",
+        "TLB-miss cost also depends on the hypervisor's nested paging; compare ratios, not times.",
     );
     let main = quantity(described.main()).main();
     run.finish(&main)
@@ -69,9 +69,9 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
         if !is_known {
             return Err(BenchError::usage(
                 format!(
-                    "bench {name}: the arm {arm} sets '{variable}', which is no variable of this workload"
+                    "bench {name}: the arm {arm} sets '{variable}', which the workload does not have"
                 ),
-                settings.dry_run("its variables and commands"),
+                settings.dry_run("shows its variables and commands"),
             ));
         }
     }
@@ -92,8 +92,8 @@ fn check_samples(results: &Results, settings: &LabSettings<'_>) -> Result<(), Be
         .and_then(|rejected| rejected["reason"].as_str());
     match reason {
         Some(reason) if !has_any && !results.experiment.is_interrupted() => Err(BenchError::no(
-            format!("no run has succeeded; the first: {reason}"),
-            settings.dry_run("what it runs"),
+            format!("no run has succeeded; first failure: {reason}"),
+            settings.dry_run("shows its commands"),
         )),
         _ => Ok(()),
     }
@@ -123,11 +123,11 @@ fn about(results: &mut Results, settings: &LabSettings<'_>) {
     results.experiment.title.clone_from(&described.title);
     let restarted = match described.server {
         Some(_) => "the server is started and filled anew for each run",
-        None => "each run is a process of its own",
+        None => "each run is a new process",
     };
     let looped = match described.load.looped {
         Loop::Closed => "closed loop",
-        Loop::Open => "open loop at a rate",
+        Loop::Open => "open loop at a fixed rate",
     };
     results.experiment.how = format!(
         "{}; {restarted}; {looped}; arms take turns in random order, seed {}",
@@ -199,12 +199,12 @@ fn resume(
     // Resuming may add rounds, so that two sets of results can take turns.
     let rounds = |of: &Results| of.settings.get("rounds").and_then(Json::as_u64);
     let has_more = rounds(before) > rounds(results);
-    let differs = differs.or(has_more.then_some("pairs: it has more already"));
+    let differs = differs.or(has_more.then_some("pairs (it has more already)"));
     let name = &settings.described.name;
     if let Some(key) = differs.or((before.experiment.name != *name).then_some("workload")) {
         return Err(BenchError::usage(
-            format!("bench {name}: what is to be gone on with differs in {key}"),
-            "give the same flags, and the file as it was; or leave --resume out",
+            format!("bench {name}: cannot resume: the result differs in {key}"),
+            "use the same flags and workload file, or leave --resume out",
         ));
     }
     results.rows.clone_from(&before.rows);
@@ -389,7 +389,7 @@ fn doubt(arm: &LabArm, kind: Option<PageKind>, part: Option<f64>) -> Option<Stri
     let percent = 100.0 * part;
     match kind {
         Some(PageKind::Base) if part > HARDLY => {
-            Some(format!("{percent:.0} % of it was on large pages"))
+            Some(format!("{percent:.0} % of it was on huge pages"))
         }
         Some(PageKind::Base) => None,
         _ if part < ENOUGH => Some(format!("{percent:.0} % of it was on these pages")),

@@ -87,7 +87,7 @@ impl Turn<'_> {
             BenchError::missing(
                 format!("bench {name}: {e}"),
                 self.settings
-                    .dry_run("what it runs, and where its figures come from"),
+                    .dry_run("shows its commands and the source of its figures"),
             )
         })?;
         if let Some(server) = server {
@@ -171,11 +171,11 @@ impl Turn<'_> {
         if let Some(reason) = described.unfit.get(pages.kind(host)) {
             return lacking(
                 reason.clone(),
-                self.settings.dry_run("which pages it rules out"),
+                self.settings.dry_run("shows the pages it excludes"),
             );
         }
         if pages == LabPages::Promoted && described.server.is_none() {
-            let reason = "it ends by itself: there is no server to promote".to_owned();
+            let reason = "it has no server that could be promoted".to_owned();
             let given = shell_word(self.settings.given);
             return lacking(reason, format!("hugeleaf bench {given} --pages run"));
         }
@@ -228,8 +228,8 @@ impl Turn<'_> {
 /// Promotes a server's process tree, and returns the duration in seconds.
 fn promote_tree(program: &Path, pid: u32) -> Result<f64, BenchError> {
     let none = (
-        "no block of it is wholly in memory, or the kernel does not collapse it",
-        "hugeleaf why, while it runs, says why",
+        "no block of it is fully resident, or the kernel refuses to collapse it",
+        "run hugeleaf why while it runs",
     );
     promote(program, &["--switch-thp-on", &format!("tree:{pid}")], none)
 }
@@ -260,11 +260,11 @@ pub(super) fn failed(settings: &LabSettings<'_>, what: &str, error: StageError) 
         StageError::Lacking { said } => BenchError::Lacking(Shortage {
             from: Bytes::ZERO,
             reason: said,
-            next: settings.dry_run("what it runs"),
+            next: settings.dry_run("shows its commands"),
         }),
         error => BenchError::missing(
             format!("bench {name}: {}", words(what, &error)),
-            settings.dry_run("what it runs"),
+            settings.dry_run("shows its commands"),
         ),
     }
 }
