@@ -443,10 +443,9 @@ impl From<TargetError> for Failure {
                 text,
                 "hugeleaf mem    # lists the processes with memory of their own",
             ),
-            TargetError::Process(ProcessError::Zombie { .. }) => Failure::missing(
-                text,
-                "name its parent, or a running process: hugeleaf mem",
-            ),
+            TargetError::Process(ProcessError::Zombie { .. }) => {
+                Failure::missing(text, "name its parent, or a running process: hugeleaf mem")
+            }
             TargetError::Process(ProcessError::Read(error)) => Failure::from(error),
         }
     }

@@ -1342,8 +1342,7 @@ impl Engine<'_> {
             format!(
                 "The base arm has {} resident, compared with {} {when}: the arms differ in more \
                  than page size. Splitting a huge page frees its zero pages.",
-                base,
-                other
+                base, other
             )
         })
     }

@@ -198,9 +198,9 @@ impl View {
         std::thread::spawn(move || read_input(&sender));
         if let Some(recording) = &self.recording {
             let note = match recording.is_cut() {
-                true => Some(
-                    "The last line of the recording is incomplete and left out.".to_owned(),
-                ),
+                true => {
+                    Some("The last line of the recording is incomplete and left out.".to_owned())
+                }
                 false => None,
             };
             self.show(0)?;

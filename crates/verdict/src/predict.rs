@@ -82,9 +82,7 @@ pub enum By {
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoPrediction {
-    #[error(
-        "it was idle ({percent:.0} % of a CPU); run predict again under load"
-    )]
+    #[error("it was idle ({percent:.0} % of a CPU); run predict again under load")]
     Rests { percent: f64 },
     #[error(
         "it ran for {percent:.0} % of the time and waited for a CPU for {waited:.0} %; run \

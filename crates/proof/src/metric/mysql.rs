@@ -120,7 +120,9 @@ fn sum(
     let garbage = |what: String| MetricError::garbage(address, what, next);
     if rows.len() != variables.len() {
         let names = variables.join(", ");
-        return Err(garbage(format!("the server lacks some of the variables {names}")));
+        return Err(garbage(format!(
+            "the server lacks some of the variables {names}"
+        )));
     }
     let number = |row: Vec<String>| match row.as_slice() {
         [name, value] => {

@@ -268,7 +268,9 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
             let labels = first.labels.iter().map(|(n, v)| format!("{n}={v:?}"));
             let labels = labels.collect::<Vec<_>>().join(",");
             let count = found.len();
-            Err(format!("{count} series match {selector}, such as {{{labels}}}"))
+            Err(format!(
+                "{count} series match {selector}, such as {{{labels}}}"
+            ))
         }
     }
 }
@@ -407,7 +409,10 @@ weird NaN
     fn says_what_a_page_lacks() {
         for (selector, says) in [
             ("nope", "the page has no series nope"),
-            ("temperature", "2 series match temperature, such as {room=\"a\"}"),
+            (
+                "temperature",
+                "2 series match temperature, such as {room=\"a\"}",
+            ),
             (
                 "p99(jobs)",
                 "jobs is not a histogram: the page has no jobs_bucket",

@@ -105,10 +105,12 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
             cut(profile::thread_name(trace, event.process, event.tid), NAME)
         })
         .right("CPU", |event| event.cpu)
-        .left("FUNCTION OR WAIT", |event| match (event.what, event.function) {
-            (LockAction::Waits, Some(at)) => trace.symbols[at as usize].name.as_str().into(),
-            (LockAction::Waits, None) => Cell::empty(),
-            (LockAction::Got | LockAction::GaveUp, _) => nanos(event.waited_nanos),
+        .left("FUNCTION OR WAIT", |event| {
+            match (event.what, event.function) {
+                (LockAction::Waits, Some(at)) => trace.symbols[at as usize].name.as_str().into(),
+                (LockAction::Waits, None) => Cell::empty(),
+                (LockAction::Got | LockAction::GaveUp, _) => nanos(event.waited_nanos),
+            }
         });
     let older = count(lock.events_left_out);
     let (none, mut notes) = match (lock.events.is_empty(), lock.events_left_out) {
@@ -199,12 +201,7 @@ mod tests {
     fn turns_are_seen() {
         let trace = testing::pinning();
         let text = lock_page(&trace, &[&trace.locks[0]], false).text(View::plain(120));
-        for part in [
-            "GOT",
-            "2 threads take turns",
-            "mlock_pte_range",
-            "20.0 µs",
-        ] {
+        for part in ["GOT", "2 threads take turns", "mlock_pte_range", "20.0 µs"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         let bare = Lock::default();

@@ -379,8 +379,8 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     let row = Row::new("mount", format!("{}: {}", mount.at, mount.kind));
     let row = row.is(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
-        let row = row
-            .change("commits are reported before they are on disk: a power failure loses them");
+        let row =
+            row.change("commits are reported before they are on disk: a power failure loses them");
         return remounted(row, "barrier", "commits wait for the disk");
     }
     row.when(!matches!(times, "noatime" | "relatime"), |row| {
