@@ -287,7 +287,7 @@ fn a_state_folder_that_cannot_be_written_is_told_before_anything_is_changed() {
     let plan = host.plan();
     host.shell("mount -o remount,ro,bind /var/lib");
     let words = [
-        "no journal can be kept",
+        "cannot write the journal",
         "Read-only file system",
         "nothing was changed",
     ];

@@ -419,7 +419,7 @@ fn a_mount_hides_nothing() {
         return;
     }
     for mount in ["/usr", "/etc/x", "/proc", "/home", "/var", "/dev"] {
-        refused(&with(mount), 2, &["hide what the host needs"]);
+        refused(&with(mount), 2, &["hide files that the host needs"]);
     }
     refused(&with("/"), 2, &["--mount /"]);
     let own = shown(&kit.folder("own"));
@@ -429,11 +429,15 @@ fn a_mount_hides_nothing() {
     std::fs::write(full.join("file"), "").unwrap();
     refused(&with(&shown(&full)), 2, &["not empty"]);
     kit.link(Path::new("/usr"), "link");
-    refused(&with(&shown(&kit.theirs("link"))), 2, &["leads elsewhere"]);
+    refused(
+        &with(&shown(&kit.theirs("link"))),
+        2,
+        &["a link to another path"],
+    );
     refused(
         &with(&shown(&kit.theirs("link/local/none"))),
         2,
-        &["leads elsewhere"],
+        &["a link to another path"],
     );
     // An edited plan may not contain more than the flag allows.
     let good = kit.roots("free");

@@ -185,8 +185,8 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
     for (flags, status, words) in [
         (&["--bytes", "0"][..], 2, &["--bytes 0"][..]),
         (&["--bytes", "many"], 2, &["is not a size"]),
-        (&["--bytes", "1G", "--margin", "120%"], 2, &["is no margin"]),
-        (&["--bytes", "1G", "--margin", "a\nb"], 2, &["is no margin"]),
+        (&["--bytes", "1G", "--margin", "120%"], 2, &["not a margin"]),
+        (&["--bytes", "1G", "--margin", "a\nb"], 2, &["not a margin"]),
         (
             &["--bytes", "1G", "--sizes", "16M"],
             3,
@@ -203,12 +203,12 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
         (
             &["--bytes", "1G", "--mount", "mnt"],
             2,
-            &["expected an absolute one"],
+            &["expected an absolute path"],
         ),
         (
             &["--bytes", "1G", "--mount", "/mnt/../etc"],
             2,
-            &["without .. in it"],
+            &["path without .."],
         ),
         (
             &["--bytes", "1G", "--user", "nosuchuser"],

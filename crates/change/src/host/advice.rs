@@ -24,9 +24,9 @@ impl HostError {
             HostError::Journal(error) if error.denied => "run as root".into(),
             HostError::Journal(_) => "ls -la /var/lib/hugeleaf/journal".into(),
             HostError::Others(error) => keep_others_out(error),
-            HostError::Newer { .. } => "use the newer hugeleaf for it".into(),
+            HostError::Newer { .. } => "use the newer version of hugeleaf".into(),
             HostError::Overtaken(_) => {
-                format!("run it again, so that the plan is compared with it: hugeleaf apply {plan}")
+                format!("run it again to compare the plan with that apply: hugeleaf apply {plan}")
             }
             HostError::NoSuch(_) => "hugeleaf undo --list".into(),
             HostError::BuiltUpon { by, .. } => {
@@ -45,17 +45,17 @@ fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
         Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
         Some(Obstacle::Others(error)) => keep_others_out(error),
         Some(Obstacle::NotEmpty(_) | Obstacle::NoMountPoint { .. }) => {
-            format!("name an empty folder of its own in {plan}, as in /mnt/huge")
+            format!("name a separate empty folder in {plan}, as in /mnt/huge")
         }
         Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
         Some(Obstacle::MayNotMount(_)) => {
             "run as root on the host itself, outside containers".into()
         }
         Some(Obstacle::Broken { path, .. }) => {
-            format!("mend that line: $EDITOR {}", path.display())
+            format!("correct that line: $EDITOR {}", path.display())
         }
         Some(Obstacle::OtherMount { path, .. }) => {
-            format!("umount {}; or another path in {plan}", path.display())
+            format!("umount {}; or name another path in {plan}", path.display())
         }
         Some(Obstacle::Missing(_) | Obstacle::NoChoice { .. }) => {
             "make a plan for this host: hugeleaf plan --output FILE".into()
@@ -71,7 +71,7 @@ fn keep_others_out(error: &PathError) -> String {
         }
         PathError::Others { path, .. } | PathError::Link { path, .. } => {
             let word = shell_word(&path.to_string_lossy());
-            format!("see who owns it, and make it root's: ls -ld {word}")
+            format!("check its owner, and make root the owner: ls -ld {word}")
         }
         _ => "ls -la /var/lib/hugeleaf".to_owned(),
     }
@@ -84,13 +84,13 @@ fn mend(errno: Errno, path: &str) -> String {
     match errno {
         Errno::ACCESS | Errno::PERM if effective_uid() != 0 => "run as root".into(),
         Errno::ROFS | Errno::ACCESS | Errno::PERM if of_kernel => {
-            "run it on the host itself: a container may not set this".into()
+            "run it on the host itself: a container cannot set this".into()
         }
         Errno::ROFS => {
             format!("make it writable: mount -o remount,rw $(findmnt -nT {path} -o TARGET)")
         }
         Errno::NOSPC | Errno::DQUOT => format!("make room: df {path}"),
-        Errno::PERM => format!("see whether it is immutable: lsattr -d {path}"),
+        Errno::PERM => format!("check whether it is immutable: lsattr -d {path}"),
         _ => format!("ls -ld {path}"),
     }
 }

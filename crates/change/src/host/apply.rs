@@ -346,12 +346,12 @@ impl Run<'_, '_> {
             }
             (_, Place::Pool { surplus, .. }) if made.state == State::InUse => {
                 outcome.note = Some(format!(
-                    "{surplus} pages are in use beyond the size of the pool; each goes when the \
-                     program that uses it lets go"
+                    "{surplus} pages are in use beyond the size of the pool; each leaves it when \
+                     its process frees it"
                 ));
             }
             (_, Place::Value { value }) if made.state == State::Differs => {
-                outcome.note = Some(format!("the kernel took it and shows {value}"));
+                outcome.note = Some(format!("the kernel accepted the value but shows {value}"));
             }
             _ => {}
         }

@@ -8,10 +8,10 @@ use super::OWNED;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// A block has an opening line, but no closing line.
-    #[error("line {0} opens a block of hugeleaf that no line closes")]
+    #[error("line {0} opens a hugeleaf block that no line closes")]
     NotClosed(usize),
     /// The same block occurs twice.
-    #[error("line {0} opens a block of hugeleaf that is there already")]
+    #[error("line {0} opens a hugeleaf block that exists already")]
     Twice(usize),
 }
 

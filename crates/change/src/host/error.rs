@@ -9,13 +9,13 @@ use super::block::Broken;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    #[error("{}: not a path from the root of the host", .0.display())]
+    #[error("{}: not an absolute path without ..", .0.display())]
     BadPath(PathBuf),
-    #[error("{}: no knob: those are below /proc/sys and /sys", .0.display())]
+    #[error("{}: not a kernel setting: those are below /proc/sys and /sys", .0.display())]
     NoKnob(PathBuf),
-    #[error("{}: this host has no such knob", .0.display())]
+    #[error("{}: this host has no such setting", .0.display())]
     Missing(PathBuf),
-    #[error("{}: '{value}' is none of its choices: {}", path.display(), choices.join(" "))]
+    #[error("{}: '{value}' is not one of its values: {}", path.display(), choices.join(" "))]
     NoChoice {
         path: PathBuf,
         value: String,
@@ -23,9 +23,9 @@ pub enum Obstacle {
     },
     #[error("{}: not written by hugeleaf (its first line does not say so)", .0.display())]
     Foreign(PathBuf),
-    #[error("{}: a link or a special file stands there", .0.display())]
+    #[error("{}: a link or a special file exists there", .0.display())]
     Special(PathBuf),
-    #[error("{}: {found} stands there", path.display())]
+    #[error("{}: {found} exists there", path.display())]
     WrongKind { path: PathBuf, found: &'static str },
     #[error("{}: {found} is mounted there", path.display())]
     OtherMount { path: PathBuf, found: String },
@@ -40,12 +40,12 @@ pub enum Obstacle {
     /// there.
     #[error("{0}")]
     Others(PathError),
-    #[error("{}: it is not empty, and a mount would hide what is in it", .0.display())]
+    #[error("{}: the folder is not empty, and a mount would hide its files", .0.display())]
     NotEmpty(PathBuf),
     /// The mount point is a link, or the mount would hide files that the host needs.
     #[error("{}: {why}", path.display())]
     NoMountPoint { path: PathBuf, why: String },
-    #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
+    #[error("{}: mounting requires CAP_SYS_ADMIN", .0.display())]
     MayNotMount(PathBuf),
 }
 
@@ -64,25 +64,25 @@ pub enum HostError {
     #[error("{}", refused(.0, *.1))]
     Refused(Vec<Obstacle>, usize),
     /// Two steps have the same name, so the journal could not distinguish them.
-    #[error("two steps are called '{0}'")]
+    #[error("two steps have the id '{0}'")]
     SameId(String),
     /// Another apply or undo is running.
-    #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
+    #[error("another apply or undo is running{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
     Locked { pid: Option<u32>, path: PathBuf },
     #[error("{0}")]
     Others(PathError),
-    #[error("no journal can be kept: {0}")]
+    #[error("cannot write the journal: {0}")]
     State(SysError),
     #[error("{0}")]
     Journal(ReadError),
-    #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
+    #[error("apply {id} was made by a newer hugeleaf ({}), and this version does not know all of its changes", if program.is_empty() { "unknown" } else { program })]
     Newer { id: u32, program: String },
-    #[error("apply {0} came in between, which the plan was not compared with")]
+    #[error("apply {0} ran meanwhile, and the plan was not compared with it")]
     Overtaken(u32),
     #[error("no apply has the number {0}")]
     NoSuch(u32),
     /// A later apply changed the same places, or relies on their changed state.
-    #[error("apply {by} came after {id} and {} {}{}", if *.rests { "rests on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
+    #[error("apply {by} came after {id} and {} {}{}", if *.rests { "relies on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
     BuiltUpon {
         id: u32,
         by: u32,

@@ -52,7 +52,7 @@ fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     if !root.is_live() || !is_there {
         return Ok(());
     }
-    check_trusted(&path).map_err(|error| ReadError::new(path, format!("not believed: {error}")))
+    check_trusted(&path).map_err(|error| ReadError::new(path, format!("not trusted: {error}")))
 }
 
 /// Returns the applies in the journal, newest first; absent if there was none.

@@ -262,7 +262,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     };
     if !is_itself {
         return Err(no(format!(
-            "{} is a link, and leads elsewhere",
+            "{} is a link to another path",
             there.display()
         )));
     }

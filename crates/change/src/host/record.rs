@@ -114,19 +114,19 @@ pub struct Begin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The last line was cut off by a crash during its write.
-    #[error("line {line} was cut off; it was left out")]
+    #[error("line {line} was cut off and is ignored")]
     CutOff {
         /// Line number, from 1.
         line: usize,
     },
     /// A line differs from the one that was written.
-    #[error("line {line} is damaged; it was left out")]
+    #[error("line {line} is damaged and is ignored")]
     Damaged {
         /// Line number, from 1.
         line: usize,
     },
     /// A line is intact, but of a kind that only a newer program knows.
-    #[error("line {line} was written by a newer hugeleaf; it was left out")]
+    #[error("line {line} was written by a newer hugeleaf and is ignored")]
     Unknown {
         /// Line number, from 1.
         line: usize,

@@ -324,14 +324,13 @@ fn is_gone(step: &AppliedStep, error: &SysError) -> bool {
     step.begun.as_ref().is_some_and(is_knob) && error.errno == Errno::NOENT
 }
 
-const ONLY_THE_BLOCK: &str =
-    "somebody else changed the file meanwhile; only hugeleaf's block is taken out";
+const ONLY_THE_BLOCK: &str = "the file was changed meanwhile; only hugeleaf's block is removed";
 
 fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
     result.state = State::ChangedSince;
     let text = match step.after {
-        Some(_) => "somebody else changed it meanwhile; it is left alone",
-        None => "it is neither as before nor as wanted; it is left alone",
+        Some(_) => "it was changed meanwhile, and is left unchanged",
+        None => "it is neither as before nor as planned, and is left unchanged",
     };
     result.note = Some(text.to_owned());
 }
@@ -349,10 +348,10 @@ fn back(
         let is_full =
             step.listed.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
         let (state, note) = match (is_busy, is_full) {
-            (true, _) => (State::Busy, "something has it open; it stays mounted"),
+            (true, _) => (State::Busy, "a process has it open; it stays mounted"),
             (_, true) => (
                 State::ChangedSince,
-                "somebody else put something there; it is left alone",
+                "it contains other files, and is left unchanged",
             ),
             _ => (State::Failed, &*error.to_string()),
         };
@@ -376,7 +375,7 @@ fn try_back(
     let now = match known.map_or_else(|| read_now(context, step), Ok) {
         Err(error) if is_gone(step, &error) => {
             result.state = State::AsBefore;
-            result.note = Some("it is not there any more, so nothing is put back".to_owned());
+            result.note = Some("it no longer exists, so nothing is restored".to_owned());
             return Ok(());
         }
         other => other?,
@@ -416,7 +415,7 @@ fn try_back(
     };
     if let Some(folder) = kept.first() {
         result.note = Some(format!(
-            "{} stays: somebody else put something there",
+            "{} stays: it contains other files",
             folder.display()
         ));
     }
@@ -448,11 +447,11 @@ fn put_back(
     };
     if let (State::InUse, Place::Pool { surplus, .. }) = (made.state, &made.after) {
         result.note = Some(format!(
-            "{surplus} pages are still in use; each goes when the program that uses it lets go"
+            "{surplus} pages are still in use; each leaves the pool when its process frees it"
         ));
     }
     if let (State::Short, Place::Pool { pages, .. }) = (made.state, &made.after) {
-        result.note = Some(format!("only {pages} pages were available this time"));
+        result.note = Some(format!("only {pages} pages were available"));
     }
     result.after = Some(made.after);
     Ok(())

@@ -150,7 +150,7 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
         ),
         "{refused}"
     );
-    assert!(refused.to_string().contains("rests on"), "{refused}");
+    assert!(refused.to_string().contains("relies on"), "{refused}");
     // Undoing the second alone changes nothing of the first.
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(tree.read(super::tree::POOL), "5\n");

@@ -105,7 +105,7 @@ fn a_file_that_asks_for_more_than_there_is() {
         has(
             &found,
             "pool-short",
-            "It does not fit: 8000 pages of 2M are 15.6G",
+            "It does not fit: 8000 pages of 2M take 15.6G",
             PLAN,
         );
         assert!(
@@ -116,7 +116,7 @@ fn a_file_that_asks_for_more_than_there_is() {
     let notes = answer("advice/too-many-pages", &["plan"])["notes"].to_string();
     assert!(
         notes.contains("90-db.conf sets vm.nr_hugepages = 8000")
-            && notes.contains("take that line out"),
+            && notes.contains("remove that line"),
         "{notes}"
     );
 }

@@ -249,12 +249,12 @@ fn an_undo_says_what_was_left_alone() {
         State::ChangedSince,
     );
     left.after = None;
-    left.note = Some("somebody else changed it meanwhile; it is left alone".to_owned());
+    left.note = Some("it was changed meanwhile, and is left unchanged".to_owned());
     let undone = UndoOutcome {
         id: 3,
         time: "2026-01-02T03:04:05Z".to_owned(),
         steps: vec![step("pool", "/p", pool(9), pool(0), State::Restored), left],
-        damage: vec!["0003.log: line 4 is damaged; it was left out".to_owned()],
+        damage: vec!["0003.log: line 4 is damaged and is ignored".to_owned()],
         finished: true,
         unjournaled: false,
         systemd: false,
@@ -265,8 +265,8 @@ undone, with exceptions: apply 3 of 2026-01-02T03:04:05Z (1 restored, 1 left alo
 STATE          BEFORE  NOW  STEP    PATH
 restored            9    0  pool    /p
 changed-since  1 line    -  sysctl  /etc/s
-sysctl: somebody else changed it meanwhile; it is left alone
-journal: 0003.log: line 4 is damaged; it was left out
+sysctl: it was changed meanwhile, and is left unchanged
+journal: 0003.log: line 4 is damaged and is ignored
 next: hugeleaf undo 3 --even-if-changed    # restores these too
 ";
     assert_eq!(text, expected);

@@ -72,7 +72,7 @@ impl ValueKind {
                 "expected a number, or max".to_owned(),
             ),
         };
-        (!is_good).then(|| format!("'{value}' is no value of this setting; {expected}"))
+        (!is_good).then(|| format!("'{value}' is not a value of this setting; {expected}"))
     }
 }
 
@@ -143,8 +143,8 @@ pub(super) fn is_command(text: &str) -> Result<(), String> {
     let is_one = !text.split_whitespace().any(|word| word == ";") && !text.ends_with('\\');
     need(is_run && is_one, || {
         format!(
-            "'{text}' is no command of a unit; expected its own with an absolute path to hugeleaf \
-             and 'run --' before it"
+            "'{text}' is not a valid command; expected an absolute path to hugeleaf, then \
+             'run --', then the unit's own command"
         )
     })
 }
@@ -186,8 +186,8 @@ pub fn hides(path: &Path) -> Option<String> {
     let is_one = HIDE_NOT.iter().any(|folder| path == Path::new(folder));
     (is_inside || is_one).then(|| {
         format!(
-            "'{}': a mount there would hide what the host needs; expected an empty folder of its \
-             own, as in /mnt/huge",
+            "'{}': a mount there would hide files that the host needs; expected a separate empty \
+             folder, as in /mnt/huge",
             path.display()
         )
     })

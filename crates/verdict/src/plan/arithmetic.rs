@@ -116,7 +116,7 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
     if demand.from == PageSource::Thp {
         let bytes = bytes_of(&demand.mappings);
         return vec![format!(
-            "{bytes} on transparent huge pages: nothing is reserved for it"
+            "{bytes} on transparent huge pages, without a reservation"
         )];
     }
     let mut lines: Vec<String> = match demand.pages.as_slice() {

@@ -40,7 +40,7 @@ pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Failure>> {
     }
 }
 
-const PLAN_HERE: &str = "make one for this host: hugeleaf plan --output FILE";
+const PLAN_HERE: &str = "make a plan for this host: hugeleaf plan --output FILE";
 
 fn identity(plan: &Plan, now: &Identity) -> Vec<Failure> {
     let (id, name) = (now.id.known(), now.name.known());
@@ -56,11 +56,11 @@ fn identity(plan: &Plan, now: &Identity) -> Vec<Failure> {
     let (theirs, ours) = (named(plan.host.name.as_ref()), named(name));
     let what = match theirs == ours {
         true => format!(
-            "the plan is for another host that is called {ours} too: machine id {} (hashed), here {}",
+            "the plan is for another host named {ours}: machine id {} (hashed), here {}",
             plan.host.id.as_deref().unwrap_or("-"),
             id.map_or("-", String::as_str)
         ),
-        false => format!("the plan is for the host {theirs}, and this is {ours}"),
+        false => format!("the plan is for the host {theirs}, but this host is {ours}"),
     };
     vec![Failure::new(what, PLAN_HERE)]
 }
@@ -71,11 +71,11 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
     if let (Some(theirs), Some(ours)) = (&plan.host.arch, host.arch.known())
         && theirs != ours
     {
-        refuse(format!("the plan is for {theirs}, and this host is {ours}"));
+        refuse(format!("the plan is for {theirs}, but this host is {ours}"));
     }
     if plan.host.base_page != host.base_page {
         refuse(format!(
-            "the plan is for base pages of {}, and this kernel has {}",
+            "the plan is for base pages of {}, but this kernel has {}",
             plan.host.base_page, host.base_page
         ));
     }
@@ -89,7 +89,7 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
     let gone = list(nodes.filter(|node| !host.nodes.contains(node)));
     if !gone.is_empty() {
         refuse(format!(
-            "the plan puts pages on node {gone}, and this host has memory on {} nodes only",
+            "the plan reserves pages on node {gone}, but this host has memory on only {} nodes",
             host.nodes.len()
         ));
     }
@@ -118,8 +118,8 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
         if !between.contains(&now) {
             let node = pool.node.map_or(String::new(), |n| format!(" on node {n}"));
             refuse(format!(
-                "the pool of {}{node} has changed since the plan was made: {was} then, {now} now, \
-                 {} planned",
+                "the pool of {}{node} has changed since the plan was made: {was} pages then, {now} \
+                 now, {} planned",
                 pool.page, pool.pages
             ));
         }
@@ -176,8 +176,8 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     let floor = Margin::floor(total);
     if !grows.is_zero() && in_pools + floor > total {
         let what = format!(
-            "pools of {in_pools} would leave less than {floor} of {total} for all else, which no \
-             reason changes"
+            "pools of {in_pools} would leave less than {floor} of {total} for the rest of the \
+             host, the minimum even with force"
         );
         return vec![Failure::new(
             what,
@@ -189,11 +189,11 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     }
     vec![Failure::new(
         format!(
-            "the host uses {used} outside its pools now, {} when the plan was made: pools of \
-             {in_pools} would leave base pages too little of {total}",
+            "the host now uses {used} outside its pools, {} when the plan was made: pools of \
+             {in_pools} would leave too little of {total} for base pages",
             plan.base.used
         ),
-        "plan again: hugeleaf plan --output FILE    # or put force = \"REASON\" into the plan",
+        "plan again: hugeleaf plan --output FILE    # or add force = \"REASON\" to the plan",
     )]
 }
 
@@ -203,7 +203,7 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
         && theirs != ours
     {
         lines.push(format!(
-            "the plan was made under Linux {theirs}, and this is {ours}: settings may differ"
+            "the plan was made under Linux {theirs}, but this is {ours}: settings may differ"
         ));
     }
     for page in room::sizes(host) {
@@ -213,8 +213,8 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
         let planned: Pages = plan.of_size(page).map(|p| p.pages).sum();
         if planned < wanted {
             lines.push(format!(
-                "the pools of {page} have {planned} pages in the plan, and the services and others \
-                 in it come to {wanted}"
+                "the plan has {planned} pages of {page} in pools, but its services and others need \
+                 {wanted}"
             ));
         }
     }

@@ -121,7 +121,7 @@ fn pool(plan: &Plan, pool: &PoolPlan) -> Step {
         .collect();
     let node = pool.node.map_or(String::new(), |n| format!("-node{n}"));
     let whom = match pool.services.is_empty() {
-        true => "the most that was in use".to_owned(),
+        true => "the maximum observed use".to_owned(),
         false => pool.services.join(", "),
     };
     let what = What::Pool {
@@ -209,7 +209,7 @@ fn sysctl(plan: &Plan) -> Option<Step> {
         }
     }
     let body = with_kept(plan, SYSCTL, body)?;
-    let why = "makes pools and settings last over a reboot";
+    let why = "makes pools and settings permanent";
     let verify = format!("sysctl -p {SYSCTL}");
     Some(file("sysctl", SYSCTL, &body, why, &verify))
 }
@@ -229,7 +229,7 @@ fn tmpfiles(plan: &Plan) -> Option<Step> {
         }
     }
     let body = with_kept(plan, TMPFILES, body)?;
-    let why = "makes settings below /sys last over a reboot";
+    let why = "makes settings below /sys permanent";
     let verify = format!("systemd-tmpfiles --create {TMPFILES}");
     Some(file("tmpfiles", TMPFILES, &body, why, &verify))
 }
@@ -249,7 +249,7 @@ fn limits(plan: &Plan) -> Option<Step> {
     }
     let body = with_kept(plan, LIMITS, body)?;
     let user = plan.limits.first().map_or("USER", |first| &first.user);
-    let why = "lets the users lock as much as their segments need";
+    let why = "lets the users lock the memory of their segments";
     let verify = format!("su {user} -s /bin/sh -c 'ulimit -l'");
     Some(file("limits", LIMITS, &body, why, &verify).needing(Needs::Login))
 }
@@ -287,7 +287,7 @@ fn mount_steps(mount: &Mount) -> [Step; 2] {
         options: options(mount),
     };
     let why_folder = format!("the mount point of a hugetlbfs with pages of {page}");
-    let why = format!("files on pages of {page} for programs that ask for a path");
+    let why = format!("files on pages of {page} for programs that need a path");
     [
         Step::new(format!("folder-{name}"), folder, path, why_folder, &verify),
         Step::new(format!("mount-{name}"), mounted, path, why, &verify),
@@ -341,7 +341,7 @@ fn grub(plan: &Plan) -> Option<Step> {
     }
     let body = with_kept(plan, GRUB, body)?;
     let sizes = list(boot.iter().flat_map(|boot| &boot.pages));
-    let why = format!("pages of {sizes} are for certain only before memory is fragmented");
+    let why = format!("pages of {sizes} are guaranteed only before memory is fragmented");
     let needs = Needs::Reboot {
         first: "update-grub".to_owned(),
     };

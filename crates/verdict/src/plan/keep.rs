@@ -46,8 +46,8 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
         if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
             let (path, line) = (path.display(), crate::clean(line));
             return Err(Failure::new(
-                format!("{path}: '{line}' is no line of a plan, and the file is hugeleaf's"),
-                format!("move that line to a file of your own: $EDITOR {path}"),
+                format!("{path}: no plan wrote the line '{line}', but hugeleaf owns this file"),
+                format!("move that line to another file: $EDITOR {path}"),
             ));
         }
         plan.kept.push(Kept {

@@ -95,8 +95,8 @@ fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
         was: Some(was),
         now: "advise".to_owned(),
         why: format!(
-            "shared memory of {} that the pool cannot hold is then aligned, and `hugeleaf promote` \
-             can move it to large pages",
+            "aligns shared memory of {} outside the pool, so that `hugeleaf promote` can promote \
+             it",
             names(&gain)
         ),
         risk: "programs that ask for huge pages in shared memory get them, and may hold more \
@@ -136,11 +136,11 @@ fn anon(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
         was: Some(was),
         now: "madvise".to_owned(),
         why: format!(
-            "private memory of {} can be on huge pages where the program or `hugeleaf run` asks",
+            "private memory of {} can be on huge pages if the program or `hugeleaf run` asks",
             names(&gain)
         ),
-        risk: "other programs that ask with madvise get huge pages too, and may hold more memory \
-               than they touch"
+        risk: "other programs that use madvise get huge pages too, and may hold more memory than \
+               they touch"
             .to_owned(),
         restart: running(&gain),
     })
@@ -175,8 +175,8 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
             order.size
         ),
         risk: format!(
-            "every program that asks with madvise gets pages of {} where a full huge page does not \
-             fit: a little more memory for sparse ones",
+            "every program that uses madvise gets pages of {} where no full huge page fits; sparse \
+             memory grows slightly",
             order.size
         ),
         restart: running(&gain),
@@ -198,8 +198,8 @@ fn ends_of_mappings(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
         was: Some(ends.setting),
         now: now.to_owned(),
         why: format!(
-            "up to {pmd} at each end of a mapping of {} cannot be on {pmd} pages; pages of {size} \
-             serve them, which this processor translates as one",
+            "up to {pmd} at each end of a mapping of {} cannot be on {pmd} pages; pages of {size}, \
+             one TLB entry each on this processor, can cover it",
             names(&gain)
         ),
         risk: format!(
@@ -244,8 +244,8 @@ fn pace(host: &Host, thp: &Thp, services: &[ServicePlan]) -> Option<Knob> {
             sleep / 1000
         ),
         risk: format!(
-            "khugepaged takes up to {} times the CPU time, and programs whose memory it moves \
-             stall for the moment of the copy",
+            "khugepaged takes up to {} times the CPU time, and each promotion stalls the process \
+             during the copy",
             sleep / PACE_MILLIS
         ),
         restart: Vec::new(),
@@ -264,7 +264,7 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
         path: PathBuf::from(path),
         was: Some(was),
         now,
-        why: format!("the kernel refuses {what} otherwise"),
+        why: format!("otherwise the kernel refuses {what}"),
         risk: "none known: the limit only guards against mistakes".to_owned(),
         restart: Vec::new(),
     };
@@ -318,11 +318,11 @@ pub(super) fn cgroup_knobs(service: &Service, planned: &ServicePlan) -> Vec<Knob
                     was: Some(most.get().to_string()),
                     now: needed.get().to_string(),
                     why: format!(
-                        "the cgroup {} allows {most} on pages of {}, and {} needs {needed}",
+                        "the cgroup {} allows {most} on pages of {}, but {} needs {needed}",
                         group.path, limit.size, planned.name
                     ),
-                    risk: "whatever else is in the cgroup may take them first; whoever made the \
-                           cgroup may set the limit again"
+                    risk: "other processes in the cgroup may take the pages first; the cgroup's \
+                           manager may reset the limit"
                         .to_owned(),
                     restart: Vec::new(),
                 });

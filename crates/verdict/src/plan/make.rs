@@ -126,7 +126,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
         ),
         format!(
             "set huge_page_size{of} to 0, or to one of {names}: psql -c \"ALTER SYSTEM SET \
-             huge_page_size = 0\", and restart it"
+             huge_page_size = 0\", then restart it"
         ),
     ))
 }

@@ -14,7 +14,7 @@ pub(super) fn need(is_good: bool, wrong: impl FnOnce() -> String) -> Result<(), 
 /// Checks a user for limits.conf(5): no wildcard, no group.
 pub(super) fn is_user(text: &str) -> Result<(), String> {
     need(is(text, "[A-Za-z0-9_][A-Za-z0-9_.$-]*"), || {
-        format!("'{text}' is no name of a user")
+        format!("'{text}' is not a user name")
     })
 }
 
@@ -23,7 +23,7 @@ pub(super) fn is_unit(text: &str) -> Result<(), String> {
     let is_folder = matches!(text, "..service" | "...service");
     need(
         is(text, r"[A-Za-z0-9:_.\\@-]+\.service") && !is_folder,
-        || format!("'{text}' is no service of systemd; expected a name as in redis.service"),
+        || format!("'{text}' is not a systemd service; expected a name as in redis.service"),
     )
 }
 
@@ -31,7 +31,7 @@ pub(super) fn is_unit(text: &str) -> Result<(), String> {
 pub(super) fn is_variable(text: &str) -> Result<(), String> {
     is_text(text)?;
     need(is(text, r#"[A-Za-z_][A-Za-z0-9_]*=[^"\\%]*"#), || {
-        format!("'{text}' is no variable; expected NAME=value without quotes, \\ and %")
+        format!("'{text}' is not a variable; expected NAME=value without quotes, \\ or %")
     })
 }
 
@@ -39,6 +39,8 @@ pub(super) fn is_variable(text: &str) -> Result<(), String> {
 pub(super) fn is_text(text: &str) -> Result<(), String> {
     match text.chars().find(|c| c.is_control()) {
         None => Ok(()),
-        Some(c) => Err(format!("{c:?} in a text; expected a single line")),
+        Some(c) => Err(format!(
+            "control character {c:?} in a text; expected a single line"
+        )),
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn notes(
 pub(super) fn command_line(plan: &Plan) -> Option<String> {
     let boot = plan.boot.as_ref().filter(|boot| !boot.grub_drop_in)?;
     Some(format!(
-        "pages of {} are for certain only at boot; put on the kernel's command line: {}",
+        "pages of {} are guaranteed only at boot; add to the kernel command line: {}",
         list(&boot.pages),
         boot_arguments(plan).join(" ")
     ))
@@ -62,13 +62,13 @@ fn cut(plan: &Plan) -> Vec<String> {
         let missing = lacks(service)?;
         let free = match &plan.force {
             None => format!(
-                "a margin of {} (--margin; to plan more all the same: --force REASON)",
+                "a margin of {} (--margin changes it, --force REASON overrides it)",
                 plan.base.margin
             ),
-            Some(_) => "the least that has to stay free, even forced".to_owned(),
+            Some(_) => "the minimum that stays free even with --force".to_owned(),
         };
         Some(format!(
-            "cut: {} lacks {missing}; base pages keep the {used} that they use and {free}",
+            "cut: {} lacks {missing}; base pages keep the {used} in use and {free}",
             service.name
         ))
     };
@@ -85,8 +85,8 @@ fn stop_first(plan: &Plan, host: &Host, ledger: &Budget) -> Option<String> {
     let waiting = plan.services.iter().filter(|s| s.restart);
     let running = list(waiting.map(ServicePlan::known_as));
     Some(format!(
-        "the pools grow by {grows}, and {available} is available: stop {running} before `hugeleaf apply`, \
-         since what it holds now is what its pages are to be made of"
+        "the pools grow by {grows}, but only {available} is available: stop {running} before \
+         `hugeleaf apply`, because the pools need the memory in use there"
     ))
 }
 
@@ -95,13 +95,13 @@ fn promised(plan: &Plan) -> impl Iterator<Item = String> {
         let apply = promise.apply;
         match &promise.name {
             Some(name) => format!(
-                "{} are promised to {name} by apply {apply} and are not for others, whether it runs \
-                 or not; where it is gone for good: hugeleaf undo {apply}",
+                "{} are promised to {name} by apply {apply}, even while it is stopped; if it was \
+                 removed: hugeleaf undo {apply}",
                 all_pages_text(&promise.pages)
             ),
             None => format!(
-                "the plan of apply {apply} cannot be read, so all pages that stand idle are left to \
-                 it; what is wrong with it: hugeleaf verify"
+                "the plan of apply {apply} cannot be read, so all idle pages count as promised by \
+                 it; to see the error: hugeleaf verify"
             ),
         }
     })
@@ -127,20 +127,20 @@ fn idle(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
         // A pool outside the plan does not change.
         if until_boot > 0 {
             lines.push(format!(
-                "{} in the pool are neither in use nor for a service of a plan; they stay until \
-                 the next boot, and no file asks for them again. To free them before: \
+                "{} in the pool are neither in use nor planned for a service; they stay until \
+                 the next boot, and no file asks for them again. To free them earlier: \
                  hugeleaf plan --tighten",
                 text(until_boot)
             ));
         }
         if configured > 0 {
             let by = match plan.of_size(*size).next() {
-                Some(_) => "a file of this host asks for them at each boot, so they stay",
+                Some(_) => "they stay, because a file of this host asks for them at each boot",
                 None => "they stay",
             };
             lines.push(format!(
-                "{} in the pool are neither in use nor for a service of a plan; {by}. To see \
-                 whether anybody needs them: hugeleaf plan --tighten",
+                "{} in the pool are neither in use nor planned for a service; {by}. To check \
+                 whether they are needed: hugeleaf plan --tighten",
                 text(configured)
             ));
         }
@@ -183,14 +183,15 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
             .map_or(Ok(()), |(size, asked)| fits(host, size, None, Pages(asked)));
         if let (true, Err(why)) = (later(&s.path), fits) {
             return Some(format!(
-                "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}; {why}: take that line out",
+                "{} sets {key} = {} and is read after hugeleaf's own file, which sets {ours}; \
+                 {why}: remove that line",
                 s.path, s.value
             ));
         }
         (later(&s.path) && s.value != *ours && !suffices).then(|| {
             format!(
-                "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}: take \
-                 that line out",
+                "{} sets {key} = {} and is read after hugeleaf's own file, which sets {ours}: \
+                 remove that line",
                 s.path, s.value
             )
         })
@@ -240,7 +241,7 @@ fn unfilled(asked: &Service, planned: &ServicePlan) -> Option<String> {
     // Less than a tenth does not justify another setting.
     (left * 10 >= mapped).then(|| {
         format!(
-            "{} uses {mapped} of the {pages} on its pages of {page}: {setting} would fill them",
+            "{} uses {mapped} of its {pages} on pages of {page}: {setting} would fill them",
             planned.name
         )
     })
@@ -259,7 +260,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<Strin
     });
     let (size, waste, bytes) = found?;
     Some(format!(
-        "{} is configured for pages of {size}: on {bytes} of memory {waste} of them are wasted",
+        "{} is configured for pages of {size}, which waste {waste} on {bytes} of memory",
         planned.name
     ))
 }
@@ -277,7 +278,7 @@ fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &Budget) -> Option
         larger.find(|(size, book)| size.bytes() <= mapping && book.now.total > book.now.taken);
     idle.map(|(size, _)| {
         format!(
-            "{} tries idle pages of {size} first, and the pool has some: it may take them",
+            "{} tries pages of {size} first, and may take idle ones from that pool",
             planned.name
         )
     })
@@ -297,13 +298,15 @@ fn not_started(
     let name = &planned.name;
     match (&planned.unit, entry) {
         (None, _) if wishes.run.is_some() || !wishes.environment.is_empty() => Some(format!(
-            "{name} has no systemd unit: --run and --env do nothing for it"
+            "{name} has no systemd unit: --run and --env have no effect on it"
         )),
         (Some(unit), entry) if wishes.run.is_some() => {
             let started = entry.is_some_and(|u| u.exec_start.is_some());
             let why = match asked.exec_start {
-                None => "it has not exactly one plain ExecStart=",
-                Some(_) => "its command or the path of hugeleaf has characters that systemd reads",
+                None => "it does not have exactly one plain ExecStart=",
+                Some(_) => {
+                    "its command or the path of hugeleaf has characters that systemd interprets"
+                }
             };
             (!started).then(|| format!("{unit} is not started through hugeleaf run: {why}"))
         }
@@ -316,8 +319,8 @@ fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
     let tmpfiles = written.iter().find(|step| step.id == "tmpfiles")?;
     (!facts.tmpfiles).then(|| {
         format!(
-            "systemd does not run here, and nothing else reads {}: have what starts the host do \
-             what it says",
+            "systemd does not run here, and nothing else reads {}: add its settings to the host's \
+             own start scripts",
             tmpfiles.path.display()
         )
     })
@@ -331,7 +334,7 @@ fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &Wishes) -> Option<S
     let wants = services.iter().flat_map(|s| &s.demands);
     let mut wants = wants.filter(|d| d.place == PageSource::Pool);
     (plan.host.pages.is_empty() && wants.next().is_some()).then(|| {
-        "this kernel has no hugetlb: nothing can be reserved, and the plan is for transparent huge \
+        "this kernel has no hugetlb: it cannot reserve pages, and the plan uses transparent huge \
          pages only"
             .to_owned()
     })

@@ -298,7 +298,7 @@ pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
             .collect();
         if !missing.is_empty() && !plan.services.is_empty() {
             lines.push(format!(
-                "apply {} promises {} to {}, which this plan does not know of",
+                "apply {} promises {} to {}, which this plan does not include",
                 promised.apply,
                 super::all_pages_text(&missing),
                 clean(&promised.service.name)
@@ -313,8 +313,8 @@ pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
             .any(|p| p.apply == one.id && p.name.is_none());
         if !is_listed && !plan.pools.is_empty() && !plan.services.is_empty() {
             lines.push(format!(
-                "the plan of apply {}, which is in force, cannot be read, and this plan does not \
-                 know of it",
+                "the plan of apply {} is in force but cannot be read, and this plan does not \
+                 include it",
                 one.id
             ));
         }

@@ -43,7 +43,7 @@ fn string(at: &str, text: &str) -> Result<(), String> {
     match at {
         "service.kind" => kind(text),
         "service.demand.from" => need(matches!(text, "pool" | "thp"), || {
-            format!("'{text}' is no place for memory; expected pool or thp")
+            format!("'{text}' is not a source of pages; expected pool or thp")
         }),
         "service.unit" | "unit.unit" => is_unit(text),
         "knob.path" => is_knob(text),
@@ -53,7 +53,7 @@ fn string(at: &str, text: &str) -> Result<(), String> {
         "unit.environment" => is_variable(text),
         "unit.exec_start" => is_text(text).and_then(|()| allowed::is_command(text)),
         "keep.path" => need(is_path(text).map(is_ours)?, || {
-            format!("'{text}' is no file that hugeleaf writes")
+            format!("'{text}' is not a file that hugeleaf writes")
         }),
         _ => is_text(text),
     }
@@ -64,18 +64,18 @@ fn integer(at: &str, number: &str) -> Result<(), String> {
     let what = match at.rsplit('.').next().unwrap_or(at) {
         "schema" if !matches!(number.parse(), Ok(SCHEMA)) && !number.starts_with('-') => {
             return Err(format!(
-                "a plan of schema {number}; this version of hugeleaf reads schema {SCHEMA}"
+                "the plan has schema {number}; this version of hugeleaf reads schema {SCHEMA}"
             ));
         }
-        "schema" => "the schema",
-        "pages" | "others" | "promised" | "idle" => "pages",
-        "was" if at == "pool.was" => "pages",
-        "count" => "pieces",
-        key if key.ends_with("bytes") => "bytes",
+        "schema" => "a schema number",
+        "pages" | "others" | "promised" | "idle" => "a number of pages",
+        "was" if at == "pool.was" => "a number of pages",
+        "count" => "a number of mappings",
+        key if key.ends_with("bytes") => "a number of bytes",
         _ => return Ok(()),
     };
     need(!number.starts_with('-'), || {
-        format!("{number} is below zero; expected a number of {what}")
+        format!("{number} is negative; expected {what}")
     })
 }
 
@@ -83,7 +83,7 @@ fn kind(text: &str) -> Result<(), String> {
     let names = ServiceKind::ALL.map(ServiceKind::name);
     need(names.contains(&text), || {
         let all = list(names);
-        format!("'{text}' is no kind of service; expected one of {all}")
+        format!("'{text}' is not a kind of service; expected one of {all}")
     })
 }
 
@@ -94,7 +94,7 @@ fn is_path(text: &str) -> Result<&Path, String> {
     is_text(text)?;
     if text.contains(['"', '\\']) || !path.is_absolute() || !path.components().all(plain) {
         return Err(format!(
-            "'{text}' is no path for a plan; expected an absolute one without .. in it"
+            "'{text}' is not a valid path; expected an absolute path without .."
         ));
     }
     Ok(path)
@@ -118,7 +118,7 @@ fn is_knob(text: &str) -> Result<(), String> {
         .any(|folder| path.starts_with(folder) && path != Path::new(folder));
     let is_plain = !text.contains(char::is_whitespace) && !text.contains('%');
     need(is_knob && is_plain, || {
-        format!("'{text}' is no setting of the kernel; expected a file below /proc/sys or /sys")
+        format!("'{text}' is not a kernel setting; expected a file below /proc/sys or /sys")
     })
 }
 
@@ -126,7 +126,7 @@ fn is_knob(text: &str) -> Result<(), String> {
 fn is_value(text: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_graphic() && !"%\\\"'#;".contains(c);
     need(!text.is_empty() && text.chars().all(plain), || {
-        format!("'{text}' is no value of a setting; expected one word or number")
+        format!("'{text}' is not a value of a setting; expected one word or number")
     })
 }
 
@@ -153,7 +153,7 @@ pub fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     let mode = u32::from_str_radix(&text, 8).ok().filter(|m| *m <= MOST);
     mode.ok_or_else(|| {
         D::Error::custom(format!(
-            "'{text}' is no mode; expected octal digits as in \"0770\""
+            "'{text}' is not a file mode; expected octal digits, as in \"0770\""
         ))
     })
 }

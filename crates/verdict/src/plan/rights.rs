@@ -107,11 +107,11 @@ fn why(user: &User, host: &Host, has: &Has, service: &ServicePlan, needed: Bytes
     if !has.memlock {
         lacks.push(match user.memlock.get() {
             Some(most) => format!("may lock {most}"),
-            None => "may lock the kernel's default only".to_owned(),
+            None => "may lock only the kernel's default".to_owned(),
         });
     }
     let whole = format!(
-        "{name} (uid {uid}) {}; {} needs SysV segments of {needed} on reserved pages",
+        "{name} (uid {uid}) {}; {} needs SysV segments of {needed} on hugetlb pages",
         lacks.join(", "),
         service.name
     );

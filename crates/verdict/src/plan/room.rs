@@ -54,7 +54,7 @@ impl Margin {
 impl FromStr for Margin {
     type Err = String;
     fn from_str(text: &str) -> Result<Margin, String> {
-        let error = || format!("'{text}' is no margin; write 10% or 2G");
+        let error = || format!("'{text}' is not a margin; write 10% or 2G");
         match text.strip_suffix('%') {
             Some(number) => {
                 let percent: f64 = number.trim().parse().map_err(|_| error())?;
@@ -103,7 +103,7 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
             if let Some(error) = fact.error() {
                 return Err(Failure::new(
                     error.to_string(),
-                    "run as root: hugeleaf plan must know who holds pages of the pool",
+                    "run as root: hugeleaf plan needs the page counts of every pool",
                 ));
             }
         }
@@ -128,8 +128,8 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
         };
         fact.get().ok_or_else(|| {
             Failure::new(
-                format!("{name} in /proc/meminfo: {}", why()),
-                "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
+                format!("cannot read {name} in /proc/meminfo: {}", why()),
+                "cat /proc/meminfo    # a plan needs the use of base pages",
             )
         })
     };
@@ -177,7 +177,8 @@ pub(crate) fn fits(
     }
     let total = host.memory.total.get().unwrap_or_default();
     Err(format!(
-        "{pages} pages of {size} are {}, and of {total} of memory at most {most} pages ({}) leave enough to the rest of the host",
+        "{pages} pages of {size} take {}, but of {total} of memory at most {most} pages ({}) leave \
+         enough for the rest of the host",
         pages.of(size),
         most.of(size)
     ))

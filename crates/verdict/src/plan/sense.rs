@@ -49,7 +49,7 @@ fn host(plan: &Plan, found: &mut Found) {
     }
     let (moves, used) = (plan.base.moves, plan.base.used);
     if moves > used {
-        let what = format!("more moves ({moves}) than is used ({used})");
+        let what = format!("moves_bytes ({moves}) exceeds used_bytes ({used})");
         found.add("base.moves_bytes", what);
     }
     for (i, service) in plan.services.iter().enumerate() {
@@ -71,13 +71,13 @@ fn pools(plan: &Plan, found: &mut Found) {
         let (pages, theirs) = (pool.pages, pool.others + pool.promised);
         if pool.others > pages {
             let what = format!(
-                "{pages} pages, and others hold {} of the pool; expected at least as many",
+                "{pages} pages, but others hold {} pages of the pool; expected at least as many",
                 pool.others
             );
             found.add(format!("pool.{i}.pages"), what);
         } else if theirs > pages {
             let what = format!(
-                "{pages} pages, and {theirs} of the pool are held by others or promised to others; \
+                "{pages} pages, but {theirs} pages of the pool are held by or promised to others; \
                  expected at least as many"
             );
             found.add(format!("pool.{i}.pages"), what);
@@ -101,8 +101,9 @@ fn idle(plan: &Plan, found: &mut Found) {
         let idle = sum(|p| p.idle);
         let is_first = !plan.pools[..i].iter().any(|p| p.page == pool.page);
         if is_first && idle > most {
-            let what =
-                format!("{idle} idle, and all but {most} are wanted; expected no more than that");
+            let what = format!(
+                "{idle} idle pages, but only {most} pages have no user; expected at most {most}"
+            );
             found.add(format!("pool.{i}.idle"), what);
         }
     }
@@ -130,7 +131,7 @@ fn twice(plan: &Plan, found: &mut Found) {
     for (i, one) in plan.pools.iter().enumerate() {
         if one.node.is_some() && plan.of_size(one.page).any(|pool| pool.node.is_none()) {
             let what = format!(
-                "a pool of {} for all nodes stands in the plan too",
+                "the plan also has a pool of {} for all nodes; expected one or the other",
                 one.page
             );
             found.add(format!("pool.{i}.node"), what);
@@ -161,13 +162,13 @@ fn knobs(plan: &Plan, found: &mut Found) {
         let (key, what) = match (instead, allowed::setting(&knob.path)) {
             (Some(table), _) => (
                 "path",
-                format!("{path} is set by {table}; expected it there"),
+                format!("{path} is set by {table}, not by [[knob]]"),
             ),
             (None, None) => (
                 "path",
                 format!(
-                    "{path} is not for plans to set; expected a setting of transparent huge pages, \
-                     kernel.shmmax, kernel.shmall, or a limit of a cgroup on reserved pages"
+                    "a plan cannot set {path}; expected a setting of transparent huge pages, \
+                     kernel.shmmax, kernel.shmall, or a cgroup limit on hugetlb pages"
                 ),
             ),
             (None, Some(takes)) => match takes.refuses(&knob.now) {
@@ -183,7 +184,7 @@ fn kept(plan: &Plan, found: &mut Found) {
     for (i, kept) in plan.kept.iter().enumerate() {
         for (j, line) in kept.lines.iter().enumerate() {
             if !allowed::is_line(&kept.path, line) {
-                let what = format!("'{line}' is no line that a plan puts into that file");
+                let what = format!("'{line}' is not a line that a plan writes to that file");
                 found.add(format!("keep.{i}.lines.{j}"), what);
             }
         }
@@ -194,14 +195,14 @@ fn sizes(plan: &Plan, found: &mut Found) {
     let at_boot = plan.boot.iter().flat_map(|b| &b.pages).enumerate();
     for (i, size) in at_boot.clone() {
         if plan.of_size(*size).next().is_none() && plan.host.pages.contains(size) {
-            let what = format!("the plan has no pool of {size}; expected a [[pool]] of it");
+            let what = format!("the plan has no pool of {size}; expected a [[pool]] of that size");
             found.add(format!("boot.pages.{i}"), what);
         }
     }
     let had = list(&plan.host.pages);
     let mut named = |at: &dyn Display, size: PageSize| {
         let expected = match had.as_str() {
-            "" => "it has none that can be reserved".to_owned(),
+            "" => "it cannot reserve huge pages".to_owned(),
             had => format!("expected one of {had}"),
         };
         if !plan.host.pages.contains(&size) {
@@ -241,21 +242,21 @@ fn memory(plan: &Plan, found: &mut Found) {
     let floor = Margin::floor(total);
     let (used, margin) = (plan.base.used - plan.base.moves, plan.base.margin);
     let what = if pools > total {
-        format!("the pools come to {pools}, and the host has {total}")
+        format!("the pools take {pools}, but the host has {total} of memory")
     } else if pools <= were + plan.base.other_pools {
         // The plan does not shrink pages that are already in the pools.
         return;
     } else if total - pools < floor {
         format!(
-            "the pools come to {pools} of {total}, and {floor} of it stay for all else, whatever \
-             the reason; expected fewer pages"
+            "the pools take {pools} of {total}, but {floor} must stay outside them, even with \
+             force; expected fewer pages"
         )
     } else if plan.force.is_some() || plan.left().is_some_and(|left| left >= margin) {
         return;
     } else {
         format!(
-            "the pools come to {pools} of {total}; base pages need {used} and a margin of \
-             {margin}: expected fewer pages, or force = \"REASON\""
+            "the pools take {pools} of {total}, but base pages need {used} and a margin of \
+             {margin}; expected fewer pages, or force = \"REASON\""
         )
     };
     found.add(format!("pool.{largest}.pages"), what);

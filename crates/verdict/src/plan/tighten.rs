@@ -59,7 +59,7 @@ pub fn tighten(
         if waiting > 0 {
             let pages = pages_text(PagesOf::new(*size, Pages(waiting)));
             notes.push(format!(
-                "{pages} of them are for services of earlier plans that do not run now"
+                "{pages} of them are for stopped services of earlier plans"
             ));
         }
     }
@@ -83,11 +83,11 @@ fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), 
     if let Some(one) = facts.in_force.iter().find(|one| one.plan.is_err()) {
         return Err(Failure::new(
             format!(
-                "the plan of apply {}, which is in force, cannot be read: pages that stand idle may \
-                 be its own",
+                "the plan of apply {} is in force but cannot be read: it may have promised the \
+                 idle pages",
                 one.id
             ),
-            "hugeleaf verify    # says what is wrong with it",
+            "hugeleaf verify    # shows the error",
         ));
     }
     Ok(())
@@ -139,9 +139,9 @@ fn line(
         watched.as_secs()
     );
     match total - keep {
-        0 => format!("{seen}: the pool stays as it is"),
+        0 => format!("{seen}: the pool does not change"),
         less => format!(
-            "{seen}: {keep} are enough with {} to spare, {} go back",
+            "{seen}: {keep} are enough with {} to spare, {} return to the kernel",
             keep - most,
             all_pages_text(&[of(less)])
         ),

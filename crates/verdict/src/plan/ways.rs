@@ -63,13 +63,13 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
     lines.push(match service.wish.how {
         Requirement::Always => return lines,
         Requirement::Cannot => format!(
-            "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL takes no \
-             other memory from a pool{}",
+            "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL uses a \
+             pool for no other type{}",
             said(service)
         ),
         Requirement::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
         Requirement::IfAvailable | Requirement::Unknown => format!(
-            "postgresql.conf: huge_pages = on, so that it does not fall back in silence{}",
+            "postgresql.conf: huge_pages = on, so that it does not fall back silently{}",
             said(service)
         ),
     });
@@ -98,7 +98,7 @@ fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     }
     match flags.is_empty() {
         true => Vec::new(),
-        false => vec![format!("flags of the JVM: {}", flags.join(" "))],
+        false => vec![format!("JVM flags: {}", flags.join(" "))],
     }
 }
 
@@ -110,7 +110,7 @@ fn private(plan: &Plan, planned: &ServicePlan, saves: bool) -> Vec<String> {
     }
     let target = crate::findings::shell_word(planned.known_as());
     let why = match saves {
-        true => "its memory is private and it forks to save: nothing is reserved for it; ",
+        true => "its memory is private and it forks to save, so nothing is reserved for it; ",
         false => "",
     };
     let live = match planned.runs {
@@ -128,7 +128,7 @@ fn sysv(service: &Service) -> Vec<String> {
         return Vec::new();
     }
     vec![
-        "it has to ask for its segments with SHM_HUGETLB; Oracle: use_large_pages = only, and no \
+        "it must request its segments with SHM_HUGETLB; Oracle: use_large_pages = only, without \
          memory_target; DB2: db2set DB2_LARGE_PAGE_MEM=DB"
             .to_owned(),
     ]
@@ -199,6 +199,6 @@ fn larger(facts: &Facts<'_>, service: &Service, planned: &ServicePlan) -> Option
     let mappings = || service.demands.iter().flat_map(|d| &d.mappings);
     let fits = mappings().any(|p| p.bytes >= largest.bytes() && wastes_little(p.bytes, largest));
     (largest > now && fits).then(|| {
-        format!("pages of {largest} would fit with little waste: {setting}, and then plan again")
+        format!("pages of {largest} would fit with little waste: set {setting}, then plan again")
     })
 }

@@ -91,14 +91,12 @@ fn pages(pages: &[PagesOf]) -> impl Iterator<Item = String> {
 /// plan shows the changes to these files.
 pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     let mut out = Out(String::new());
-    out.comment("A plan of hugeleaf. Edit the values; comments are for the reader only.");
-    out.comment(
-        "See what it comes to: hugeleaf apply --dry-run FILE. Make it so: hugeleaf apply FILE.",
-    );
+    out.comment("A plan of hugeleaf. Edit the values; comments have no effect.");
+    out.comment("Show the changes: hugeleaf apply --dry-run FILE. Apply them: hugeleaf apply FILE.");
     out.raw("schema", plan.schema);
     out.some("made", plan.made.as_deref().map(quoted));
     if let Some(reason) = &plan.force {
-        out.comment("Less is left for base pages than the margin asks for, because:");
+        out.comment("The reason for leaving base pages less than the margin:");
         out.text("force", reason);
     }
     out.texts("notes", &plan.notes);
@@ -121,7 +119,9 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     }
     if let Some(boot) = &plan.boot {
         out.head("[boot]");
-        out.comment("Pages of these sizes are for certain only where the kernel's command line asks for them.");
+        out.comment(
+            "Pages of these sizes are guaranteed only if the kernel command line asks for them.",
+        );
         out.raw("pages", sizes(&boot.pages));
         out.raw("grub_drop_in", boot.grub_drop_in);
     }
@@ -130,7 +130,7 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     }
     for kept in &plan.kept {
         out.head("[[keep]]");
-        out.comment("Lines that earlier plans put into this file.");
+        out.comment("Lines of earlier plans in this file.");
         out.text("path", &kept.path.to_string_lossy());
         out.list("lines", kept.lines.iter().map(|line| quoted(line)));
     }
@@ -172,11 +172,11 @@ fn service(out: &mut Out, service: &ServicePlan) {
     out.some("node", service.node);
     out.some("runs", service.runs.then_some(true));
     if service.restart {
-        out.comment("It runs, and uses what is planned for it only after a restart.");
+        out.comment("It runs, and uses the planned pages only after a restart.");
         out.raw("restart", true);
     }
     if !service.ways.is_empty() {
-        out.comment("What you do so that it uses them:");
+        out.comment("Manual changes that make it use the pages:");
     }
     out.texts("ways", &service.ways);
     for demand in &service.demands {
@@ -200,7 +200,7 @@ fn demand(out: &mut Out, demand: &ForDemand) {
 
 fn promise(out: &mut Out, promise: &Promise) {
     out.head("[[promise]]");
-    out.comment("An earlier plan, in force, for a service that is not in this one.");
+    out.comment("Pages that an earlier plan in force promises to a service outside this plan.");
     out.raw("apply", promise.apply);
     out.some("name", promise.name.as_deref().map(quoted));
     out.some_list("pages", pages(&promise.pages));
@@ -221,12 +221,14 @@ fn pool(out: &mut Out, plan: &Plan, pool: &PoolPlan) {
     out.some("promised", some(pool.promised));
     if let Some(idle) = some(pool.idle) {
         out.comment(
-            "Nobody wants these; they stay until the next boot, and no file asks for them.",
+            "No service needs these; they stay until the next boot, and no file asks for them.",
         );
         out.raw("idle", idle);
     }
     if pool.give_back {
-        out.comment("While memory is short the guard may free those that nobody uses, and take them again later.");
+        out.comment(
+            "While memory is short, the guard may free unused pages, and add them again later.",
+        );
         out.raw("give_back", true);
     }
 }
@@ -278,7 +280,7 @@ fn unit(out: &mut Out, unit: &Unit) {
 
 fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
     out.line("");
-    out.comment("What follows from the values above, in this order:");
+    out.comment("The steps that follow from these values, in order:");
     for step in steps(plan) {
         out.comment("");
         out.comment(&format!("{}: {}", step.id, step.path.display()));
@@ -303,7 +305,7 @@ fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> V
         }
         What::File { text, .. } => return lines(read(&step.path).as_deref(), text),
         What::Block { text } => {
-            let mut all = vec!["a block of its own in the file, between markers:".to_owned()];
+            let mut all = vec!["a separate block in the file, between markers:".to_owned()];
             all.extend(text.lines().map(|line| format!("  + {line}")));
             return all;
         }
@@ -322,7 +324,7 @@ fn lines(old: Option<&str>, new: &str) -> Vec<String> {
     let after = set(new);
     let head = match old {
         None => "absent -> a file with:",
-        Some(_) if before == after => "as it is already:",
+        Some(_) if before == after => "no changes in the file:",
         Some(_) => "changes in the file:",
     };
     let gone = before.iter().filter(|line| !after.contains(line));

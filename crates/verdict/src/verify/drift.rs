@@ -96,13 +96,13 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
             return None;
         }
         let then = match setting.key.as_str() {
-            "vm.nr_hugepages" => ": after a reboot there will be fewer",
+            "vm.nr_hugepages" => "; the pool shrinks at the next boot",
             _ => "",
         };
         let (key, path) = (&setting.key, &setting.path);
         Some(Finding::warning(
             "sysctl-drift",
-            format!("{key} is {now}, and {path} says {wanted}{then}."),
+            format!("{key} is {now}, but {path} sets {wanted}{then}."),
             Change::new(Setting::sysctl(key), wanted)
                 .from(now)
                 .check(facts.host),
@@ -173,14 +173,14 @@ pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
             let now = match &line.now {
                 Fact::Known(now) if *now == line.value => return None,
                 Fact::Known(now) => format!("is {now}"),
-                Fact::Absent => "is not there".to_owned(),
+                Fact::Absent => "does not exist".to_owned(),
                 Fact::Unreadable(error) => format!("could not be read ({error})"),
             };
             let (knob, path, value) = (&line.knob, &line.path, &line.value);
             let whom = by_whom(facts, knob);
             Some(Finding::warning(
                 "knob-reset",
-                format!("{knob} {now}, and {path} sets it to {value}{whom}."),
+                format!("{knob} {now}, but {path} sets it to {value}{whom}."),
                 format!("systemd-tmpfiles --create {}", shell_word(path)),
             ))
         })
@@ -190,7 +190,7 @@ pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
 fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
     match facts.settings.tuned.known() {
         Some(profile) if knob.contains("transparent_hugepage") => {
-            format!("; tuned's profile {profile} sets such knobs by itself")
+            format!("; tuned's profile {profile} may have set it")
         }
         _ => String::new(),
     }
@@ -246,8 +246,8 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
         },
     };
     let wanted = match &place.wanted {
-        Some(wanted) => format!(", and the plan set {wanted}"),
-        None => ", and the plan wrote it".to_owned(),
+        Some(wanted) => format!(", but the plan set {wanted}"),
+        None => ", but the plan wrote it".to_owned(),
     };
     let (id, severity, whom) = match place.what {
         // The mount reports it.
@@ -310,8 +310,8 @@ pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
             Finding::warning(
                 "boot-drift",
                 format!(
-                    "{} asks for {missing} at boot, and the running kernel was not started with \
-                     that.",
+                    "{} asks for {missing} at boot, but the running kernel was started without \
+                     them.",
                     line.path
                 ),
                 "update-grub    # then reboot",
@@ -335,7 +335,7 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
         if !applied.is_complete {
             found.push(Finding::warning(
                 "apply-incomplete",
-                format!("Apply {id} of {} did not come to its end.", applied.time),
+                format!("Apply {id} of {} is incomplete.", applied.time),
                 format!("hugeleaf apply {}    # or: {undo}", plan_copy(applied)),
             ));
         }
@@ -363,19 +363,18 @@ pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
     let finding = |lines: &[&String], severity, what: &str| {
         let last = lines.last()?;
         let count = match lines.len() {
-            1 => "a line".to_owned(),
+            1 => "1 line".to_owned(),
             n => format!("{n} lines"),
         };
         Some(Finding::new(
             severity,
             "kernel-log",
-            format!("The kernel's log has {count} on {what}: {last}"),
+            format!("The kernel log has {count} about {what}. The last: {last}"),
             "dmesg | grep -iE 'hugetlb|page allocation failure'",
         ))
     };
-    let of_short = "large pages that were short or refused, the last";
-    let of_obsolete = "SysV segments that were let through on memlock alone, which the kernel is \
-        going to stop";
+    let of_short = "missing or refused huge pages";
+    let of_obsolete = "SysV segments that only memlock allowed, which is deprecated";
     let found = [
         finding(&short, Severity::Warning, of_short),
         finding(&obsolete, Severity::Note, of_obsolete),

@@ -293,8 +293,8 @@ fn by_other_pool(row: &Row, page: PageSize, other: &Pool, settings: &str) -> Fin
     Finding::problem(
         "service-short",
         format!(
-            "{} asked for {} on large pages and is {} short: it asks for pages of the default size, and the pool of {} \
-             has {} free.",
+            "{} asked for {} on huge pages and is {} short: it asks for pages of the default size, \
+             but the pool of {} has {} free.",
             row.name,
             Row::bytes(&row.asked),
             pages_text(row.short, page),
@@ -302,7 +302,7 @@ fn by_other_pool(row: &Row, page: PageSize, other: &Pool, settings: &str) -> Fin
             other.available()
         ),
         format!(
-            "# let it ask for those ({settings}), then: {}",
+            "# make it ask for those ({settings}), then: {}",
             restart_command(row)
         ),
     )
@@ -315,13 +315,13 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
     let restart = restart_command(row);
     if service.wish.how.is_off() {
         let said = match service.wish.said.as_str() {
-            "" => "nothing in its configuration asks for them".to_owned(),
+            "" => "its configuration does not ask for them".to_owned(),
             said => format!("its configuration says {said}"),
         };
         return Finding::problem(
             "service-off",
             format!(
-                "{name} is planned to have {asked} on large pages and is {short} short: {said}."
+                "{name} is planned to have {asked} on huge pages and is {short} short: {said}."
             ),
             format!("hugeleaf plan    # names the setting; then {restart}"),
         );
@@ -330,9 +330,9 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
         return Finding::problem(
             "started-before-pool",
             format!(
-                "{name} asked for {asked} on large pages and is {short} short, though the pool has \
-                 {available} free now: it was started before they were there, and fell back to base \
-                 pages without a word."
+                "{name} asked for {asked} on huge pages and is {short} short, though the pool has \
+                 {available} free now: it started before they were reserved, and fell back to base \
+                 pages silently."
             ),
             restart,
         );
@@ -341,7 +341,7 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
     Finding::problem(
         "service-short",
         format!(
-            "{name} asked for {asked} on large pages and is {short} short; the pool has {available} \
+            "{name} asked for {asked} on huge pages and is {short} short; the pool has {available} \
              free, so {missing} are missing."
         ),
         PLAN,
@@ -357,7 +357,7 @@ fn restart_command(row: &Row) -> String {
                 .pids
                 .first()
                 .map_or(String::new(), |pid| pid.to_string());
-            format!("hugeleaf mem {pid}    # restart it, then look again")
+            format!("hugeleaf mem {pid}    # restart it, then check again")
         }
     }
 }
@@ -390,13 +390,13 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
-                Requirement::IfAvailable => "would fall back to base pages without a word",
+                Requirement::IfAvailable => "would fall back to base pages silently",
                 _ => "would fail",
             },
         );
         let drained = match pool_of(pools, page).filter(|pool| pool.surplus > Pages(0)) {
             Some(pool) => format!(
-                " ({} of the pool's pages are surplus: they go when they are freed)",
+                " ({} of the pool's pages are surplus and leave it when freed)",
                 pool.surplus
             ),
             None => String::new(),
@@ -405,8 +405,8 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
         Some(Finding::problem(
             "restart-would-fail",
             format!(
-                "A {when} of {} {falls}: it asks for {asks}, and there would be {there}, {missing} too \
-                 few{drained}.",
+                "A {when} of {} {falls}: it asks for {asks}, but {there} would be free, {missing} \
+                 too few{drained}.",
                 row.name
             ),
             grow_command(facts, page, pools, missing),
@@ -440,8 +440,8 @@ pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]
             Finding::warning(
                 "pool-too-small",
                 format!(
-                    "Together {} services ask for {}, and the pool has {there}: {missing} too few \
-                     when all of them run ({}).",
+                    "Together {} services ask for {}, but the pool has {there}: {missing} too few \
+                     if all of them run ({}).",
                     asking.len(),
                     pages_text(needed, pool.page),
                     names(&asking)
@@ -502,8 +502,8 @@ pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
         Some(of(
             "pool-unused",
             format!(
-                "{} ({bytes}) of {} in the pool are used by nobody, promised to nobody and asked for \
-                 by no service that was found; nothing else can use that memory.",
+                "{} ({bytes}) of {} in the pool are neither used nor reserved, and no service \
+                 found asks for them; nothing else can use that memory.",
                 pages_text(pool.unused, pool.page),
                 pool.total
             ),

@@ -32,7 +32,7 @@ pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<
         Some(Finding::problem(
             "cgroup-limit",
             format!(
-                "{} asks for {asked} on pages of {}, and its cgroup {} allows {allowed}: {then}.",
+                "{} asks for {asked} on pages of {}, but its cgroup {} allows {allowed}: {then}.",
                 row.name, limit.size, cgroup.path
             ),
             next,
@@ -53,7 +53,7 @@ pub(super) const fn program(kind: ServiceKind) -> &'static str {
 /// Returns the limit below the request, and its consequence.
 fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
     let mut both = [
-        (Limited::Reservations, "its start fails, or falls back"),
+        (Limited::Reservations, "its start fails, or falls back to base pages"),
         (
             Limited::Faults,
             "it starts, and is killed (SIGBUS) when it touches more",
@@ -89,8 +89,8 @@ fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> 
         return Some(Finding::problem(
             "group-missing",
             format!(
-                "{} asks for {needed} in SysV segments on large pages, and its user {name} is not in \
-                 the group {group} that may have them (vm.hugetlb_shm_group), and {memlock}.",
+                "{} asks for {needed} in SysV segments on huge pages, but its user {name} is not \
+                 in group {group} (vm.hugetlb_shm_group), and {memlock}.",
                 row.name
             ),
             Change::new(Setting::groups(&shell_word(&name)), group).check(facts.host),
@@ -99,8 +99,8 @@ fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> 
     Some(Finding::problem(
         "memlock-small",
         format!(
-            "{} asks for {needed} in SysV segments on large pages, and its user {name} {memlock} and \
-             is in no group that may have them (vm.hugetlb_shm_group is 0).",
+            "{} asks for {needed} in SysV segments on huge pages, but its user {name} {memlock}, \
+             and no group may have them (vm.hugetlb_shm_group is 0).",
             row.name
         ),
         PLAN,
@@ -118,15 +118,15 @@ pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
         let has = user.memlock.get()?;
         let (wanted, file) = limit_in_files(facts, service, user)?;
         let gives = match wanted.get() {
-            u64::MAX => "no limit".to_owned(),
+            u64::MAX => "unlimited".to_owned(),
             _ => wanted.to_string(),
         };
         (has < wanted && !user.ipc_lock).then(|| {
             Finding::warning(
                 "limit-not-taken",
                 format!(
-                    "{} may lock {has}, and {file} gives it {gives}: it was started before that was \
-                     written, or systemd has not read it.",
+                    "{} may lock {has}, but the limit in {file} is {gives}: it was started before \
+                     that was written, or systemd has not read the file.",
                     service.name
                 ),
                 match &service.unit {
@@ -134,7 +134,7 @@ pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
                         "systemctl daemon-reload && systemctl restart {}",
                         shell_word(unit)
                     ),
-                    None => format!("log in as {} anew, and start it again", name_of(user)),
+                    None => format!("log in again as {}, and restart it", name_of(user)),
                 },
             )
         })

@@ -311,7 +311,7 @@ fn started_before_the_pool_was_filled() {
     world.services[0].demands = vec![demand(PAGES, Some(0))];
     world.shows(
         "started-before-pool",
-        &["4096 pages of 2M short", "without a word"],
+        &["4096 pages of 2M short", "silently"],
     );
     let report = world.verify();
     assert!(!report.is_good());
@@ -372,7 +372,7 @@ fn a_pool_that_has_drained_since() {
         "restart-would-fail",
         &[
             "would fall back to base pages",
-            "there would be 1000, 3096 too few",
+            "1000 would be free, 3096 too few",
             "3096 of the pool's pages are surplus",
         ],
     );
@@ -457,7 +457,7 @@ fn memlock_that_is_too_small_for_the_segment() {
 fn a_user_who_is_not_in_the_group() {
     let mut world = oracle();
     world.host.limits.hugetlb_shm_group = Fact::Known(500);
-    world.shows("group-missing", &["postgres is not in the group 500"]);
+    world.shows("group-missing", &["postgres is not in group 500"]);
     world.host.limits.hugetlb_shm_group = Fact::Known(501);
     assert_eq!(world.ids(), ["started-before-pool"]);
 }
@@ -516,7 +516,7 @@ fn files_that_the_kernel_does_not_follow() {
     sysctl(&mut world, vec![set("vm.hugetlb_shm_group", 5)]);
     world.shows(
         "sysctl-drift",
-        &["vm.hugetlb_shm_group is 0, and /etc/sysctl.d/x.conf says 5"],
+        &["vm.hugetlb_shm_group is 0, but /etc/sysctl.d/x.conf sets 5"],
     );
     // The last value counts.
     sysctl(
@@ -525,7 +525,7 @@ fn files_that_the_kernel_does_not_follow() {
     );
     assert_eq!(world.ids(), [""; 0]);
     sysctl(&mut world, vec![set("vm.nr_hugepages", PAGES - 1)]);
-    world.shows("sysctl-drift", &["after a reboot there will be fewer"]);
+    world.shows("sysctl-drift", &["the pool shrinks at the next boot"]);
     sysctl(&mut world, vec![set("vm.nr_hugepages", PAGES + 1)]);
     world.shows("pool-short", &["1 short"]);
 }
@@ -558,13 +558,13 @@ fn places_that_are_not_as_the_plan_left_them() {
     };
     spoil(1, Some("never"), PlaceState::Changed).shows(
         "knob-reset",
-        &["shmem_enabled is never, and the plan set advise"],
+        &["shmem_enabled is never, but the plan set advise"],
     );
     spoil(2, None, PlaceState::Gone).shows("mount-missing", &["/mnt/huge is gone"]);
     spoil(3, Some("x"), PlaceState::Changed).shows("file-changed", &[DROP_IN]);
     spoil(3, None, PlaceState::Gone).shows("file-changed", &["is gone"]);
     let fewer = spoil(0, Some("2000"), PlaceState::Changed);
-    fewer.shows("pool-changed", &["is 2000, and the plan set 2048"]);
+    fewer.shows("pool-changed", &["is 2000, but the plan set 2048"]);
     assert!(!fewer.verify().is_good());
     let more = spoil(0, Some("2100"), PlaceState::Changed);
     assert!(more.ids() == ["pool-changed"] && more.verify().is_good());
@@ -597,7 +597,7 @@ fn a_limit_that_a_running_service_did_not_get() {
         memlock_file: Some(DROP_IN.to_owned()),
         ..UnitFile::default()
     }];
-    world.shows("limit-not-taken", &["may lock 64K", DROP_IN, "gives it 8G"]);
+    world.shows("limit-not-taken", &["may lock 64K", DROP_IN, "is 8G"]);
     let line = "postgres soft memlock unlimited\n";
     let file = "/etc/security/limits.d/60-hugeleaf.conf";
     world.settings.memlock = Fact::Known(pam_limits::parse(line, file));
@@ -605,7 +605,7 @@ fn a_limit_that_a_running_service_did_not_get() {
     world.services[0].name = "postgresql".to_owned();
     world.shows(
         "limit-not-taken",
-        &["limits.d/60-hugeleaf.conf gives it no limit"],
+        &["limits.d/60-hugeleaf.conf is unlimited"],
     );
 }
 
@@ -627,14 +627,14 @@ fn lines_of_the_kernels_log_since_it_matters() {
     let mut world = world();
     let line = "[  100.5] HugeTLB: allocating 16 of page size 1.00 GiB failed.  Only allocated 11.";
     world.host.kernel_log = Fact::Known(vec![line.to_owned()]);
-    world.shows("kernel-log", &["a line", "Only allocated 11"]);
+    world.shows("kernel-log", &["1 line", "Only allocated 11"]);
     world.log_since = Some(1_780_000_101);
     assert_eq!(world.ids(), [""; 0]);
     world.log_since = Some(1_780_000_100);
     assert_eq!(world.ids(), ["kernel-log"]);
     let line = "[ 100.5] postgres (1): Using mlock ulimits for SHM_HUGETLB is obsolete";
     world.host.kernel_log = Fact::Known(vec![line.to_owned()]);
-    world.shows("kernel-log", &["on memlock alone"]);
+    world.shows("kernel-log", &["only memlock allowed"]);
     assert!(world.verify().is_good());
 }
 
@@ -659,7 +659,7 @@ fn an_apply_that_was_cut_off() {
     world.applied[0].is_complete = false;
     world.shows(
         "apply-incomplete",
-        &["Apply 3 of 2026-11-20T10:00:00Z did not"],
+        &["Apply 3 of 2026-11-20T10:00:00Z is incomplete"],
     );
     world.applied[0].is_complete = true;
     world.applied[0].damage = vec!["line 3: cut off".to_owned()];

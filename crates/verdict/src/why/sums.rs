@@ -93,23 +93,23 @@ pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
     let (percent, missing) = (Bytes(100).scaled(bytes, whole).get(), f.missing);
     match id {
         Reason::PartlyResident => format!(
-            "{percent}% of these pages are in memory; large pages would fill up the rest, {missing} \
+            "{percent}% of these pages are in memory; huge pages would add the rest, {missing} \
              more{}",
             without_room(f, missing)
         ),
         Reason::PartlyMapped => format!(
-            "shared memory of which this process has touched {percent}%; promotion goes by all \
-             processes it is given"
+            "shared memory of which this process has touched {percent}%; promotion counts the \
+             pages of all processes that it is given"
         ),
         Reason::Sparse => format!(
-            "only {percent}% of these pages are in memory; large pages would cost {missing} more"
+            "only {percent}% of these pages are in memory; huge pages would cost {missing} more"
         ),
         _ if bytes.is_zero() => format!(
-            "{} that is all in swap: it comes back on base pages as it is used",
+            "{}, all in swap: it returns on base pages when it is used",
             f.swapped
         ),
         _ => format!(
-            "{} of it is in swap; promotion would bring that back into memory{}",
+            "{} of it is in swap; promotion would swap it in{}",
             f.swapped,
             without_room(f, missing + f.swapped)
         ),
@@ -132,8 +132,8 @@ pub fn cgroup_memory(f: &Figures) -> String {
         return "a cgroup limits memory".to_owned();
     };
     format!(
-        "cgroup {} has {} left of its memory limit of {}: a large page counts against that before the \
-         small ones that it replaces are returned, so there must be room for one",
+        "cgroup {} has {} left of its memory limit of {}: the kernel charges a huge page before it \
+         frees the base pages, so there must be room for one",
         room.cgroup, room.left, room.limit
     )
 }
@@ -169,7 +169,7 @@ pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
-    format!("shared copy-on-write {who}; a large page would be a copy, {bytes} more memory")
+    format!("shared copy-on-write {who}; a huge page would be a copy, {bytes} more memory")
 }
 
 /// Returns the promotion command for copy-on-write pages once their sharers have exited. `who` includes
@@ -202,14 +202,13 @@ pub fn best_size(sizes: &[OffSize], of: Bytes) -> Option<&OffSize> {
 pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
-            "no full huge page fits here; {} pages would fit {} of it, and that size is off on this \
-             host ({})",
+            "no full huge page fits here; {} pages would fit {} of it, but that size is off on \
+             this host ({})",
             off.size, off.bytes, off.knob
         ),
         None => {
-            "no full huge page fits here, and no smaller size that is off would fit a tenth of \
-                 it"
-            .to_owned()
+            "no full huge page fits here, and no disabled smaller size would fit a tenth of it"
+                .to_owned()
         }
     }
 }
@@ -217,7 +216,7 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
 pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
-            "# a choice for the whole host, for {} here at most: {}, then restart {who}",
+            "# affects the whole host, for at most {} here: {}, then restart {who}",
             off.bytes,
             off.turn_on.trim_start_matches("# ")
         ),

@@ -90,11 +90,11 @@ fn khugepaged_is_held_against_what_there_is_to_scan() {
     let host = host();
     let verdict = only(&host, &process(vec![flagged(anon(AT, 4 * M), b"hg")]));
     assert!(verdict.text.contains("scans 16M every 10 s"), "{verdict:?}");
-    assert!(verdict.text.contains("with 8G"), "{verdict:?}");
+    assert!(verdict.text.contains("so 8G"), "{verdict:?}");
     assert!(verdict.text.contains("up to 1 h 25 min"), "{verdict:?}");
     let nothing = with_thp(|t| t.khugepaged.pages_to_scan = Fact::Known(Pages(0)));
     let verdict = only(&nothing, &process(vec![flagged(anon(AT, 4 * M), b"hg")]));
-    assert!(verdict.text.contains("set to scan nothing"), "{verdict:?}");
+    assert!(verdict.text.contains("set to scan no pages"), "{verdict:?}");
 }
 
 /// Debian's default: `why` knows that THP is on, tells when khugepaged will scan, and advises only missing
@@ -834,7 +834,7 @@ fn no_free_block_is_left() {
     let verdict = &judge(&host, &p)[0];
     assert_eq!(verdict.id, Reason::NoContiguous);
     assert!(
-        verdict.text.contains("Compaction could join up to 3.9G"),
+        verdict.text.contains("Compaction could merge up to 3.9G"),
         "{verdict:?}"
     );
     assert_eq!(
@@ -942,7 +942,7 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
     assert_eq!(said(&segment), [("swapped", 0)]);
     let reported = judge(&host, &process(vec![segment]));
     assert!(
-        reported[0].text.starts_with("8M that is all in swap"),
+        reported[0].text.starts_with("8M, all in swap"),
         "{}",
         reported[0].text
     );
@@ -1115,7 +1115,7 @@ fn a_size_is_advised_for_what_it_would_fit() {
         "{mixed:?}"
     );
     assert!(
-        mixed.command.contains("for 2.3M here at most: echo always"),
+        mixed.command.contains("for at most 2.3M here: echo always"),
         "{mixed:?}"
     );
 }
@@ -1144,7 +1144,7 @@ fn ranges_that_are_resident_in_part_are_summed_up() {
     assert_eq!(line.adds, Bytes(320 * K));
     let command = "hugeleaf promote --min-resident 80% 100    # promotes 3.7M of it, and adds 320K";
     assert_eq!(line.command, command);
-    let more = format!("would fill up the rest, {} more", Bytes(8 * M) - line.bytes);
+    let more = format!("would add the rest, {} more", Bytes(8 * M) - line.bytes);
     assert!(line.text.contains(&more), "{line:?}");
 }
 

@@ -57,7 +57,7 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             finding,
             page: case
                 .pmd
-                .map_or("a large page".to_owned(), |p| p.to_string()),
+                .map_or("a huge page".to_owned(), |p| p.to_string()),
             name: clean(&case.process.name),
             promote: format!("hugeleaf promote {}", case.target),
         };
@@ -164,7 +164,7 @@ impl Words<'_> {
             ),
             Reason::SmallSteps => format!(
                 "THP is on, but this memory came in steps smaller than {} or was split since, \
-                 and khugepaged has not been here: {}{}",
+                 and khugepaged has not scanned it: {}{}",
                 self.page,
                 self.khugepaged(),
                 self.at_growth()
@@ -180,13 +180,13 @@ impl Words<'_> {
     fn disabled(&self) -> Both {
         let name = &self.name;
         let lasting = match name.starts_with("redis") || name.starts_with("valkey") {
-            true => "'disable-thp no' in its configuration lasts past a restart",
-            false => "it is for the program's settings to make that last past a restart",
+            true => "To make this permanent, set 'disable-thp no' in its configuration",
+            false => "To make this permanent, change the program's configuration",
         };
         let text = format!(
-            "the process switched THP off for itself with prctl(PR_SET_THP_DISABLE) (THP_enabled: \
-             0 in its status), and promotion goes by that. The command makes {name} take it back \
-             until it ends. {lasting}"
+            "the process disabled THP with prctl(PR_SET_THP_DISABLE) (THP_enabled: 0 in its \
+             status), which blocks promotion too. The command re-enables THP in {name} until it \
+             exits. {lasting}"
         );
         let target = self.case.target;
         (text, format!("hugeleaf promote --switch-thp-on {target}"))
@@ -207,14 +207,14 @@ impl Words<'_> {
     fn khugepaged(&self) -> String {
         let host = self.case.host;
         let Some(k) = host.thp.known().map(|t| &t.khugepaged) else {
-            return "nothing is known of it".to_owned();
+            return "its settings are unknown".to_owned();
         };
         let (Some(pages), Some(sleep)) = (k.pages_to_scan.get(), k.scan_sleep_millis.get()) else {
             return "its settings could not be read".to_owned();
         };
         let each = pages.of(host.base_page);
         if each.is_zero() {
-            return "it is set to scan nothing".to_owned();
+            return "it is set to scan no pages".to_owned();
         }
         let huge = host.memory.anon_huge.get().unwrap_or_default();
         let anon = host.memory.anon.get().map(|anon| anon - huge);
@@ -222,8 +222,7 @@ impl Words<'_> {
         let rounds = to_scan.get().div_ceil(each.get()).max(1);
         let seconds = rounds.saturating_mul(sleep) / 1000;
         format!(
-            "it scans {each} every {}, so with {to_scan} of this host's memory to scan it takes \
-             up to {}",
+            "it scans {each} every {}, so {to_scan} of this host's memory takes up to {}",
             interval_millis(sleep),
             interval(seconds)
         )
@@ -233,7 +232,7 @@ impl Words<'_> {
     fn at_growth(&self) -> &'static str {
         let is_run = self.case.process.run.known().is_some();
         match (Kind::of(self.segment) == Kind::Private) && !is_run {
-            true => ". Started under `hugeleaf run`, the program gets large pages as it grows",
+            true => ". Started under `hugeleaf run`, the program gets huge pages as it grows",
             false => "",
         }
     }
@@ -250,10 +249,10 @@ impl Words<'_> {
                 let why = match on {
                     Some(folder) => format!("the tmpfs on {folder} is mounted without huge="),
                     None => {
-                        format!("large pages for shared memory are off ({path} is never)")
+                        format!("huge pages for shared memory are off ({path} is never)")
                     }
                 };
-                let text = format!("{why}; the address fits, so promotion can move it");
+                let text = format!("{why}; the address is aligned, so promotion works");
                 (text, promote)
             }
             Reason::ShmemNotAdvised => {
@@ -262,18 +261,18 @@ impl Words<'_> {
                     None => format!("{path} is advise"),
                 };
                 let text = format!(
-                    "large pages for shared memory are for advised memory only ({why}), and the \
-                     program did not advise this; the address fits, so promotion can move it"
+                    "huge pages for shared memory are for advised memory only ({why}), and the \
+                     program did not advise this; the address is aligned, so promotion works"
                 );
                 (text, promote)
             }
             Reason::ShmemDeny => (
-                format!("{knob} is deny, which forbids large pages in shared memory altogether"),
+                format!("{knob} is deny, which forbids huge pages in shared memory"),
                 self.then(Change::new(Setting::file(&*knob), "never"), &promote),
             ),
             Reason::ShmemSizeOff => (
                 format!(
-                    "{path} is {}, and promotion of shared memory goes by that one",
+                    "{path} is {}, and promotion of shared memory obeys it",
                     own.text().unwrap_or_default()
                 ),
                 self.then(Change::new(Setting::file(&*path), "inherit"), &promote),
@@ -291,14 +290,13 @@ impl Words<'_> {
                 self.segment.mount_huge.as_deref().unwrap_or(value)
             ),
             (Some(folder), false) => {
-                format!(": the tmpfs on {folder} was mounted without huge= then")
+                format!(", while the tmpfs on {folder} was mounted without huge=")
             }
             (None, true) => format!(", while {knob} was never; it is {value} now"),
             (None, false) => format!(", because {knob} is {value}"),
         };
         let text = format!(
-            "mapped at an address that does not fit {} pages{why}. It cannot be promoted before a \
-             restart",
+            "mapped at an address that is not aligned for {} pages{why}. Promotion needs a restart",
             self.page
         );
         let change = match on {
@@ -330,7 +328,7 @@ impl Words<'_> {
             Reason::PoolShort => {
                 let text = format!(
                     "the pool of {size} pages is {} pages short: this segment needs {need}, and \
-                     {had} are free and not promised",
+                     {had} are free and not reserved",
                     hugetlb::short(pool, self.segment)
                 );
                 let plan = format!(
@@ -344,8 +342,8 @@ impl Words<'_> {
             Reason::ShmGroup => (
                 format!(
                     "SysV memory on {size} pages is for group {group} (vm.hugetlb_shm_group), which \
-                     this process is not in; its memlock limit of {memlock} does not stand in for \
-                     that"
+                     this process is not in; its memlock limit of {memlock} is too low to replace \
+                     the group"
                 ),
                 self.in_group(group),
             ),
@@ -372,13 +370,14 @@ impl Words<'_> {
                 let default = asking::page(self.case.host, None).filter(|_| setting.is_some());
                 let why = match default {
                     Some(default) => format!(
-                        "the program asks for pages of {default}, the default size, unless it is told otherwise"
+                        "the program asks for pages of {default}, the default size, unless it is \
+                         configured otherwise"
                     ),
-                    None => "the program did not ask for them, or started before they were there"
+                    None => "the program did not ask for them, or started before they were reserved"
                         .to_owned(),
                 };
                 let text = format!(
-                    "the pool has {had} free pages of {size}, enough for the {need} of this segment: {why}"
+                    "the pool has {had} free pages of {size}, and this segment needs {need}: {why}"
                 );
                 (text, ask_for_them(process, setting))
             }
@@ -394,10 +393,10 @@ impl Words<'_> {
         let len = self.segment.range.len();
         let (may, then) = match of {
             Limited::Reservations => ("reserve", "fails"),
-            Limited::Faults => ("touch", "succeeds, and touching it ends in SIGBUS"),
+            Limited::Faults => ("touch", "succeeds, but touching it raises SIGBUS"),
         };
         let text = format!(
-            "cgroup {} may {may} {} more on {size} pages, and this segment needs {len}: mapping it \
+            "cgroup {} may {may} {} more on {size} pages, but this segment needs {len}: mapping it \
              on them {then}",
             group.path,
             limit.room(of).unwrap_or_default()
@@ -434,8 +433,8 @@ impl Words<'_> {
         match self.finding.reason {
             Reason::Locked => (
                 format!(
-                    "mlock of a part cut the mapping here, in the middle of {page}: a large page \
-                     cannot lie in two mappings"
+                    "mlock of a part split the mapping inside a block of {page}: a huge page \
+                     cannot span two mappings"
                 ),
                 format!(
                     "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
@@ -450,7 +449,7 @@ impl Words<'_> {
                     ),
                     false => format!(
                         "{} of this process is pinned for device I/O (VmPin), most likely here: \
-                         /proc does not say where",
+                         /proc does not show where",
                         process.pinned
                     ),
                 };
@@ -458,7 +457,7 @@ impl Words<'_> {
                     "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, \
                      vfio), then: {promote}"
                 );
-                (format!("{what}. Pinned pages cannot move"), command)
+                (format!("{what}. Pinned pages cannot be promoted"), command)
             }
             _ => self.blocks(),
         }
@@ -471,8 +470,9 @@ impl Words<'_> {
         let kind = segment.file_system.as_ref();
         let kind = kind.map_or_else(String::new, |kind| format!(" ({kind})"));
         let text = format!(
-            "{}{kind}. Read again with a readahead of {page}, most of it is on huge pages. The price: {name} \
-             is stopped, up to {} is read from disk, and the readahead holds for the whole device until a reboot",
+            "{}{kind}. If it is read again with a readahead of {page}, most of it is on huge \
+             pages. This stops {name}, reads up to {} from disk, and changes the readahead of the whole \
+             device until a reboot",
             self.finding.reason.says(),
             segment.range.len()
         );
@@ -491,8 +491,8 @@ impl Words<'_> {
         }
         let file = shell_word(&segment.name);
         let command = format!(
-            "# stop {name} and whoever else maps it; {readahead}dd if={file} iflag=nocache count=0; cat \
-             {file} > /dev/null; start it"
+            "# stop {name} and all others that map it; {readahead}dd if={file} iflag=nocache \
+             count=0; cat {file} > /dev/null; start it"
         );
         (text, command)
     }
@@ -503,8 +503,8 @@ impl Words<'_> {
         let free = host.memory.free.get().unwrap_or_default();
         let joined = free - host.limits.min_free.get().unwrap_or_default();
         let text = format!(
-            "no free block of {page} is left: {free} of memory are free, in smaller blocks. \
-             Compaction could join up to {joined} of that"
+            "no free block of {page} is left: {free} of memory is free, in smaller blocks. \
+             Compaction could merge up to {joined} of it"
         );
         let needed = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
         let command = match joined >= needed {
@@ -534,8 +534,8 @@ impl Words<'_> {
         let fits = thp.and_then(|t| setting::largest_that_fits(self.case, t, self.segment, range));
         let text = match fits {
             Some((size, true)) => format!(
-                "too small for {page}; {size} pages are on, and given at first touch only: /proc \
-                 does not tell whether they were"
+                "too small for {page}; {size} pages are on, but allocated at first touch only: \
+                 /proc does not show whether they were"
             ),
             Some((_, false)) => sums::orders_off(bytes, f),
             None => format!("too small for {page}"),
@@ -568,7 +568,7 @@ impl Words<'_> {
                 reason.says().to_owned() + &fs
             }
             Reason::FileMisaligned => {
-                format!("the file is mapped where its offset does not fit {page} pages")
+                format!("misaligned: address and file offset differ modulo {page}")
             }
             _ => reason.says().to_owned(),
         };
@@ -590,7 +590,7 @@ impl Words<'_> {
                 "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
                 self.case.pmd.map_or(0, |p| p.bytes().get())
             ),
-            Reason::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
+            Reason::NoThp => "# use a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
             _ => NOTHING.to_owned(),
         };
         (text, command)
@@ -620,8 +620,8 @@ fn ask_for_them(process: &Process, size: Option<String>) -> String {
     let size = size.map_or(String::new(), |size| format!("{size}, "));
     let how = Asking::of(&name).map_or(String::new(), |p| format!(" ({size}{})", p.on));
     match service(process) {
-        Some(unit) => format!("# let {name} ask for them{how}, then: systemctl restart {unit}"),
-        None => format!("# let {name} ask for them{how}, then restart it once"),
+        Some(unit) => format!("# make {name} ask for them{how}, then: systemctl restart {unit}"),
+        None => format!("# make {name} ask for them{how}, then restart it once"),
     }
 }
 

@@ -50,7 +50,7 @@ fn small_memory_under_always_waits_for_khugepaged() {
     let text = reported[0]["text"].as_str().unwrap();
     assert!(text.contains("THP is on"), "{text}");
     assert!(
-        text.contains("khugepaged") && text.contains("it takes up to"),
+        text.contains("khugepaged") && text.contains("takes up to"),
         "{text}"
     );
     let command = reported[0]["command"].as_str().unwrap();

@@ -38,7 +38,10 @@ fn another_host() {
         id: word("ff"),
     };
     let refused = held(&plan(), &host(), &other).unwrap_err();
-    assert_eq!(refused, ["the plan is for the host db1, and this is db2"]);
+    assert_eq!(
+        refused,
+        ["the plan is for the host db1, but this host is db2"]
+    );
     // A renamed host is the same host.
     let renamed = Identity {
         name: word("db2"),
@@ -52,7 +55,7 @@ fn another_host() {
     };
     has(
         &held(&plan(), &host(), &clone).unwrap_err(),
-        "another host that is called db1 too",
+        "another host named db1",
     );
     // Without ids, only the name identifies the host.
     let unnamed = Identity {
@@ -71,7 +74,7 @@ fn another_machine() {
     };
     has(
         &with(&|h| h.arch = word("aarch64")),
-        "the plan is for x86_64, and this host is aarch64",
+        "the plan is for x86_64, but this host is aarch64",
     );
     has(&with(&|h| h.base_page = size("64K")), "base pages of 4K");
     has(
@@ -84,7 +87,7 @@ fn another_machine() {
     };
     has(
         &with(&fewer),
-        "pages on node 1, and this host has memory on 1 nodes only",
+        "pages on node 1, but this host has memory on only 1 nodes",
     );
 }
 
@@ -94,7 +97,7 @@ fn another_kernel_is_only_said() {
     host.kernel = word("7.0.0");
     has(
         &held(&plan(), &host, &identity()).unwrap(),
-        "made under Linux 6.12.0, and this is 7.0.0",
+        "made under Linux 6.12.0, but this is 7.0.0",
     );
 }
 
@@ -108,7 +111,7 @@ fn a_pool_on_its_way_may_go_on_and_one_that_somebody_changed_may_not() {
     fill(&mut host, "2M", 1025, 0, 0);
     has(
         &held(&plan(), &host, &identity()).unwrap_err(),
-        "the pool of 2M on node 0 has changed since the plan was made: 0 then, 1025 now, 1024 planned",
+        "the pool of 2M on node 0 has changed since the plan was made: 0 pages then, 1025 now, 1024 planned",
     );
 }
 
@@ -154,7 +157,7 @@ fn a_host_that_uses_much_more_by_now() {
     host.memory.available = gib(36);
     has(
         &held(&plan, &host, &identity()).unwrap_err(),
-        "the host uses 28G outside its pools now, 24G when",
+        "the host now uses 28G outside its pools, 24G when",
     );
     let forced = Plan {
         force: Some("they stop soon".to_owned()),

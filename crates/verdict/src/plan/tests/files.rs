@@ -228,7 +228,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "base_page = \"5K\"",
         "'5K' is not a page size",
     ),
-    ("margin_bytes = ", "margin_bytes = -", "is below zero"),
+    ("margin_bytes = ", "margin_bytes = -", "is negative"),
     (
         "kind = \"sysv\"",
         "kind = \"oracle\"",
@@ -238,7 +238,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     (
         POOL,
         "page = \"2M\"\nnode = 0\nwas = 0\npages = -",
-        "is below zero",
+        "is negative",
     ),
     (
         POOL,
@@ -248,7 +248,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     (
         POOL,
         "page = \"2M\"\nnode = 0\nwas = 0\npages = 99999999#",
-        "and the host has 64G",
+        "but the host has 64G",
     ),
     (
         POOL,
@@ -277,52 +277,52 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     (
         "path = \"/mnt/huge\"",
         "path = \"/mnt/../etc\"",
-        "without .. in it",
+        "path without ..",
     ),
     (
         "path = \"/mnt/huge\"",
         "path = \"mnt\"",
-        "expected an absolute one",
+        "expected an absolute path",
     ),
-    (
-        "path = \"/sys/",
-        "path = \"/etc/",
-        "no setting of the kernel",
-    ),
+    ("path = \"/sys/", "path = \"/etc/", "not a kernel setting"),
     (
         "user = \"user54321\"\nwas_b",
         "user = \"*\"\nwas_b",
-        "no name of a user",
+        "not a user name",
     ),
     (
         "unit = \"postgresql@15-main.service\"\nenv",
         "unit = \"../x.service\"\nenv",
-        "no service",
+        "not a systemd service",
     ),
-    ("environment = [\"M", "environment = [\"1M", "no variable"),
+    (
+        "environment = [\"M",
+        "environment = [\"1M",
+        "not a variable",
+    ),
     ("exec_start = \"/", "exec_start = \"", "absolute path"),
     (
         "path = \"/etc/security/limits.d/60-hugeleaf.conf\"",
         "path = \"/etc/passwd\"",
-        "no file that hugeleaf",
+        "not a file that hugeleaf",
     ),
     ("gid = 54321", "gid = true", "invalid type"),
     // Settings that no plan makes.
     (
         "path = \"/sys/kernel/mm/transparent_hugepage/shmem_enabled\"",
         "path = \"/proc/sys/kernel/core_pattern\"",
-        "not for plans to set",
+        "a plan cannot set",
     ),
     ("now = \"advise\"", "now = \"on\"", "expected one of always"),
     (
         "path = \"/mnt/huge\"",
         "path = \"/usr\"",
-        "hide what the host needs",
+        "hide files that the host needs",
     ),
     (
         "\"db2 soft memlock 100\"",
         "\"* soft nofile 1\"",
-        "no line that a plan puts",
+        "not a line that a plan writes",
     ),
     (
         "exec_start = \"/usr/bin/hugeleaf run --stack 64K -- ",
@@ -332,7 +332,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     (
         POOL,
         "page = \"2M\"\nnode = 0\nwas = 0\npages = 28000#",
-        "whatever the reason",
+        "even with force",
     ),
 ];
 
@@ -359,7 +359,7 @@ fn no_reason_leaves_a_host_without_memory_to_live() {
     assert!(with(20_000).is_ok(), "{:?}", with(20_000));
     let error = with(28_000).unwrap_err();
     assert!(
-        error.what.contains("3.2G of it stay for all else"),
+        error.what.contains("3.2G must stay outside them"),
         "{error}"
     );
 }
@@ -414,7 +414,7 @@ fn fewer_pages_than_others_hold_are_refused() {
     let text = written(&plan).replacen("\npages = 1024\n", "\npages = 499\n", 1);
     let error = parse(&text).unwrap_err();
     assert!(
-        error.what.contains("499 pages, and others hold 500"),
+        error.what.contains("499 pages, but others hold 500"),
         "{error}"
     );
 }
@@ -432,7 +432,7 @@ fn a_smaller_pool_of_ones_own_making_is_no_nonsense() {
     };
     has(
         &check(&edited, &now).unwrap(),
-        "have 266 pages in the plan, and the services and others in it come to 512",
+        "has 266 pages of 2M in pools, but its services and others need 512",
     );
 }
 

@@ -95,7 +95,7 @@ fn a_larger_size_that_would_fit_is_said() {
     let plan = usual(&host(), &[fits]);
     has(
         &plan.services[0].ways,
-        "pages of 1G would fit with little waste: huge_page_size",
+        "pages of 1G would fit with little waste: set huge_page_size",
     );
     let nearly = service("pg", ServiceKind::PostgreSql, 8 * GIB + 1);
     let ways = &usual(&host(), &[nearly]).services[0].ways;
@@ -223,7 +223,7 @@ fn a_margin_of_ones_own_and_force() {
     );
     assert!(plan.missing().next().is_some());
     assert!(plan.left().unwrap() > Bytes(GIB));
-    has(&plan.notes, "the least that has to stay free, even forced");
+    has(&plan.notes, "the minimum that stays free even with --force");
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn shared_buffers_that_would_fill_whole_pages() {
     assert_eq!(pools(&plan), ["1G/0: 1", "1G/1: 0"]);
     has(
         &plan.notes,
-        "uses 514M of the 1G on its pages of 1G: shared_buffers larger by 494MB would fill them",
+        "uses 514M of its 1G on pages of 1G: shared_buffers larger by 494MB would fill them",
     );
     let mut server = service("pg", ServiceKind::PostgreSql, 514 << 20);
     // The value was configured after the server started, so it is no part of the mapped memory.

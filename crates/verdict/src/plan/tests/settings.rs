@@ -346,7 +346,7 @@ fn what_a_person_should_know_is_said_and_nothing_else() {
     );
     has(
         &notes(configured("1G"), &none),
-        "on 8G of memory 1G of them are wasted",
+        "which waste 1G on 8G of memory",
     );
     assert_eq!(notes(configured("2M"), &none), [""; 0]);
     // Without a unit there is nothing to start through it.
@@ -359,7 +359,7 @@ fn what_a_person_should_know_is_said_and_nothing_else() {
     unit.unit = Some("pg.service".to_owned());
     has(
         &notes(unit.clone(), &through),
-        "not exactly one plain ExecStart=",
+        "not have exactly one plain ExecStart=",
     );
     unit.exec_start = Some("/usr/bin/pg".to_owned());
     assert_eq!(notes(unit, &through), [""; 0]);
@@ -372,7 +372,7 @@ fn idle_larger_pages_tempt_mariadb() {
     fill(&mut host, "1G", 1, 0, 0);
     has(
         &usual(&host, &db(3 * GIB / 2)).notes,
-        "db tries idle pages of 1G first",
+        "db tries pages of 1G first",
     );
     let notes = usual(&host, &db(GIB / 2)).notes;
     assert!(!notes.iter().any(|n| n.contains("tries")), "{notes:?}");
