@@ -108,7 +108,7 @@ pub extern "C" fn hl_sqlite_set_target(
     guard(error, || {
         let installed = INSTALLED.get().ok_or_else(|| {
             Failure::invalid(
-                "SQLite has no cache of ours",
+                "the cache is not installed",
                 "call hl_sqlite_install first",
             )
         })?;

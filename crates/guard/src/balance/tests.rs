@@ -342,7 +342,7 @@ fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     world.sim("a").overhead += mib(5);
     world.run(3);
     assert!(world.size("b") >= mib(600), "{:#?}", world.said);
-    world.expect("b needs 600M, and has 512M");
+    world.expect("b needs 600M, has 512M");
 }
 
 /// With floors above the target servers share the memory there is; no requests fail while another server has more than it needs.
