@@ -75,8 +75,8 @@ pub fn measure(
     let by = |what, title| Chart::by("processes", what, title);
     run.results.charts = vec![
         by(GROWTH, "Growth of page tables by number of processes"),
-        by("attach", "Attaching, a process"),
-        by("first touch", "First touch of all of it, a process"),
+        by("attach", "Time to attach, a process"),
+        by("first touch", "First touch of the region, a process"),
     ];
     let mut rising = settings.processes.clone();
     rising.sort_unstable();
@@ -232,8 +232,8 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
         ),
         ChildError::Ended {
             reason: Some(_), ..
-        } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
-        _ => "hugeleaf-lab pagetables    # once more".into(),
+        } => "hugeleaf-lab pagetables --processes 1    # fewer processes, or a smaller --region".into(),
+        _ => "hugeleaf-lab pagetables    # run it again".into(),
     };
     BenchError::Part(Refusal {
         what: error.to_string(),
@@ -318,7 +318,7 @@ fn caveats(run: &mut Measuring<'_>, settings: &PageTablesSettings) {
         ));
     }
     run.on_a_virtual_machine(
-        "times include what the machine below does for new entries of page tables.",
+        "times include the hypervisor's work for new page table entries.",
     );
 }
 
