@@ -153,7 +153,9 @@ impl Connection {
                     let line = exchange.line()?;
                     let length = line.strip_prefix('$').unwrap_or_default();
                     let text = text(&mut exchange, length)?;
-                    parts.push(text.ok_or_else(|| QueryError::new("the answer is not in the Redis protocol"))?);
+                    parts.push(text.ok_or_else(|| {
+                        QueryError::new("the answer is not in the Redis protocol")
+                    })?);
                 }
                 Ok(parts)
             }

@@ -411,10 +411,10 @@ pub extern "C" fn hl_ghost_benefit(
     answer(error, benefit, "benefit", || {
         let ghost = call::given(ghost, "ghost")?;
         let elapsed = Duration::try_from_secs_f64(elapsed_seconds)
-            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "pass seconds, at least 0"))?;
+            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more"))?;
         if !(seconds_per_miss.is_finite() && seconds_per_miss >= 0.0) {
             let what = format!("seconds_per_miss is {seconds_per_miss}");
-            return Err(Failure::invalid(what, "pass seconds, at least 0"));
+            return Err(Failure::invalid(what, "seconds, 0 or more"));
         }
         ghost.0.pass(elapsed);
         Ok(ghost.0.benefit(granule_items, seconds_per_miss).into())

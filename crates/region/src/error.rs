@@ -98,11 +98,13 @@ impl MemoryError {
             E::Short { why, .. } => return why.next(),
             E::MemlockLimit { asked, .. } => {
                 let (kib, bytes) = (asked.get().div_ceil(1024), asked.get());
-                return format!("raise the limit: ulimit -l {kib}, or LimitMEMLOCK={bytes} in the unit");
+                return format!(
+                    "raise the limit: ulimit -l {kib}, or LimitMEMLOCK={bytes} in the unit"
+                );
             }
             E::NoSuchNode { .. } | E::NoNodes => "hugeleaf status    # lists the nodes",
-            E::Elsewhere => "use it in the process that created it, or create it as Sharing::Shared",
-            E::BadHandle(_) => "attach with the same library version, while the process that created it runs",
+            E::Elsewhere => "use it in its own process, or create it as Sharing::Shared",
+            E::BadHandle(_) => "attach with the same library version, while its creator runs",
             E::NotShared => "create it as Sharing::Shared",
             E::Sys(error) => after(error),
             E::Unreadable(_) => "hugeleaf status    # limits and pools",
@@ -131,7 +133,7 @@ fn after(error: &SysError) -> &'static str {
             "request less, or raise ulimit -v, vm.max_map_count or vm.overcommit_ratio"
         }
         Errno::AGAIN | Errno::INTR => "try again",
-        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => "the other process closed the connection: connect again",
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => "closed by the peer: connect again",
         Errno::BADF | Errno::NOTSOCK => "pass a connected Unix stream socket",
         Errno::HWPOISON => "the host has faulty memory: dmesg | grep -i poison",
         _ => "hugeleaf status    # limits and pools",

@@ -349,10 +349,7 @@ fn names_in(folder: OwnedFd, most: usize) -> Result<Vec<OsString>> {
 }
 
 fn too_large(how: &str) -> Error {
-    Error::new(
-        ErrorKind::FileTooLarge,
-        format!("{how}: too large"),
-    )
+    Error::new(ErrorKind::FileTooLarge, format!("{how}: too large"))
 }
 
 /// Returns true if only root and `uid` can replace this file.

@@ -232,7 +232,7 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
         ),
         ChildError::Ended {
             reason: Some(_), ..
-        } => "hugeleaf-lab pagetables --processes 1    # fewer processes, or a smaller --region".into(),
+        } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
         _ => "hugeleaf-lab pagetables    # run it again".into(),
     };
     BenchError::Part(Refusal {

@@ -223,11 +223,7 @@ fn what_cannot_be_is_refused_before_the_load() {
         let output = bench(folder.path(), &all).output().unwrap();
         refused(&output, status, words)
     };
-    refuse(
-        &["--device", there],
-        2,
-        &["already exists", "--overwrite"],
-    );
+    refuse(&["--device", there], 2, &["already exists", "--overwrite"]);
     refuse(
         &["--device", "/none/where"],
         3,

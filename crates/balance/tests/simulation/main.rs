@@ -329,10 +329,7 @@ fn a_size_set_by_hand_wins() {
     assert_eq!(world.size("b"), 400.0);
     assert!(world.total() <= before);
     let said = world.standing("b");
-    assert!(
-        said.contains("to 800M; unchanged for"),
-        "{said}"
-    );
+    assert!(said.contains("to 800M; unchanged for"), "{said}");
     let components = world.components();
     let view = view(&world.state, &components);
     let manual = view.operations.iter().filter(|o| o.mode == Mode::Manual);

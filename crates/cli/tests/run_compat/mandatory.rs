@@ -186,10 +186,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
         return not_run(test, &format!("libc does not start in so little: {said}"));
     }
     assert!(stdout(&output).contains("got 0 of 8"), "{said}");
-    assert!(
-        said.contains("--data: huge pages are mandatory"),
-        "{said}"
-    );
+    assert!(said.contains("--data: huge pages are mandatory"), "{said}");
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl ElasticError {
             E::OtherKind { resizable, .. } => {
                 return format!("request it with resizable = {resizable}");
             }
-            E::NotResizable { .. } => "take all memory in one call; it stays until the process ends",
+            E::NotResizable { .. } => "take all in one call; it lasts until its process ends",
             E::TooManyProcesses { .. } => "detach a process that does not need the elastic",
             E::TooManyGranules { .. } => "use a larger granule",
             E::Forked { .. } => "attach a handle in the child",

@@ -84,8 +84,7 @@ fn number(text: &str) -> Option<f64> {
 fn text(regex: &Regex, printed: &str) -> Result<f64, String> {
     let last = regex.captures_iter(printed).last();
     let group = last.and_then(|captures| captures.get(1));
-    let group = group
-        .ok_or_else(|| format!("no output matches {regex}{}", end_of(printed)))?;
+    let group = group.ok_or_else(|| format!("no output matches {regex}{}", end_of(printed)))?;
     number(group.as_str()).ok_or_else(|| format!("'{}' is not a number", group.as_str()))
 }
 
@@ -133,10 +132,7 @@ fn histogram(regex: &Regex, percentile: f64, printed: &str) -> Result<f64, Strin
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let all: f64 = values.iter().map(|(_, count)| count).sum();
     if all <= 0.0 {
-        return Err(format!(
-            "no output matches {regex}{}",
-            end_of(printed)
-        ));
+        return Err(format!("no output matches {regex}{}", end_of(printed)));
     }
     let mut below = 0.0;
     let reached = values.iter().find(|(_, count)| {

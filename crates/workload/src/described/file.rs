@@ -547,10 +547,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
     }
     if let Some(pointer) = &one.json {
         if !pointer.get_ref().starts_with('/') {
-            return wrong(
-                pointer.span(),
-                "a JSON pointer begins with / (RFC 6901)",
-            );
+            return wrong(pointer.span(), "a JSON pointer begins with / (RFC 6901)");
         }
         sources.push(Source::Json(pointer.get_ref().clone()));
     }

@@ -137,7 +137,7 @@ impl<'a> Embedded<'a> {
     /// Makes one run in a process of its own.
     fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
         let lost = |e: std::io::Error| {
-            BenchError::missing(format!("bench oltp: cannot start a process for the run: {e}"), "run it again")
+            BenchError::missing(format!("bench oltp: cannot start a run: {e}"), "run it again")
         };
         let program = std::env::current_exe().map_err(lost)?;
         let hugeleaf = self.machine.program;

@@ -137,8 +137,7 @@ impl<'a> Postgres<'a> {
         // With the knob at never, the kernel does not align shared memory. With advise, base pages
         // stay base because the server does not request huge pages.
         const NONE: (&str, &str) = (
-            "its shared memory is misaligned (address and file offset differ modulo 2M), or the kernel \
-             does not collapse it",
+            "its shared memory is misaligned, or the kernel does not collapse it",
             "before the server starts: echo advise > \
              /sys/kernel/mm/transparent_hugepage/shmem_enabled",
         );

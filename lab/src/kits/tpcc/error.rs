@@ -162,7 +162,7 @@ impl TpccError {
             TpccError::NotInstalled { package, .. } => {
                 return format!("apt-get install {package}, or --database sqlite:DIR");
             }
-            TpccError::Start { .. } => "fix the error, or start a server yourself: --database postgres:DSN",
+            TpccError::Start { .. } => "fix that, or start a server yourself: --database postgres:DSN",
             TpccError::Memory(error) => return error.next(),
             TpccError::Locked { .. } => "run as root, or raise the limit: ulimit -l unlimited",
             TpccError::Cache(_) => "report it, with the line above",
