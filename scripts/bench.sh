@@ -422,7 +422,7 @@ for name in $names; do
         fi
         ;;
     *)
-        echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
+        echo "hugeleaf: bench.sh: no benchmark is named $name" >&2
         echo "  next: scripts/bench.sh $all" >&2
         exit 2
         ;;

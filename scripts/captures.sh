@@ -9,7 +9,7 @@ while read -r host name fixture; do
     from=target/vm/$host/captured/$name
     to=fixtures/$fixture
     if [ ! -d "$from" ]; then
-        echo "captures: $fixture stays: $host was not run, or its test did not come so far"
+        echo "captures: $fixture unchanged: $host was not run, or its test ended earlier"
         continue
     fi
     rm -rf "$to/proc" "$to/sys"

@@ -53,7 +53,7 @@ use() { # ROOT ARCHITECTURE PROGRAM
     [ "${said#hugeleaf }" != "$said" ] || fail "--version says: $said"
     for command in status mem verify; do
         said=$(in_root "$1" "$2" "$3" "$command" --root "$captured" 2>&1) || [ $? = 1 ] || fail "$command: $said"
-        [ -n "$said" ] || fail "$command says nothing"
+        [ -n "$said" ] || fail "$command prints nothing"
     done
     in_root "$1" "$2" "$3" status --root "$captured" --json | grep -q '"schema": 1' || fail "status --json"
     rm -r "$1/captured"
@@ -99,7 +99,7 @@ deb() { # FILE
     [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 755 ] || fail "/var/lib/hugeleaf cannot be read by ordinary users"
     local size left
     size=$(stat -c %s "$root/usr/bin/hugeleaf")
-    echo "$(basename "$file"): the program has $((size / 1000)) kB"
+    echo "$(basename "$file"): size of the program: $((size / 1000)) kB"
     if [ "$architecture" = "$own" ]; then
         # Loads its library into a program of that root.
         mount -t proc proc "$root/proc"
@@ -121,20 +121,20 @@ static() { # FILE
     case $name in
     *-linux-x86-64) architecture=amd64 ;;
     *-linux-arm64) architecture=arm64 ;;
-    *) fail "$file: of which architecture?" ;;
+    *) fail "$file: unknown architecture" ;;
     esac
     if ! can_run "$architecture" || [ "$(id -u)" != 0 ]; then
         not_run "$name" "needs root, and qemu-user-static for $architecture"
         return
     fi
-    say "$name in a root where there is nothing else"
+    say "$name in an empty root"
     root=$work/$name-root
     mkdir "$root"
     tar --extract --file "$file" --directory "$root" --strip-components 1
-    [ -z "$(find "$root" -name 'lib*.so*')" ] || fail "it brings libraries"
+    [ -z "$(find "$root" -name 'lib*.so*')" ] || fail "it contains libraries"
     use "$root" "$architecture" /bin/hugeleaf
     gzip -t "$root/share/man/man1/hugeleaf.1.gz"
-    echo "$name: the program has $(($(stat -c %s "$root/bin/hugeleaf") / 1000)) kB"
+    echo "$name: size of the program: $(($(stat -c %s "$root/bin/hugeleaf") / 1000)) kB"
     if [ "$architecture" = "$own" ]; then
         # It is static; what it starts is not.
         "$root/bin/hugeleaf" run -- /bin/sh -c 'grep -q hugeleaf /proc/self/maps' || fail "run does not load its library"
@@ -146,4 +146,4 @@ for file in "$dist"/*.deb; do deb "$file"; done
 for file in "$dist"/hugeleaf-*-linux-*.tar.xz; do
     case $file in *-symbols.tar.xz) ;; *) static "$file" ;; esac
 done
-say "all of them work"
+say "all packages work"

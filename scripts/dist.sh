@@ -64,8 +64,8 @@ documents() { # FOLDER
 
 # Who holds rights in what: our licences, and those of each crate that is compiled in.
 copyright() {
-    echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, as you like."
-    echo "Its program contains these libraries, each under the licence that its authors chose:"
+    echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, at your choice."
+    echo "Its program contains these libraries, each under its own licence:"
     echo
     cargo tree --locked --package hugeleaf-cli --edges normal --target all --prefix none --format '{p} ({l})' |
         sed -E 's/ \([^)]*\/crates\/[^)]*\)//; s/ \(\*\)$//' | grep -v '^hugeleaf' | sort -u
@@ -120,10 +120,10 @@ Depends: $(depends "$out/hugeleaf" "$3")
 Section: admin
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
-Description: larger memory pages for the servers that run already
- Shows which process has which page sizes and why not larger ones, moves the
- memory of running servers to huge pages, plans and reserves pools, starts
- programs on huge pages, and measures what that brings.
+Description: huge pages for running servers
+ Shows the page sizes of each process and why they are not larger, promotes
+ the memory of running servers to huge pages, plans and reserves pools, starts
+ programs on huge pages, and measures the effect.
 END
     # `run` keeps the library that it loads there. The journal stays as long as there is something to undo; what the
     # guard knows and its log do not.

@@ -70,7 +70,7 @@ if [ -z "$wanted" ]; then
 fi
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     say "not installed (needs root and apt): $wanted"
-    say "the tests that need them will say 'not run'"
+    say "the tests that need them will print 'not run'"
     exit 0
 fi
 
@@ -83,5 +83,5 @@ for package in $wanted; do
     apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || true
 done
 left=$(missing)
-[ -z "$left" ] || say "could not install: $left(the tests that need them will say 'not run')"
+[ -z "$left" ] || say "could not install: $left(the tests that need them will print 'not run')"
 exit 0

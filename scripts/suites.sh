@@ -110,7 +110,7 @@ missing() { # NAME
             echo "LIBHUGETLBFS names no folder with its tests built"
         fi
         ;;
-    *) echo "there is no suite of that name" ;;
+    *) echo "no suite has that name" ;;
     esac
 }
 

@@ -73,7 +73,7 @@ done
 restore_knobs() {
     local knob
     for knob in "${!before[@]}"; do
-        echo "${before[$knob]}" >"$knob" || echo "$knob could not be set back to ${before[$knob]}"
+        echo "${before[$knob]}" >"$knob" || echo "$knob could not be restored to ${before[$knob]}"
     done
 }
 

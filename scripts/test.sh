@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     step "servers for the tests"
     scripts/install-test-deps.sh </dev/null ||
-        echo "not everything could be installed: the tests of what is missing say 'not run'"
+        echo "some packages could not be installed: tests that need them print 'not run'"
 fi
 
 if has_component fmt rustfmt; then

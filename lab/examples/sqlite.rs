@@ -69,7 +69,7 @@ fn main() -> Result<(), Failed> {
         "small" => println!("{}", small(&asked)?),
         "tpcc" => println!("{}", tpcc(&asked)?),
         "swap" => swap(&asked)?,
-        other => return Err(format!("no load of the name {other}").into()),
+        other => return Err(format!("no load is named {other}").into()),
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
             )?;
             Ok(None)
         }
-        other => Err(format!("no cache of the name {other}").into()),
+        other => Err(format!("no cache is named {other}").into()),
     }
 }
 

@@ -92,8 +92,8 @@ fn program(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
         return match is_file(&named) {
             true => Ok(named),
             false => Err(Failure::usage(
-                format!("{}: there is no such program", named.display()),
-                "name the program hugeleaf, which make build makes: --hugeleaf FILE",
+                format!("{}: no such program", named.display()),
+                "pass the path of hugeleaf, built by make build: --hugeleaf FILE",
             )),
         };
     }
@@ -104,7 +104,7 @@ fn program(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     all.find(is_file).ok_or_else(|| {
         Failure::missing(
             "hugeleaf is neither next to hugeleaf-lab nor on PATH",
-            "make lab builds both; or name it: --hugeleaf FILE",
+            "build both with make lab, or pass its path: --hugeleaf FILE",
         )
     })
 }

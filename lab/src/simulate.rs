@@ -44,7 +44,7 @@ impl Noise {
         let is_rate = |v: &f64| v.is_finite() && *v > 0.0;
         if let Some(index) = samples.iter().position(|v| !is_rate(v)) {
             let value = samples[index];
-            return Err(format!("sample {index} is {value}: a rate is above 0"));
+            return Err(format!("sample {index} is {value}: a rate must be above 0"));
         }
         if samples.len() < 20 || length.is_nan() || length <= 0.0 {
             return Err(format!(
@@ -590,7 +590,7 @@ mod tests {
         bad.samples[3] = 0.0;
         let error =
             |noise: &Noise| Noise::parse(&serde_json::to_string(noise).unwrap()).unwrap_err();
-        assert_eq!(error(&bad), "sample 3 is 0: a rate is above 0");
+        assert_eq!(error(&bad), "sample 3 is 0: a rate must be above 0");
         let malformed = Noise::parse("{").unwrap_err();
         assert!(malformed.starts_with("not a recording"), "{malformed}");
         let short = Noise {

@@ -30,7 +30,7 @@ impl Address {
     /// # Errors
     /// The problem with the text, without quoting it.
     pub fn parse(text: &str) -> Result<Address, String> {
-        let wrong = || Err("this is no address".to_owned());
+        let wrong = || Err("invalid address".to_owned());
         let Some(rest) = text.strip_prefix("http://") else {
             return wrong();
         };
@@ -68,7 +68,7 @@ impl Address {
             path if path.starts_with('/') => format!("http://{}{path}", self.authority),
             path => format!("http://{}{folder}/{path}", self.authority),
         };
-        let wrong = |_| QueryError::new("it sends to an address that is not plain http://");
+        let wrong = |_| QueryError::new("redirects to an address other than plain http://");
         Address::parse(&text).map_err(wrong)
     }
 
@@ -107,7 +107,7 @@ pub fn page(
             Answer::Elsewhere(location) => address = address.elsewhere(&location)?,
         }
     }
-    Err(QueryError::new("it sends elsewhere without end"))
+    Err(QueryError::new("too many redirects"))
 }
 
 #[derive(Debug, PartialEq)]
@@ -117,7 +117,7 @@ enum Answer {
 }
 
 fn invalid_answer() -> QueryError {
-    QueryError::new("its answer is no HTTP")
+    QueryError::new("the answer is not valid HTTP")
 }
 
 fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {

@@ -45,7 +45,7 @@ impl Address {
         let rest = text.strip_prefix("mysql:").unwrap_or(text);
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         if rest.contains("://") {
-            return Err("only mysql:// is spoken".into());
+            return Err("only mysql:// is supported".into());
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -53,7 +53,7 @@ impl Address {
         // A password may contain an @, so the last @ counts.
         let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
         let Place::Tcp { host, port } = Place::parse(place, PORT)? else {
-            return Err("this is no address".into());
+            return Err("invalid address".into());
         };
         let (user, password) = match login.split_once(':') {
             Some((user, password)) => (user, Some(decoded(password)?)),
@@ -106,10 +106,10 @@ impl Address {
             "user" => self.user = value,
             "password" => self.password = Some(value),
             "host" => self.host = value,
-            "port" => self.port = value.parse().map_err(|_| "this is no port")?,
+            "port" => self.port = value.parse().map_err(|_| "invalid port")?,
             "db_name" => self.database = Some(value),
             name if TUNE.contains(&name) => {}
-            _ => return Err("an option in it is unknown".into()),
+            _ => return Err("unknown option in the address".into()),
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Connection {
     /// # Errors
     /// The server's own error, or a broken connection, which is then unusable.
     pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, QueryError> {
-        let broke = || QueryError::new("the connection broke before");
+        let broke = || QueryError::new("the connection broke earlier");
         let mut wire = self.wire.take().ok_or_else(broke)?;
         let answer = rows(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
@@ -187,13 +187,13 @@ fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), QueryError> {
 fn send(wire: &mut Exchange<'_>, number: u8, body: &[u8]) -> Result<(), QueryError> {
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let [a, b, c, 0] = length.to_le_bytes() else {
-        return Err(QueryError::new("the question is too long"));
+        return Err(QueryError::new("the statement is too long"));
     };
     wire.send(&[&[a, b, c, number], body].concat())
 }
 
 fn invalid_answer() -> QueryError {
-    QueryError::new("its answer is none of MariaDB or MySQL")
+    QueryError::new("the answer is not in the MariaDB or MySQL protocol")
 }
 
 /// A cursor that takes bytes from the front.
@@ -319,8 +319,8 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> 
             }
             (MORE, [4]) => {
                 return Err(QueryError::new(
-                    "it wants the password itself, which is not sent over TCP without TLS: use its socket, or log in \
-                     once with mysql (caching_sha2_password then knows the user)",
+                    "the server asks for the plain password, which is never sent over TCP without TLS: use its socket, or log \
+                     in once with mysql (caching_sha2_password then knows the user)",
                 ));
             }
             _ => return Err(invalid_answer()),
@@ -347,7 +347,7 @@ fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, QueryErr
             Ok(mixed(&once, &Sha256::digest([&twice, salt].concat())))
         }
         other => Err(QueryError::new(format!(
-            "it wants a login by {}, which is not spoken here; give the user mysql_native_password or unix_socket",
+            "the server asks for login plugin {}, which is unsupported: give the user mysql_native_password or unix_socket",
             String::from_utf8_lossy(other)
         ))),
     }

@@ -25,13 +25,13 @@ impl Place {
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, digits)) if !host.ends_with(':') => {
-                let number = digits.parse().map_err(|_| "this is no port".to_owned())?;
+                let number = digits.parse().map_err(|_| "invalid port".to_owned())?;
                 (host, number)
             }
             _ => (text, port),
         };
         let host = match host.strip_prefix('[') {
-            Some(inner) => inner.strip_suffix(']').ok_or("this is no address")?,
+            Some(inner) => inner.strip_suffix(']').ok_or("invalid address")?,
             None => host,
         };
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
@@ -40,7 +40,7 @@ impl Place {
                 host: host.to_owned(),
                 port,
             }),
-            false => Err("this is no address".into()),
+            false => Err("invalid address".into()),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Connection {
     pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
         if address.needs_tls {
             return Err(QueryError::new(
-                "it is asked for TLS, which is not spoken here: use its socket, or sslmode=prefer",
+                "the address requires TLS, which is unsupported: use the server's socket, or sslmode=prefer",
             ));
         }
         let mut failed = QueryError::new("both host and hostaddr are missing");
@@ -62,7 +62,7 @@ impl Connection {
             let says = connection.ask("SHOW transaction_read_only", question)?;
             if (says.as_deref() == Some("off")) != writes {
                 return Err(QueryError::new(format!(
-                    "{place}: the session is not what target_session_attrs asks for"
+                    "{place}: the session does not match target_session_attrs"
                 )));
             }
         }
@@ -78,7 +78,7 @@ impl Connection {
         statement: &str,
         question: Question<'_>,
     ) -> Result<Option<String>, QueryError> {
-        let broke = || QueryError::new("the connection broke before");
+        let broke = || QueryError::new("the connection broke earlier");
         let mut wire = self.wire.take().ok_or_else(broke)?;
         let answer = first(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
@@ -92,7 +92,7 @@ impl Connection {
 }
 
 fn invalid_answer() -> QueryError {
-    QueryError::new("its answer is none of PostgreSQL")
+    QueryError::new("the answer is not in the PostgreSQL protocol")
 }
 
 /// Reads a message: its kind and its bytes.
@@ -168,7 +168,7 @@ fn answer(
     let (kind, rest) = body.split_at_checked(4).ok_or_else(invalid_answer)?;
     let password = || {
         let password = address.password.as_deref();
-        password.ok_or_else(|| QueryError::new("it wants a password, and none is given"))
+        password.ok_or_else(|| QueryError::new("the server asks for a password, and none is given"))
     };
     match (kind[3], rest) {
         (0, _) => Ok(()),
@@ -181,7 +181,7 @@ fn answer(
         (10, offers) => {
             let name = scram::NAME.as_bytes();
             if !offers.split(|byte| *byte == 0).any(|offer| offer == name) {
-                return Err(QueryError::new("it offers no login by SCRAM-SHA-256"));
+                return Err(QueryError::new("the server does not offer SCRAM-SHA-256"));
             }
             let begun = scram.insert(Scram::begin(password()?)?);
             let first = begun.first();
@@ -197,11 +197,11 @@ fn answer(
         (12, proof) => match scram.as_mut().is_some_and(|begun| begun.check(proof)) {
             true => Ok(()),
             false => Err(QueryError::new(
-                "it does not prove that it knows the password",
+                "the server did not prove that it knows the password",
             )),
         },
         (other, _) => Err(QueryError::new(format!(
-            "it wants a login of kind {other}, which is not spoken here; give the user scram-sha-256 or peer in pg_hba.conf"
+            "the server asks for login method {other}, which is unsupported: give the user scram-sha-256 or peer in pg_hba.conf"
         ))),
     }
 }

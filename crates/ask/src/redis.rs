@@ -40,7 +40,7 @@ impl Address {
             "unix" | "redis+unix" | "valkey+unix" => Address::unix(rest),
             "" | "redis" | "valkey" if rest.starts_with('/') => Address::unix(rest),
             "" | "redis" | "valkey" => Address::tcp(rest, scheme.is_empty()),
-            _ => Err("only redis:// and unix:// are spoken, without TLS".into()),
+            _ => Err("only redis:// and unix:// are supported, without TLS".into()),
         }
     }
 
@@ -75,7 +75,7 @@ impl Address {
         let (user, password) = match login.map(|login| login.split_once(':').ok_or(login)) {
             None => (String::new(), None),
             Some(Ok((user, password))) => (decoded(user)?, Some(decoded(password)?)),
-            Some(Err(_)) if must_hide => return Err("a password stands behind a colon".into()),
+            Some(Err(_)) if must_hide => return Err("write a colon before the password".into()),
             Some(Err(user)) => (decoded(user)?, None),
         };
         Ok(Address {
@@ -90,9 +90,7 @@ impl Address {
 fn database(text: &str) -> Result<u32, String> {
     match text {
         "" => Ok(0),
-        text => text
-            .parse()
-            .map_err(|_| "this is no database's number".into()),
+        text => text.parse().map_err(|_| "invalid database number".into()),
     }
 }
 
@@ -117,7 +115,7 @@ impl Connection {
             // The server's message may repeat the password.
             let refused = |e: QueryError| match e.is_late {
                 true => e,
-                false => QueryError::new("it refuses the password"),
+                false => QueryError::new("the server refused the password"),
             };
             connection.ask(&words, question).map_err(refused)?;
         }
@@ -155,12 +153,14 @@ impl Connection {
                     let line = exchange.line()?;
                     let length = line.strip_prefix('$').unwrap_or_default();
                     let text = text(&mut exchange, length)?;
-                    parts.push(text.ok_or_else(|| QueryError::new("its answer is none of Redis"))?);
+                    parts.push(text.ok_or_else(|| {
+                        QueryError::new("the answer is not in the Redis protocol")
+                    })?);
                 }
                 Ok(parts)
             }
             _ => Err(QueryError::new(
-                "its answer is none of Redis; try: redis-cli -h HOST ping",
+                "the answer is not in the Redis protocol; try: redis-cli -h HOST ping",
             )),
         }
     }

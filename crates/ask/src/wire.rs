@@ -242,11 +242,14 @@ impl Exchange<'_> {
     }
 
     fn too_long(&self) -> QueryError {
-        QueryError::new(format!("{}: its answer is too long", self.wire.shown))
+        QueryError::new(format!("{}: the answer is too long", self.wire.shown))
     }
 
     fn closed(&self) -> QueryError {
-        QueryError::new(format!("{}: it closed the connection", self.wire.shown))
+        QueryError::new(format!(
+            "{}: the server closed the connection",
+            self.wire.shown
+        ))
     }
 }
 

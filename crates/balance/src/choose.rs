@@ -36,11 +36,11 @@ impl Bid<'_> {
 
     pub fn why(&self) -> String {
         let Bid { to, given, .. } = self;
-        let gains = format!("{} gains {:.6} s/s by {given} more", to.name, self.gain);
+        let gains = format!("{} gains {:.6} s/s from {given} more", to.name, self.gain);
         match self.from {
-            None => format!("{gains}, of memory that nobody has"),
+            None => format!("{gains}, taken from free memory"),
             Some(from) => format!(
-                "{gains}, {} loses {:.6} s/s by {} less",
+                "{gains}, {} loses {:.6} s/s from {} less",
                 from.name, self.loss, self.taken
             ),
         }

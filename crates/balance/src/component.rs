@@ -18,7 +18,7 @@ pub struct NoGranule;
 
 impl fmt::Display for NoGranule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a granule of 0 bytes; give the size in which the component is resized")
+        f.write_str("granule of 0 bytes: give the unit in which the component is resized")
     }
 }
 

@@ -120,6 +120,6 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
         status: Status::Complete,
         start_seconds: now.as_secs_f64(),
         end_seconds: Some(now.as_secs_f64()),
-        why: "somebody else set its size".to_owned(),
+        why: "resized by hand".to_owned(),
     });
 }

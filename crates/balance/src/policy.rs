@@ -365,7 +365,7 @@ impl<'a> Round<'a> {
             let taken = granule.round_up(left).min(part.max(granule.bytes()));
             let taken = taken.min(from.surplus());
             left = left - taken;
-            let why = format!("{over} are held above the target of {}", self.state.target);
+            let why = format!("{over} held above the target of {}", self.state.target);
             self.take(from, None, Cause::Target, taken, why);
         }
     }
@@ -379,7 +379,7 @@ impl<'a> Round<'a> {
             if lack.is_zero() || !self.can_get(to) {
                 continue;
             }
-            let why = format!("{} needs {}, and has {}", to.name, to.least, to.now);
+            let why = format!("{} needs {}, has {}", to.name, to.least, to.now);
             let bytes = to.granule.round_down(lack.min(self.state.free()));
             if !bytes.is_zero() {
                 let plan = Plan {
@@ -388,7 +388,7 @@ impl<'a> Round<'a> {
                     cause: Cause::Need,
                     taken: bytes,
                     expected: 0.0,
-                    why: format!("{why}; nobody has that"),
+                    why: format!("{why}; taken from free memory"),
                 };
                 self.state.allowed -= 1.0;
                 self.order(to, OperationKind::Grow, bytes, plan);
@@ -553,7 +553,7 @@ impl<'a> Round<'a> {
             taken: bid.taken,
             expected: 0.0,
             why: format!(
-                "{} loses {:.6} s/s, and what {} more would save is unknown: it is tried",
+                "trial: {} loses {:.6} s/s, the gain from {} more is unknown",
                 bid.to.name, bid.to.benefit.pressure, bid.given
             ),
         };
@@ -651,7 +651,7 @@ fn failed(
     if plan.cause == Cause::Try {
         let least = less.unwrap_or_default().low() * granules;
         return (least <= missed).then(|| {
-            format!("{name} got {given} as a try; it saves {least:.6} s/s, its giver misses {missed:.6} s/s")
+            format!("trial failed: {given} more for {name} saves {least:.6} s/s, costs its giver {missed:.6} s/s")
         });
     }
     // Free memory has no giver that loses, and an unknown gain gives no verdict.
@@ -660,6 +660,6 @@ fn failed(
     let expected = plan.expected * given.as_f64();
     // Half, because the receiver's earlier granules have a higher gain than its last one.
     (most < settings.kept * expected || most < missed / 2.0).then(|| {
-        format!("{name} was to save {expected:.6} s/s by {given} more; it saves {most:.6} s/s, its giver misses {missed:.6} s/s")
+        format!("{name} was expected to save {expected:.6} s/s from {given} more; it saves {most:.6} s/s, its giver loses {missed:.6} s/s")
     })
 }

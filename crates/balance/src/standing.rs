@@ -43,20 +43,20 @@ pub enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Refused { why } => write!(f, "it refused: {why}"),
+            Trouble::Refused { why } => write!(f, "refused: {why}"),
             Trouble::Short {
                 asked_bytes,
                 done_bytes,
-            } => write!(f, "it changed by {done_bytes} of {asked_bytes}"),
+            } => write!(f, "resized by {done_bytes} of {asked_bytes}"),
             Trouble::TookMore {
                 allowed_bytes,
                 bytes,
-            } => write!(f, "it was allowed {allowed_bytes} and took {bytes}"),
-            Trouble::NoAnswer => f.write_str("it did not answer in time"),
+            } => write!(f, "grew to {bytes}, allowed {allowed_bytes}"),
+            Trouble::NoAnswer => f.write_str("no answer in time"),
             Trouble::Lies {
                 said_bytes,
                 measured_bytes,
-            } => write!(f, "it says {said_bytes} and holds {measured_bytes}"),
+            } => write!(f, "reports {said_bytes}, holds {measured_bytes}"),
         }
     }
 }
@@ -108,32 +108,30 @@ impl Standing {
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Standing::Ready => f.write_str("gives and takes"),
-            Standing::Resizing { goal_bytes } => write!(f, "is being resized to {goal_bytes}"),
-            Standing::Judged => {
-                f.write_str("was just resized; what that brought is being measured")
-            }
-            Standing::Fixed => f.write_str("may not be resized now"),
+            Standing::Ready => f.write_str("ready"),
+            Standing::Resizing { goal_bytes } => write!(f, "resizing to {goal_bytes}"),
+            Standing::Judged => f.write_str("just resized; effect being measured"),
+            Standing::Fixed => f.write_str("not resizable now"),
             Standing::ByHand {
                 from_bytes,
                 to_bytes,
                 left_seconds,
             } => write!(
                 f,
-                "was set from {from_bytes} to {to_bytes} by somebody else, which is respected for {left_seconds:.0} s more"
+                "resized by hand from {from_bytes} to {to_bytes}; unchanged for {left_seconds:.0} s more"
             ),
             Standing::LetBe {
                 trouble,
                 left_seconds,
                 ..
-            } if *left_seconds <= 0.0 => write!(f, "{trouble}; it is let be until that changes"),
+            } if *left_seconds <= 0.0 => write!(f, "{trouble}; skipped until that changes"),
             Standing::LetBe {
                 trouble,
                 times,
                 left_seconds,
             } => write!(
                 f,
-                "{trouble} ({times} in a row); it is let be for {left_seconds:.0} s more"
+                "{trouble} ({times} in a row); skipped for {left_seconds:.0} s more"
             ),
         }
     }
@@ -172,17 +170,14 @@ impl fmt::Display for Problem {
                 target_bytes,
             } => write!(
                 f,
-                "components have {least_bytes} at least, more than the target of {target_bytes}; they are made no smaller than that until one of them is lowered or the target is raised"
+                "minimum sizes add up to {least_bytes}, more than the target of {target_bytes}; components stay at their minimums: lower one, or raise the target"
             ),
             Problem::AboveTarget {
                 held_bytes,
                 target_bytes,
-            } => write!(
-                f,
-                "{held_bytes} are held, above the target of {target_bytes}"
-            ),
+            } => write!(f, "{held_bytes} held, above the target of {target_bytes}"),
             Problem::SameName { name } => {
-                write!(f, "two components are called '{name}'; nothing moves")
+                write!(f, "two components are named '{name}': nothing is resized")
             }
         }
     }

@@ -1,10 +1,10 @@
 /*
- * A buffer on large pages: as a buffer pool, a sort heap or a log buffer would be.
+ * A buffer on huge pages, such as a buffer pool, a sort heap or a log buffer.
  *
  *     buffer [MEGABYTES [LADDER [shared]]]
  *
- * Shows how far it is while it is populated, what pages it is on and why not on better ones, and gives
- * it back. Without arguments: 64 megabytes on "2M".
+ * Shows the progress of populating, the pages of each extent with the reason for smaller ones, and frees
+ * the buffer. Without arguments: 64 megabytes on "2M".
  */
 #include <hugeleaf.h>
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every failure says what failed and what to do next. */
+/* Every error has the failure and the next action. */
 static int failed(const hl_error *error)
 {
     fprintf(stderr, "buffer: %s (%s)\n        try: %s\n", error->what,
@@ -20,7 +20,7 @@ static int failed(const hl_error *error)
     return 1;
 }
 
-/* Called some twenty times a second, and at the end. */
+/* Called about twenty times a second, and at the end. */
 static void show_progress(uint64_t done, uint64_t total, void *data)
 {
     uint64_t *seen = data;
@@ -28,8 +28,8 @@ static void show_progress(uint64_t done, uint64_t total, void *data)
     fprintf(stderr, "\rpopulated %3d %%", (int)(done * 100 / total));
 }
 
-/* A region can have several extents: ask how many first. They can change between the two calls, where
- * the kernel joins or splits huge pages. So ask until all of them fit. */
+/* A region can have several extents, so read their number first. It can change between the two calls, if
+ * the kernel promotes or splits huge pages. So repeat until all of them fit. */
 static hl_extent *extents_of(const hl_region *region, size_t *count, hl_error *error)
 {
     hl_extent *extents = NULL;
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
         return failed(&error);
     fprintf(stderr, "\n");
 
-    /* Every byte is there now: no touch can fail, and none waits for the kernel. */
+    /* The whole region is populated: an access neither fails nor stalls in the kernel. */
     memset(hl_region_address(region), 0x5a, hl_region_length(region));
 
     printf("length: %llu of %llu populated\n", (unsigned long long)hl_region_length(region),

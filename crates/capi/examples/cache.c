@@ -1,19 +1,19 @@
 /*
- * A key-value cache of a fixed capacity that grows and shrinks under load, on large pages. The same in Rust
+ * A key-value cache of a fixed capacity that grows and shrinks under load, on huge pages. The Rust version
  * is cache.rs.
  *
  *     cache [MEGABYTES [LADDER [shared]]]
  *
  * Two components share one elastic range, as the parts of a database share its memory:
  *
- *   index     a table from keys to places. Of a fixed size: taken once, for the largest the cache can be.
- *   entries   granules full of entries. Taken one at a time while the target allows; then the oldest
- *             granule is emptied and used again, without a system call.
+ *   index     a table from keys to places. It has a fixed size and is taken once, for the maximum size of
+ *             the cache.
+ *   entries   granules full of entries. They are taken one at a time while the target allows. After that,
+ *             the oldest granule is emptied and reused without a system call.
  *
- * Readers look up keys and put in what they miss. Meanwhile the main thread lowers the target to half, as a
- * database would when somebody else needs the memory, evicts granule by granule until it holds no more than
- * that, and raises the target again. The value of each entry can be worked out from its key, so every byte
- * that a reader gets is checked.
+ * Readers look up keys and insert those they miss. Meanwhile the main thread halves the target, as a database
+ * would when another process needs memory. It evicts granule by granule down to the target, then raises the
+ * target again. The value of each entry follows from its key, so every byte that a reader gets is checked.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <hugeleaf.h>
@@ -32,7 +32,7 @@ struct entry {
     unsigned char value[VALUE_BYTES];
 };
 
-/* Where an entry is, if its block is still in the ring. */
+/* The position of an entry, if its block is still in the ring. */
 struct place {
     uint32_t block;
     uint32_t slot;
@@ -46,24 +46,23 @@ struct block {
 };
 
 struct cache {
-    /* Readers hold it to read; whoever changes anything holds it to write. So no granule is returned
-     * while somebody reads it. */
+    /* Readers hold it for reading, writers for writing. So no granule is returned while it is read. */
     pthread_rwlock_t lock;
     hl_elastic *memory;
     hl_component index_component, entries_component;
     struct place *index;
     uint64_t places;
-    /* A ring: the blocks from `oldest` to before `newest`, counted from 1 on, so that a place of zeroes leads
-     * nowhere. Block n is blocks[n % most]. */
+    /* A ring: the blocks from `oldest` to before `newest`, counted from 1, so that a place of zeroes is
+     * invalid. Block n is blocks[n % most]. */
     struct block *blocks;
     uint32_t most, oldest, newest;
     uint32_t slots_a_block;
-    /* What readers count. */
+    /* Counts of the readers. */
     atomic_ullong looked_up, found, wrong;
     atomic_int stop;
 };
 
-/* Every failure says what failed and what to do next. */
+/* Every error has the failure and the next action. */
 static void fail(const hl_error *error)
 {
     fprintf(stderr, "cache: %s (%s)\n       try: %s\n", error->what, hl_status_text(error->status),
@@ -78,7 +77,7 @@ static uint64_t mixed(uint64_t number)
     return number ^ (number >> 31);
 }
 
-/* The value of a key: anything, but always the same. */
+/* The value of a key: arbitrary, but always the same. */
 static void make_value(uint64_t key, unsigned char *value)
 {
     for (uint64_t i = 0; i < VALUE_BYTES / 8; i++) {
@@ -92,8 +91,8 @@ static struct place *place_of(struct cache *cache, uint64_t key)
     return &cache->index[mixed(key) & (cache->places - 1)];
 }
 
-/* Takes the granules of the index, in one go, since its size is fixed. They are neighbours: nobody has
- * taken any before. Then they are one table. */
+/* Takes the granules of the index in one call, because its size is fixed. Taken first, they are adjacent
+ * and form one table. */
 static void take_index(struct cache *cache, uint64_t capacity)
 {
     hl_error error;
@@ -111,7 +110,7 @@ static void take_index(struct cache *cache, uint64_t capacity)
     for (size_t i = count; i > 0; i--)
         if (hl_elastic_address(cache->memory, granules[i - 1], &address, &error) != HL_OK)
             fail(&error);
-    cache->index = address; /* Of the first; granules come zeroed. */
+    cache->index = address; /* Of the first; granules are zeroed when taken. */
     free(granules);
 }
 
@@ -140,14 +139,14 @@ static void open_cache(struct cache *cache, uint64_t bytes, const char *ladder, 
     pthread_rwlock_init(&cache->lock, NULL);
 }
 
-/* Gives up the entries of the oldest block. Places that lead there are told by their block's number. Held to
- * write. */
+/* Removes the oldest block. The block number of a place shows that its entry is gone. Needs the write lock. */
 static struct block evict_oldest(struct cache *cache)
 {
     return cache->blocks[cache->oldest++ % cache->most];
 }
 
-/* A block with room: a new granule while the target allows, else the oldest one emptied. Held to write. */
+/* Returns a block with room: a new granule while the target allows, else the oldest one, emptied. Needs the
+ * write lock. */
 static struct block *block_with_room(struct cache *cache)
 {
     hl_error error;
@@ -165,7 +164,7 @@ static struct block *block_with_room(struct cache *cache)
         fresh.entries = address;
         break;
     case HL_OVER_TARGET: /* the target is reached */
-    case HL_FULL:        /* all of the range is */
+    case HL_FULL:        /* the whole range is held */
     case HL_SHORT:       /* a mandatory ladder has no more pages */
     case HL_TOO_LARGE:   /* the host has no more memory */
         if (cache->newest > cache->oldest) {
@@ -173,7 +172,7 @@ static struct block *block_with_room(struct cache *cache)
             fresh.used = 0;
             break;
         }
-        fail(&error); /* Not one granule: that is no cache. */
+        fail(&error); /* A cache needs one granule at least. */
         break;
     default:
         fail(&error);
@@ -196,7 +195,7 @@ static void put(struct cache *cache, uint64_t key)
     pthread_rwlock_unlock(&cache->lock);
 }
 
-/* Whether the cache has a key; its value is copied out. */
+/* Returns 1 and copies the value if the cache has the key. */
 static int get(struct cache *cache, uint64_t key, unsigned char *value)
 {
     int is_there = 0;
@@ -217,7 +216,7 @@ static void *reader(void *argument)
 {
     struct cache *cache = argument;
     unsigned char value[VALUE_BYTES], expected[VALUE_BYTES];
-    /* A few more keys than fit, so that there is always something to evict. */
+    /* A few more keys than fit, so that eviction goes on. */
     uint64_t keys = (uint64_t)cache->most * cache->slots_a_block * 5 / 4;
     uint64_t random = (uint64_t)(uintptr_t)&value;
     while (!cache->stop) {
@@ -236,8 +235,8 @@ static void *reader(void *argument)
     return NULL;
 }
 
-/* Sets how much the cache may hold, and returns what is above it, a granule at a time, so that readers
- * wait for one granule at most. */
+/* Sets the target of the cache and returns the memory above it, one granule at a time. Readers wait for one
+ * granule at most. */
 static void resize(struct cache *cache, uint64_t target)
 {
     hl_error error;
@@ -262,8 +261,8 @@ static void resize(struct cache *cache, uint64_t target)
            (unsigned long long)above >> 10, (unsigned long long)given_back >> 10);
 }
 
-/* Lets the readers go on for so many look-ups more. hl_elastic_recover() finds pages that came to be by
- * touching what was returned: there must be none. */
+/* Lets the readers do `look_ups` more look-ups. hl_elastic_recover() finds pages created by access to
+ * returned granules; there must be none. */
 static void load(struct cache *cache, uint64_t look_ups)
 {
     hl_error error;
@@ -287,7 +286,7 @@ static const char *kind_name(hl_kind kind)
     return names[kind];
 }
 
-/* The table of components: who has how much, and on what pages. */
+/* Prints the table of components: bytes and page sizes of each. */
 static void show(struct cache *cache)
 {
     hl_error error;
@@ -308,7 +307,7 @@ static void show(struct cache *cache)
     }
     printf("%-10s %9lluK\n", "free", (unsigned long long)totals.free_bytes >> 10);
 
-    /* Where it is not what was asked for, the first extent says why. */
+    /* The first extent has the reason if the pages are not as requested. */
     hl_extent extent;
     count = 1;
     hl_status status = hl_elastic_extents(cache->memory, &extent, &count, &error);
@@ -331,9 +330,9 @@ int main(int argc, char **argv)
         if (pthread_create(&readers[i], NULL, reader, &cache) != 0)
             abort();
     load(&cache, look_ups);
-    resize(&cache, bytes / 2); /* Somebody else needs memory. */
+    resize(&cache, bytes / 2); /* Another process needs memory. */
     load(&cache, look_ups);
-    resize(&cache, bytes); /* And has given it back. */
+    resize(&cache, bytes); /* The other process has returned it. */
     load(&cache, look_ups);
     cache.stop = 1;
     for (int i = 0; i < READERS; i++)

@@ -95,7 +95,7 @@ pub struct hl_error {
 pub extern "C" fn hl_status_text(status: i32) -> *const c_char {
     let text = match STATUS_TEXTS.iter().find(|(s, _)| *s as i32 == status) {
         Some((_, text)) => text,
-        None => c"no status of this library",
+        None => c"unknown status",
     };
     text.as_ptr()
 }
@@ -103,27 +103,27 @@ pub extern "C" fn hl_status_text(status: i32) -> *const c_char {
 /// All statuses with their texts.
 const STATUS_TEXTS: [(hl_status, &CStr); 22] = [
     (HL_OK, c"done"),
-    (HL_INVALID, c"an argument is wrong"),
+    (HL_INVALID, c"invalid argument"),
     (HL_NO_SUCH_SIZE, c"this host has no such page size"),
-    (HL_SHORT, c"not enough pages of the sizes that must be"),
-    (HL_TOO_LARGE, c"more memory than there is"),
-    (HL_LOCK_LIMIT, c"more than may be locked"),
+    (HL_SHORT, c"not enough pages of the mandatory sizes"),
+    (HL_TOO_LARGE, c"more than the available memory"),
+    (HL_LOCK_LIMIT, c"more than the limit of locked memory"),
     (HL_BAD_HANDLE, c"not a handle of this library"),
     (HL_NOT_SHARED, c"the memory is private"),
     (HL_SYSTEM, c"a system call failed"),
     (HL_UNREADABLE, c"the host could not be read"),
-    (HL_MORE, c"there is more than fitted"),
+    (HL_MORE, c"the array is too small"),
     (HL_NOT_HELD, c"a granule is not held under that number"),
     (HL_OVER_TARGET, c"more than the target allows"),
     (HL_FULL, c"all granules are held"),
     (HL_NO_COMPONENT, c"no such component"),
-    (HL_TOO_MANY, c"the table has no room"),
-    (HL_FIXED_SIZE, c"a component of a fixed size"),
-    (HL_FORKED, c"a forked copy: attach a handle"),
-    (HL_STUCK, c"another process holds the table"),
+    (HL_TOO_MANY, c"the table is full"),
+    (HL_FIXED_SIZE, c"the component has a fixed size"),
+    (HL_FORKED, c"this process is a forked copy: attach a handle"),
+    (HL_STUCK, c"another process holds the table's lock"),
     (HL_DAMAGED, c"the table is damaged"),
-    (HL_NOT_YET_BACK, c"given up, and not all of it went back"),
-    (HL_PANIC, c"a fault of the library"),
+    (HL_NOT_YET_BACK, c"returned, but not all of it is freed yet"),
+    (HL_PANIC, c"internal error of the library"),
 ];
 
 /// A failed call, before conversion to numbers and text.
@@ -161,9 +161,9 @@ impl Failure {
         let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref()) {
             (Some(text), _) => (*text).to_owned(),
             (None, Some(text)) => String::clone(text),
-            (None, None) => "a panic without a text".to_owned(),
+            (None, None) => "panic without a message".to_owned(),
         };
-        Failure::new(HL_PANIC, text, "report it, with what stands on stderr")
+        Failure::new(HL_PANIC, text, "report it, with the output on stderr")
     }
 }
 
@@ -315,8 +315,8 @@ pub(super) unsafe fn array<'a, T>(
 ) -> Result<&'a [T], Failure> {
     if count > most {
         return Err(Failure::invalid(
-            format!("{count} {name}, and there are no more than {most}"),
-            "say how many there are in the array",
+            format!("{count} {name} exceed the maximum of {most}"),
+            "pass the number of elements in the array",
         ));
     }
     match (count, pointer.is_null()) {
@@ -355,7 +355,7 @@ pub(super) unsafe fn fill<T>(
         true => Err(Failure::new(
             HL_MORE,
             format!("{there_are} {name}, room for {had}"),
-            "call again with more room; with room for 0 to be told how many there are",
+            "call again with a larger array; with a count of 0 the call returns the number",
         )),
         false => Ok(()),
     }
@@ -371,7 +371,7 @@ pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&
     // SAFETY: by this function's contract.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str()
-        .map_err(|_| Failure::invalid(format!("{name} is no UTF-8"), "write it in ASCII"))
+        .map_err(|_| Failure::invalid(format!("{name} is not valid UTF-8"), "use ASCII"))
 }
 
 /// Parses a ladder of the caller.
@@ -414,7 +414,7 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
     if bytes.iter().skip(known).any(|byte| *byte != 0) {
         return Err(Failure::invalid(
-            format!("options of {size} bytes, this library knows {known} of them"),
+            format!("options of {size} bytes, this library knows only {known}"),
             "use a newer library, or leave the newer fields 0",
         ));
     }

@@ -192,7 +192,7 @@ fn sharing_of(number: u32) -> Result<Sharing, Failure> {
         HL_SHARED => Ok(Sharing::Shared),
         other => Err(Failure::invalid(
             format!("sharing is {other}"),
-            "HL_PRIVATE or HL_SHARED",
+            "use HL_PRIVATE or HL_SHARED",
         )),
     }
 }
@@ -214,16 +214,16 @@ unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodeP
         (HL_NODES_BIND, true) => Ok(NodePolicy::Bind(list)),
         (HL_NODES_INTERLEAVE, true) => Ok(NodePolicy::Interleave(list)),
         (HL_NODES_BIND | HL_NODES_INTERLEAVE, false) => Err(Failure::invalid(
-            "a node policy that names no nodes",
+            "node_policy requires nodes, and none are given",
             "set nodes and node_count",
         )),
         (HL_NODES_INHERIT | HL_NODES_LOCAL, true) => Err(Failure::invalid(
-            "nodes, and a node policy that takes none",
-            "HL_NODES_BIND or HL_NODES_INTERLEAVE",
+            "nodes are given, and node_policy takes none",
+            "use HL_NODES_BIND or HL_NODES_INTERLEAVE",
         )),
         (other, _) => Err(Failure::invalid(
             format!("node_policy is {other}"),
-            "one of HL_NODES_…",
+            "use one of HL_NODES_…",
         )),
     }
 }

@@ -159,7 +159,7 @@ pub extern "C" fn hl_manager_start(
             seconds => Duration::try_from_secs_f64(seconds).map_err(|e| {
                 Failure::invalid(
                     format!("every_seconds: {e}"),
-                    "set it to 0, or to seconds from 0.001 on",
+                    "set it to 0, or to at least 0.001 seconds",
                 )
             })?,
         };
@@ -168,7 +168,7 @@ pub extern "C" fn hl_manager_start(
         let running = started.map_err(|e| {
             Failure::new(
                 hl_status::HL_SYSTEM,
-                format!("starting a thread: {e}"),
+                format!("cannot start a thread: {e}"),
                 "raise the limits on processes (ulimit -u, pids.max of the cgroup)",
             )
         })?;
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn hl_manager_components(
             Some(why) => Err(Failure::new(
                 hl_status::HL_SYSTEM,
                 why,
-                "mend that; memory stays as it is",
+                "fix the cause; memory is unchanged meanwhile",
             )),
         }
     })
@@ -411,10 +411,10 @@ pub extern "C" fn hl_ghost_benefit(
     answer(error, benefit, "benefit", || {
         let ghost = call::given(ghost, "ghost")?;
         let elapsed = Duration::try_from_secs_f64(elapsed_seconds)
-            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "seconds, from 0 on"))?;
+            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more"))?;
         if !(seconds_per_miss.is_finite() && seconds_per_miss >= 0.0) {
             let what = format!("seconds_per_miss is {seconds_per_miss}");
-            return Err(Failure::invalid(what, "seconds, from 0 on"));
+            return Err(Failure::invalid(what, "seconds, 0 or more"));
         }
         ghost.0.pass(elapsed);
         Ok(ghost.0.benefit(granule_items, seconds_per_miss).into())

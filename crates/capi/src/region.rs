@@ -26,7 +26,7 @@ impl hl_handle {
     pub(super) fn inheritable(handle: Handle) -> Result<*mut hl_handle, Failure> {
         let line = handle.inheritable()?;
         let line = CString::new(line)
-            .map_err(|_| Failure::new(hl_status::HL_PANIC, "a line with a 0 in it", "report it"))?;
+            .map_err(|_| Failure::new(hl_status::HL_PANIC, "line contains a 0", "report it"))?;
         Ok(call::hand_out(hl_handle {
             line,
             _handle: handle,

@@ -107,10 +107,7 @@ pub extern "C" fn hl_sqlite_set_target(
 ) -> hl_status {
     guard(error, || {
         let installed = INSTALLED.get().ok_or_else(|| {
-            Failure::invalid(
-                "SQLite has no cache of ours",
-                "call hl_sqlite_install first",
-            )
+            Failure::invalid("the cache is not installed", "call hl_sqlite_install first")
         })?;
         match installed.set_target(Bytes(target_bytes)) {
             Some(set) => Ok(set.map(drop)?),

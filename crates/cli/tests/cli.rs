@@ -267,19 +267,19 @@ fn a_manual_page_for_every_command() {
 fn a_root_that_is_no_host() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
-    let no_proc = [root, "/proc: not there", "at least proc/self/auxv"];
+    let no_proc = [root, "/proc: missing", "at least proc/self/auxv"];
     for command in ["status", "mem", "why"] {
         let arguments = [command, "--root", root, "1"];
         let most = if command == "status" { 3 } else { 4 };
         refused(&run(&arguments[..most]), 3, &no_proc);
     }
     std::fs::create_dir(dir.path().join("proc")).unwrap();
-    let no_auxv = ["/proc/self/auxv: not there", "KernelPageSize"];
+    let no_auxv = ["/proc/self/auxv: missing", "KernelPageSize"];
     refused(&run(&["status", "--root", root]), 3, &no_auxv);
     refused(
         &run(&["mem", "--root", "/no/such/folder"]),
         3,
-        &["/no/such/folder/proc: not there"],
+        &["/no/such/folder/proc: missing"],
     );
 }
 

@@ -320,7 +320,7 @@ fn results_in_a_folder_full_of_links() {
         refused(
             &kit.hugeleaf(&[&start[..], &[&file], end].concat()),
             status,
-            &["a link that user"],
+            &["is a link of user"],
         );
         std::fs::remove_file(folder.join(name)).unwrap();
         kit.fifo(&format!("out/{name}"));

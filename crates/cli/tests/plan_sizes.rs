@@ -177,7 +177,7 @@ fn postgresql_of(buffers_gb: u64) {
     assert_eq!(again, planned);
     // The server's own report is used too.
     let source = &plan.services[0].demands[0].source;
-    let said = source.contains("it says shared_memory_size = ") && source.contains("mapping");
+    let said = source.contains("reports shared_memory_size = ") && source.contains("mapping");
     assert!(said, "{source}");
     drop(server);
     pool.is_free();

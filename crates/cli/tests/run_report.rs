@@ -89,7 +89,7 @@ fn settings_that_cannot_be_read_are_said_to_be_so() {
     for (host, word) in [
         ("garbage", "base=gold"),
         ("newer", "newer hugeleaf"),
-        ("overwritten", "wrote over"),
+        ("overwritten", "overwrote"),
     ] {
         let process = captured(&format!("run/{host}"));
         assert!(process["run"].is_null() && process.get("run").is_some());

@@ -140,7 +140,7 @@ fn a_folder_that_is_no_captured_host_is_an_error_of_two_lines() {
     let lines: Vec<&str> = stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{stderr}");
     assert!(
-        lines[0].starts_with("hugeleaf: crates/proc: not there: "),
+        lines[0].starts_with("hugeleaf: crates/proc: missing: "),
         "{stderr}"
     );
     assert!(lines[1].starts_with("  next: "), "{stderr}");

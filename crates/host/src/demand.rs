@@ -162,7 +162,7 @@ pub struct User {
 /// Memory of a service that should be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// Name of the memory in the service's own terms, as in `shared_buffers and what goes with it`.
+    /// Name of the memory in the service's own terms, as in `shared_buffers and related memory`.
     pub what: String,
     /// Its mappings, each of which is rounded up to whole pages.
     pub mappings: Vec<Mappings>,

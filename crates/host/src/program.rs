@@ -91,7 +91,7 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
             Start::Program => return Ok(read_program(path, scripts)),
         };
         if scripts.len() == SCRIPTS_FOLLOWED {
-            return Err(runnable("scripts that run scripts, too many".to_owned()));
+            return Err(runnable("too many nested scripts".to_owned()));
         }
         let next = runnable_file(&interpreter).map_err(|e| match e {
             ProgramError::NotFound { name, .. } => runnable(format!(

@@ -323,8 +323,8 @@ fn is_of_memory(relative: &Path) -> bool {
 fn stands_still() -> Error {
     Error::new(
         ErrorKind::TimedOut,
-        "the process stands still and holds the lock on its memory: it is left out; look at what it \
-         waits for in its stack file there",
+        "skipped: the process is stuck with the lock on its memory held; its stack file there shows the \
+         cause",
     )
 }
 

@@ -34,7 +34,7 @@ pub enum TargetError {
         hidden_possible: bool,
     },
     /// The name matches several unrelated process trees.
-    #[error("'{text}' is the name of {} unrelated process trees: {}", trees.len(), in_words(trees))]
+    #[error("'{text}' matches {} unrelated process trees: {}", trees.len(), in_words(trees))]
     Several {
         text: String,
         trees: Vec<ProcessTree>,

@@ -103,7 +103,7 @@ pub fn must_refuse() -> bool {
 }
 
 fn say_not_left() {
-    say::once(&[b"fork: no memory to move private memory to from reserved pages; use --data thp"]);
+    say::once(&[b"fork: no memory to copy private memory off reserved pages; use --data thp"]);
 }
 
 /// Moves memory from hugetlb pages to THP. Returns true if none is left.

@@ -240,10 +240,10 @@ pub unsafe fn leave_pools() -> bool {
         }
         POOL_FROM.store(end, Relaxed);
         if settings().data.hugetlb_only() {
-            say::once(&[
-                b"fork: private memory moved from reserved pages to transparent ones; \
-                what comes next is on reserved pages again",
-            ]);
+            say::once(
+                &[b"fork: private memory copied from reserved pages to THP; \
+                later memory is on reserved pages again"],
+            );
         }
     }
     LEFT.store(true, Relaxed);

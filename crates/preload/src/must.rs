@@ -41,16 +41,16 @@ pub fn stays(kind: Kind) {
     }
     let what: &[u8] = match kind {
         Kind::GrowsDown => b"memory mapped with MAP_GROWSDOWN",
-        Kind::Small => b"what is mapped in ranges smaller than a large page",
-        Kind::ShortFile => b"the part of a file in memory that was mapped before it had its length",
+        Kind::Small => b"memory in mappings smaller than a huge page",
+        Kind::ShortFile => b"the part of a mapping beyond the length of its memory file",
         Kind::Protected => b"memory that mprotect made usable where no huge page fits",
         Kind::Misaligned => b"a segment attached at an address that no huge page fits",
-        Kind::Filtered => b"what comes after the program's own filter of system calls",
-        Kind::FirstStack => b"what the first thread's stack grows into",
+        Kind::Filtered => b"memory mapped after the program's own seccomp filter",
+        Kind::FirstStack => b"growth of the main thread's stack",
     };
     say::line(&[
         what,
-        b" stays on base pages, although larger ones are mandatory",
+        b" stays on base pages, although huge pages are mandatory",
     ]);
 }
 
@@ -74,8 +74,8 @@ pub fn refused(role: Role) -> isize {
     if rungs.mandatory && SAID.fetch_or(bit, Relaxed) & bit == 0 {
         say::line(&[
             name,
-            b": larger pages are mandatory (!), and there is none for what was asked for (ENOMEM); \
-            hugeleaf status shows what is free",
+            b": huge pages are mandatory (!), and a request got none (ENOMEM); \
+            hugeleaf status shows free pages",
         ]);
     }
     calls::ENOMEM

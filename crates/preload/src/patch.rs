@@ -159,8 +159,8 @@ unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
 }
 
 /// The message if libc's code is lost, after which the process cannot continue.
-const UNLOADED: &[u8] = b"hugeleaf: run: a policy of this host took libc's code away while it was \
-changed\n  next: start the program without hugeleaf run\n";
+const UNLOADED: &[u8] = b"hugeleaf: run: a policy of this host made libc's code unusable while it \
+was changed\n  next: start the program without hugeleaf run\n";
 
 /// Maps libc's code again from its file, as the loader did, over pages that cannot be made
 /// executable any more. `None` if the file differs from the loaded code.

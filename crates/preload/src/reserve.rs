@@ -24,8 +24,8 @@ pub fn take() {
     for text in [
         &b"hugeleaf: run: --reserve: "[..],
         bytes.text(),
-        b"M of heap on larger pages is unavailable\n  next: hugeleaf status shows what is free; ",
-        b"ask for less, or leave out the '!' of --data\n",
+        b"M of heap on huge pages is unavailable\n  next: hugeleaf status shows free pages; ",
+        b"reserve less, or omit the '!' of --data\n",
     ] {
         calls::write(2, text);
     }

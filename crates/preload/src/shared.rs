@@ -130,7 +130,7 @@ fn say_short(length: usize, got: usize) {
         asked.text(),
         b"M got ",
         got.text(),
-        b"M of reserved pages, base pages for the rest; hugeleaf mem shows it",
+        b"M of reserved pages; the rest is on base pages: see hugeleaf mem",
     ]);
 }
 

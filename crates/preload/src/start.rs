@@ -35,7 +35,7 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
         return;
     }
     if !fork::alone() {
-        say::once(&[b"stands aside: threads were started before libc's code could be changed"]);
+        say::once(&[b"not active: threads were started before libc's code could be changed"]);
         return;
     }
     // SAFETY: the only thread.
@@ -59,7 +59,7 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings
     // SAFETY: runs in the constructor, and the text is kept once.
     let settings = unsafe { state::keep(text, NAME.len()) }.and_then(Settings::parse);
     if settings.is_none() {
-        say::once(&[b"stands aside: HUGELEAF_RUN is damaged or of another version"]);
+        say::once(&[b"not active: HUGELEAF_RUN is damaged or of another version"]);
     }
     settings
 }
@@ -98,7 +98,7 @@ unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
 }
 
 unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
-    let unknown = || say::once(&[b"stands aside: this libc is not one it knows"]);
+    let unknown = || say::once(&[b"not active: this libc is unknown"]);
     let Some((curbrk, _)) = libc.symbol(b"__curbrk") else {
         unknown();
         return None;
@@ -126,7 +126,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
             None
         }
         Err(Refusal::Denied) => {
-            say::once(&[b"stands aside: this host lets no code be changed, neither in place nor by a file in memory nor by /proc/self/mem"]);
+            say::once(&[b"not active: this host forbids changing code in place, by a memory file and by /proc/self/mem"]);
             None
         }
     }

@@ -33,11 +33,11 @@ pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
 /// two lines and status 125, as for every failure of `run` itself.
 pub fn not_moved() {
     if !settings().text.mandatory {
-        return say::once(&[b"--text: the program's text stays where it is"]);
+        return say::once(&[b"--text: the program's text was not promoted"]);
     }
     for text in [
-        &b"hugeleaf: run: --text: the program's text must be on larger pages and cannot be\n"[..],
-        b"  next: hugeleaf status shows what is free; leave out the '!' of --text\n",
+        &b"hugeleaf: run: --text: huge pages are mandatory, and the text was not promoted\n"[..],
+        b"  next: hugeleaf status shows free pages; omit the '!' of --text\n",
     ] {
         calls::write(2, text);
     }

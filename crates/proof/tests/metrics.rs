@@ -310,7 +310,7 @@ fn postgres_logins(folder: &Path) {
         );
         assert!(!refusal.contains("nonsense"), "{refusal}");
         let none = refused(&format!("postgres:{}", of(&format!("user={user}"))));
-        assert!(none.to_string().contains("wants a password"), "{none}");
+        assert!(none.to_string().contains("asks for a password"), "{none}");
         let right = of(&format!(r"user={user} password='se\'cret'"));
         count(&mut metric(&format!("postgres:{right}")).unwrap());
     }

@@ -11,10 +11,10 @@ use crate::extent::Why;
 #[non_exhaustive]
 pub enum MemoryError {
     /// The length is 0.
-    #[error("a length of 0")]
+    #[error("the length is 0")]
     Empty,
     /// The length is not a multiple of a page size that the ladder allows.
-    #[error("{length} is no multiple of {page}")]
+    #[error("{length} is not a multiple of {page}")]
     NotAMultiple {
         /// The length.
         length: Bytes,
@@ -22,7 +22,7 @@ pub enum MemoryError {
         page: PageSize,
     },
     /// The request exceeds the available memory.
-    #[error("{asked} asked, {available} available ({limited_by})")]
+    #[error("{asked} requested, {available} available ({limited_by})")]
     TooLarge {
         /// The requested size.
         asked: Bytes,
@@ -32,7 +32,7 @@ pub enum MemoryError {
         limited_by: String,
     },
     /// The sizes of the ladder grow. Extents are laid out largest first.
-    #[error("the sizes of '{0}' grow: a ladder goes from large to small")]
+    #[error("the sizes of '{0}' are not in descending order")]
     Unordered(Ladder),
     /// The ladder is mandatory and the host has none of its sizes.
     #[error("this host has no page size of '{0}'")]
@@ -50,7 +50,7 @@ pub enum MemoryError {
         why: Why,
     },
     /// The request exceeds the RLIMIT_MEMLOCK of this process.
-    #[error("{asked} to lock, the limit is {limit} (RLIMIT_MEMLOCK)")]
+    #[error("{asked} to lock exceed the limit of {limit} (RLIMIT_MEMLOCK)")]
     MemlockLimit {
         /// The size to lock.
         asked: Bytes,
@@ -67,7 +67,7 @@ pub enum MemoryError {
     #[error("the policy names no node")]
     NoNodes,
     /// The memory belongs to the process that forked this one, and children do not inherit it.
-    #[error("the memory stayed with the process that forked this one")]
+    #[error("the memory belongs to the process that forked this one")]
     Elsewhere,
     /// The handle is malformed, has another version, or describes other files than it carries.
     #[error("not a handle of this library: {0}")]
@@ -88,22 +88,24 @@ impl MemoryError {
     pub fn next(&self) -> String {
         use MemoryError as E;
         let text = match self {
-            E::Empty => "ask for at least one page",
-            E::NotAMultiple { page, .. } => return format!("ask for a multiple of {page}"),
+            E::Empty => "request at least one page",
+            E::NotAMultiple { page, .. } => return format!("request a multiple of {page}"),
             E::TooLarge { available, .. } => {
-                return format!("ask for at most {available}, or free memory: hugeleaf mem");
+                return format!("request at most {available}, or free memory: hugeleaf mem");
             }
             E::Unordered(_) => "write the sizes from large to small, as in 1G,2M",
-            E::NoSuchSize(_) => "hugeleaf status    # the sizes that there are",
+            E::NoSuchSize(_) => "hugeleaf status    # lists the page sizes",
             E::Short { why, .. } => return why.next(),
             E::MemlockLimit { asked, .. } => {
                 let (kib, bytes) = (asked.get().div_ceil(1024), asked.get());
-                return format!("raise it: ulimit -l {kib}, or LimitMEMLOCK={bytes} in the unit");
+                return format!(
+                    "raise the limit: ulimit -l {kib}, or LimitMEMLOCK={bytes} in the unit"
+                );
             }
-            E::NoSuchNode { .. } | E::NoNodes => "hugeleaf status    # the nodes that there are",
-            E::Elsewhere => "use it in the process that made it, or make it with Sharing::Shared",
-            E::BadHandle(_) => "attach with the library that made it, while its maker lives",
-            E::NotShared => "make it with Sharing::Shared",
+            E::NoSuchNode { .. } | E::NoNodes => "hugeleaf status    # lists the nodes",
+            E::Elsewhere => "use it in its own process, or create it as Sharing::Shared",
+            E::BadHandle(_) => "attach with the same library version, while its creator runs",
+            E::NotShared => "create it as Sharing::Shared",
             E::Sys(error) => after(error),
             E::Unreadable(_) => "hugeleaf status    # limits and pools",
         };
@@ -125,15 +127,15 @@ pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<
 /// host-wide command shows.
 fn after(error: &SysError) -> &'static str {
     match error.errno {
-        Errno::MFILE => "raise its limit of descriptors: ulimit -n, LimitNOFILE= in the unit",
-        Errno::NFILE => "raise the host's limit of files: sysctl fs.file-max",
+        Errno::MFILE => "raise the limit of open files: ulimit -n, LimitNOFILE= in the unit",
+        Errno::NFILE => "raise the host's limit of open files: sysctl fs.file-max",
         Errno::NOMEM if error.call == "mmap" => {
-            "ask for less, or raise ulimit -v, vm.max_map_count or vm.overcommit_ratio"
+            "request less, or raise ulimit -v, vm.max_map_count or vm.overcommit_ratio"
         }
         Errno::AGAIN | Errno::INTR => "try again",
-        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => "the other side has gone: connect again",
-        Errno::BADF | Errno::NOTSOCK => "give it a connected Unix stream socket",
-        Errno::HWPOISON => "memory of this host is broken: dmesg | grep -i poison",
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => "closed by the peer: connect again",
+        Errno::BADF | Errno::NOTSOCK => "pass a connected Unix stream socket",
+        Errno::HWPOISON => "the host has faulty memory: dmesg | grep -i poison",
         _ => "hugeleaf status    # limits and pools",
     }
 }

@@ -34,7 +34,7 @@ impl fmt::Display for Extent {
             self.kind
         )?;
         match &self.why {
-            Some(why) => write!(f, ", asked {}: {why}", self.asked.size),
+            Some(why) => write!(f, ", requested {}: {why}", self.asked.size),
             None => Ok(()),
         }
     }
@@ -51,7 +51,7 @@ pub enum Why {
         size: PageSize,
     },
     /// The rest of a length that is no multiple of the page size.
-    #[error("the rest that holds no whole {size} page")]
+    #[error("the rest is smaller than a {size} page")]
     Rest {
         /// The page size.
         size: PageSize,
@@ -76,7 +76,7 @@ pub enum Why {
         size: PageSize,
     },
     /// Transparent huge pages are off for this process (prctl PR_SET_THP_DISABLE) or for the host.
-    #[error("transparent huge pages are off here")]
+    #[error("transparent huge pages are off for the process or the host")]
     ThpOff,
     /// A knob of this host disables pages of that size: its value is `never`.
     #[error("pages of {size} are off ({path})")]
@@ -88,20 +88,20 @@ pub enum Why {
     },
     /// The kernel chooses THP sizes below the PMD size itself. It does not tell an unprivileged
     /// process which size it chose.
-    #[error("the kernel does not say whether it is on {size}")]
+    #[error("the kernel does not report whether it is on {size} pages")]
     NotTold {
         /// The page size.
         size: PageSize,
     },
     /// A huge page was split later: a child was forked, or a part of the page was returned or
     /// locked.
-    #[error("its {size} pages were split since")]
+    #[error("its {size} pages were split later")]
     Split {
         /// The page size.
         size: PageSize,
     },
     /// Another process made the region and knows the reason.
-    #[error("as the process that made it got it")]
+    #[error("attached; the process that created it has the reason")]
     Attached,
 }
 
@@ -109,8 +109,8 @@ impl Why {
     /// Returns the remedy: a command, or a different request.
     pub fn next(&self) -> String {
         match self {
-            Why::NoSuchSize { .. } => "hugeleaf status    # the sizes that there are".to_owned(),
-            Why::Rest { size } => format!("ask for a multiple of {size}"),
+            Why::NoSuchSize { .. } => "hugeleaf status    # lists the page sizes".to_owned(),
+            Why::Rest { size } => format!("request a multiple of {size}"),
             Why::PoolShort {
                 size,
                 wanted,
@@ -118,20 +118,20 @@ impl Why {
                 limited_by,
             } => more_pages(*wanted, missing(*wanted, *got), *size, limited_by),
             Why::NotContiguous { .. } => {
-                "hugeleaf status    # how much free memory is contiguous".to_owned()
+                "hugeleaf status    # shows contiguous free memory".to_owned()
             }
-            Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
+            Why::ThpOff => "hugeleaf status    # names the setting".to_owned(),
             // The two kinds of knob use different words for the same value.
             Why::KnobOff { path, .. } => {
                 let word = match path.ends_with("shmem_enabled") {
                     true => "advise",
                     false => "madvise",
                 };
-                format!("hugeleaf check    # who else wants {path}; {word} is enough here")
+                format!("hugeleaf check    # other users of {path}; {word} suffices here")
             }
             Why::NotTold { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
             Why::Split { .. } => "hugeleaf promote PID".to_owned(),
-            Why::Attached => "ask the process that made it".to_owned(),
+            Why::Attached => "ask the process that created it".to_owned(),
         }
     }
 }

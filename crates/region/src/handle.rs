@@ -56,7 +56,7 @@ impl<'a> Lines<'a> {
         match first.and_then(|line| line.strip_prefix(' ')) {
             Some(said) if said == version.to_string() => Ok(Lines(lines)),
             Some(said) => Err(bad(format!(
-                "it is of version {said}, this library of {version}"
+                "it has version {said}, this library reads version {version}"
             ))),
             None => Err(bad(else_said)),
         }
@@ -65,7 +65,7 @@ impl<'a> Lines<'a> {
     /// Returns the value of the next line, which must start with `name`.
     pub(crate) fn word(&mut self, name: &str) -> Result<&'a str, MemoryError> {
         let line = self.0.next().and_then(|line| line.strip_prefix(name));
-        line.ok_or_else(|| bad(format!("no line '{name}'")))
+        line.ok_or_else(|| bad(format!("it lacks the line '{name}'")))
     }
 }
 
@@ -86,7 +86,7 @@ impl Description {
 
     /// Parses exactly the output of [`Description::text`].
     pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(text, "hugeleaf-region", VERSION, "it is no region's")?;
+        let mut lines = Lines::of(text, "hugeleaf-region", VERSION, "it is not a region's")?;
         let ladder = lines.word("ladder ")?.parse();
         let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
         let align = size_of(lines.word("align ")?)?;
@@ -99,28 +99,28 @@ impl Description {
                         align,
                         allocations,
                     }),
-                    true => Err(bad("it has no pieces")),
+                    true => Err(bad("it has no extents")),
                 };
             }
             if allocations.len() == MOST_ALLOCATIONS {
-                return Err(bad(format!("more than {MOST_ALLOCATIONS} pieces")));
+                return Err(bad(format!("it has more than {MOST_ALLOCATIONS} extents")));
             }
             // Allocations on growing pages would not be aligned to their size.
             let most = allocations.last().map_or(align, |(_, page, _)| *page);
             let allocation = allocation_of(line, most)?;
             if allocations.is_empty() && allocation.1 != align {
-                return Err(bad("it is aligned for other pages than it has"));
+                return Err(bad("its alignment does not match its pages"));
             }
             allocations.push(allocation);
         }
-        Err(bad("it is cut short"))
+        Err(bad("it is truncated"))
     }
 }
 
 fn size_of(word: &str) -> Result<PageSize, MemoryError> {
     let bytes = word
         .parse()
-        .map_err(|_| bad(format!("'{word}' is no size")))?;
+        .map_err(|_| bad(format!("'{word}' is not a size")))?;
     PageSize::new(Bytes(bytes)).map_err(|e| bad(e.to_string()))
 }
 
@@ -128,7 +128,7 @@ fn size_of(word: &str) -> Result<PageSize, MemoryError> {
 fn allocation_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKind), MemoryError> {
     let words: Vec<&str> = line.split(' ').collect();
     let ["piece", kind, page, length] = words.as_slice() else {
-        return Err(bad(format!("'{line}' is no piece")));
+        return Err(bad(format!("'{line}' is not an extent")));
     };
     let kinds = [PageKind::Base, PageKind::Thp, PageKind::Hugetlb];
     let kind = kinds.into_iter().find(|k| k.name() == *kind);
@@ -139,7 +139,7 @@ fn allocation_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKin
         .map_err(|_| bad(format!("'{line}' has no length")))?;
     match length > 0 && page.divides(length) && page <= most {
         true => Ok((Bytes(length), page, kind)),
-        false => Err(bad(format!("'{line}' does not fit together"))),
+        false => Err(bad(format!("'{line}' is inconsistent"))),
     }
 }
 
@@ -165,9 +165,9 @@ impl Handle {
         let memory = Memory::new();
         let (text, files) = again(|| memory.receive_files(socket, LONGEST))?;
         if text.is_empty() {
-            return Err(bad("the other side has gone"));
+            return Err(bad("the other process closed the connection"));
         }
-        let text = String::from_utf8(text).map_err(|_| bad("it is no text"))?;
+        let text = String::from_utf8(text).map_err(|_| bad("it is not text"))?;
         Ok(Handle { text, files })
     }
 
@@ -199,12 +199,12 @@ impl Handle {
         let parts = line
             .strip_prefix("fds")
             .and_then(|rest| rest.split_once(';'));
-        let (numbers, text) = parts.ok_or_else(|| bad("it is no such line"))?;
+        let (numbers, text) = parts.ok_or_else(|| bad("it is not such a line"))?;
         let mut files = Vec::new();
         for number in numbers.split_ascii_whitespace() {
             let fd = number
                 .parse()
-                .map_err(|_| bad(format!("'{number}' is no descriptor")))?;
+                .map_err(|_| bad(format!("'{number}' is not a descriptor")))?;
             files.push(duplicate(fd)?);
         }
         Ok(Handle {
@@ -217,7 +217,7 @@ impl Handle {
 fn duplicate(number: i32) -> Result<MemoryFile, MemoryError> {
     hugeleaf_sys::duplicate_raw(number)
         .map(MemoryFile::from_fd)
-        .map_err(|_| bad(format!("descriptor {number} is not open here")))
+        .map_err(|_| bad(format!("descriptor {number} is not open")))
 }
 
 impl Region {
@@ -272,7 +272,7 @@ impl Region {
         let description = Description::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {
             return Err(bad(format!(
-                "{} pieces and {} descriptors",
+                "it has {} extents and {} descriptors",
                 description.allocations.len(),
                 handle.files.len()
             )));
@@ -320,7 +320,7 @@ fn map_allocation(
         .map_file(range, &file, 0, Reserve::None)
         .map_err(|error| match error.errno {
             // The file was opened read-only or sealed against writing.
-            Errno::ACCESS | Errno::PERM => bad("a descriptor cannot be written to"),
+            Errno::ACCESS | Errno::PERM => bad("a descriptor is not writable"),
             _ => error.into(),
         })?;
     if *kind == PageKind::Thp {
@@ -350,13 +350,13 @@ fn check(
     base: PageSize,
 ) -> Result<(), MemoryError> {
     if *page < base || (*page == base) != (*kind == PageKind::Base) {
-        return Err(bad(format!("no {kind} pages are of {page} here")));
+        return Err(bad(format!("this host has no {kind} pages of {page}")));
     }
     let pool = (*kind == PageKind::Hugetlb).then_some(*page);
     // Missing memory would be taken from the pool at the first access, or raise SIGBUS.
     match held_in(memory, file, pool, *length)? >= *length {
         true => Ok(()),
-        false => Err(bad("a descriptor holds less memory than it says")),
+        false => Err(bad("a descriptor holds less memory than stated")),
     }
 }
 
@@ -368,12 +368,12 @@ pub(crate) fn held_in(
     length: Bytes,
 ) -> Result<Bytes, MemoryError> {
     let facts = memory.facts(file);
-    let facts = facts.map_err(|_| bad("a descriptor is no memory"))?;
+    let facts = facts.map_err(|_| bad("a descriptor is not memory"))?;
     if facts.hugetlb != pool {
-        return Err(bad("a descriptor is of another kind of page than it says"));
+        return Err(bad("a descriptor has another kind of pages than stated"));
     }
     if facts.length != length || !facts.keeps_length {
-        let said = "a descriptor has another length than it says, or can be cut";
+        let said = "a descriptor has another length than stated, or can be truncated";
         return Err(bad(said));
     }
     Ok(facts.held)

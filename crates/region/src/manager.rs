@@ -158,7 +158,7 @@ impl Manager {
             return Ok(0);
         }
         self.give_to(at, count)?;
-        self.has_changed(at, "it needed more, and nobody had that memory");
+        self.has_changed(at, "needed more; taken from free memory");
         Ok(self.count(self.parts[at].balanced.now - before))
     }
 
@@ -177,7 +177,7 @@ impl Manager {
             let free = self.elastic.target() - self.elastic.held();
             let missing = granules.saturating_sub(self.count_down(free));
             let surplus = self.count_down(self.parts[at].balanced.surplus());
-            self.free(at, missing.min(surplus), "a new component needed room")?;
+            self.free(at, missing.min(surplus), "freed for a new component")?;
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Manager {
             let part = &self.parts[at];
             if part.managed.is_unused() {
                 let surplus = self.count_down(part.balanced.surplus());
-                self.free(at, surplus, "nobody uses it")?;
+                self.free(at, surplus, "unused")?;
             }
         }
         Ok(())
@@ -297,7 +297,7 @@ impl Manager {
         let order = &one.order;
         let is_it = |part: &Part| part.balanced.name == order.component;
         let Some(at) = self.parts.iter().position(is_it) else {
-            let why = "it is no component of this manager".to_owned();
+            let why = "it is not a component of this manager".to_owned();
             return Ok(Came::Refused { why });
         };
         let outcome = match order.kind {
@@ -402,7 +402,7 @@ impl Shared {
         let is_whole = stepped.is_ok();
         *failed = match stepped {
             Ok(stepped) => stepped.err().map(|error| error.to_string()),
-            Err(_) => Some("a component panicked: nothing is moved any more".to_owned()),
+            Err(_) => Some("a component panicked: all resizes have stopped".to_owned()),
         };
         is_whole
     }
@@ -475,7 +475,7 @@ impl Running {
     ) -> Result<Component, ElasticError> {
         let added = lock(&self.shared.manager).0.add(name, sizes, managed)?;
         if let Err(error) = self.start() {
-            lock(&self.shared.manager).1 = Some(format!("no thread can be started: {error}"));
+            lock(&self.shared.manager).1 = Some(format!("cannot start a thread: {error}"));
         }
         Ok(added)
     }

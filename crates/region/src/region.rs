@@ -400,7 +400,7 @@ impl Builder<'_> {
             .ok_or(MemoryError::TooLarge {
                 asked: length,
                 available: self.space.range().len(),
-                limited_by: "its addresses".to_owned(),
+                limited_by: "reserved addresses".to_owned(),
             })
     }
 

@@ -189,7 +189,7 @@ pub(crate) mod tests {
             "would":["orders from 1G to 900M, for sessions: why"],"components":[{"name":"orders","kind":"mariadb",
             "address":"/run/a.sock","pid":7,"size_bytes":1073741824,"least_bytes":268435456,"most_bytes":3221225472,
             "granule_bytes":67108864,"resident_bytes":1073741824,"overhead_bytes":104857600,"loss_seconds_per_second":0.0125,
-            "pressure_seconds_per_second":0.5,"promoted_bytes":0,"standing":"gives and takes"}],
+            "pressure_seconds_per_second":0.5,"promoted_bytes":0,"standing":"ready"}],
             "view":{"info":[],"components":[],"operations":[{"component":"orders","oper_type":"SHRINK","oper_mode":"DEFERRED",
             "initial_size_bytes":1,"target_size_bytes":2,"status":"PENDING","start_seconds":1,"why":"w"}],"operations_total":3,"taken_back":0}}"#,
         )
@@ -212,7 +212,7 @@ pub(crate) mod tests {
             "growth is paused: tasks stall",
             "SHRINK",
             "PENDING",
-            "gives and takes",
+            "ready",
         ] {
             assert!(page.contains(words), "{words}: {page}");
         }

@@ -92,16 +92,14 @@ impl Options {
 #[non_exhaustive]
 pub enum InstallError {
     /// A cache is already installed. A process has one.
-    #[error("SQLite's cache was replaced before: install it once, and keep what that returns")]
+    #[error("SQLite's cache is already replaced: install it once, and keep the result")]
     Again,
     /// SQLite refused the cache.
-    #[error(
-        "SQLite does not take a cache (its status is {0}): install it before SQLite is first used"
-    )]
+    #[error("SQLite refuses the cache (status {0}): install it before SQLite is first used")]
     Refused(c_int),
     /// The target is less than two granules.
     #[error(
-        "a cache of {target} is less than two pages of {granule}: give it more, or smaller pages"
+        "a cache of {target} is less than two pages of {granule}: use more memory, or smaller pages"
     )]
     TooSmall {
         /// The requested target.
@@ -113,7 +111,7 @@ pub enum InstallError {
     #[error(transparent)]
     Elastic(#[from] ElasticError),
     /// The manager's thread could not be started.
-    #[error("starting a thread: {0}; raise the limit on processes (ulimit -u)")]
+    #[error("cannot start a thread: {0}; raise the limit on processes (ulimit -u)")]
     Thread(std::io::Error),
 }
 

@@ -270,7 +270,7 @@ fn need_regular(mode: u32) -> Result<()> {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::from(Errno::ISDIR)),
         other => Err(Error::other(format!(
-            "{} where a file should be: it is not opened",
+            "{} instead of a regular file: not opened",
             name_of(other)
         ))),
     }
@@ -349,10 +349,7 @@ fn names_in(folder: OwnedFd, most: usize) -> Result<Vec<OsString>> {
 }
 
 fn too_large(how: &str) -> Error {
-    Error::new(
-        ErrorKind::FileTooLarge,
-        format!("{how}: too large to be what it should be"),
-    )
+    Error::new(ErrorKind::FileTooLarge, format!("{how}: too large"))
 }
 
 /// Returns true if only root and `uid` can replace this file.

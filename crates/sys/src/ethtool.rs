@@ -13,10 +13,10 @@ use crate::{Errno, SysError, last_errno};
 
 /// Names of the offloads, each with the command that reads it.
 const FEATURES: &[(&str, u32)] = &[
-    ("checksums of what comes", 0x14),
-    ("checksums of what goes", 0x16),
-    ("cutting of TCP packets", 0x1e),
-    ("gathering of packets", 0x2b),
+    ("RX checksums", 0x14),
+    ("TX checksums", 0x16),
+    ("TCP segmentation (TSO)", 0x1e),
+    ("RX aggregation (GRO)", 0x2b),
 ];
 
 /// `struct ethtool_value`.

@@ -89,8 +89,8 @@ pub fn setcap_advice(needed: &[&str]) -> String {
         Err(error) => {
             let list = FileCapabilities::default().with(needed);
             format!(
-                "setcap {list} {shown} (what it has could not be read, {error}, and setcap replaces it: \
-                 add what getcap shows)"
+                "setcap {list} {shown} (its capabilities could not be read: {error}. setcap replaces them: \
+                 add those that getcap shows)"
             )
         }
     }

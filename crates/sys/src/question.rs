@@ -147,7 +147,7 @@ impl Counted {
             false => {
                 drop(Counted);
                 Err(Error::other(format!(
-                    "{MOST_ASIDE} questions before it have no answer yet"
+                    "{MOST_ASIDE} earlier requests have no answer yet"
                 )))
             }
         }

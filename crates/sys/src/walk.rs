@@ -36,7 +36,7 @@ pub enum PathError {
     #[error("{0}")]
     Call(#[from] SysError),
     /// A link that neither root nor the caller owns.
-    #[error("{} is a link that user {uid} made: it is not followed", path.display())]
+    #[error("{} is a link of user {uid}: not followed", path.display())]
     Link { path: PathBuf, uid: u32 },
     /// A file or folder that others than root and the caller can change.
     #[error("{} could be changed by others (owner {uid}, mode {mode:04o})", path.display())]
@@ -320,7 +320,7 @@ pub(crate) const fn name_of(kind: FileType) -> &'static str {
         FileType::Socket => "a socket",
         FileType::CharacterDevice => "a device",
         FileType::BlockDevice => "a disk",
-        _ => "no regular file",
+        _ => "an unknown type of file",
     }
 }
 

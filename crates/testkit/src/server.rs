@@ -425,7 +425,7 @@ pub(crate) fn reason_in(text: &str) -> String {
     let is_error = |line: &&str| line.contains("ERROR") || line.contains("FATAL");
     let last = || text.lines().rfind(|line| !line.trim().is_empty());
     let said = text.lines().find(is_error).or_else(last);
-    said.unwrap_or("it said nothing").trim().to_owned()
+    said.unwrap_or("no output").trim().to_owned()
 }
 
 #[cfg(test)]
@@ -437,7 +437,7 @@ mod tests {
         let log = "1 [Note] starts\n2 [ERROR] no room\n3 [ERROR] Aborting\n";
         assert_eq!(reason_in(log), "2 [ERROR] no room");
         assert_eq!(reason_in("one\ntwo\n\n"), "two");
-        assert_eq!(reason_in(""), "it said nothing");
+        assert_eq!(reason_in(""), "no output");
     }
 
     #[test]

@@ -56,12 +56,12 @@ impl FromStr for Ladder {
                 None => (None, item),
                 Some(("hugetlb", size)) => (Some(PageKind::Hugetlb), size),
                 Some(("thp", size)) => (Some(PageKind::Thp), size),
-                Some((other, _)) => return Err(error(format!("'{other}' is no kind of page"))),
+                Some((other, _)) => return Err(error(format!("'{other}' is not a kind of page"))),
             };
             let size: PageSize = size.parse().map_err(|e: ParseError| error(e.to_string()))?;
             let rung = Rung { size, kind };
             if rungs.contains(&rung) {
-                return Err(error(format!("{size} stands in it twice")));
+                return Err(error(format!("{size} is listed twice")));
             }
             rungs.push(rung);
         }

@@ -29,12 +29,12 @@ const PART: Bytes = Bytes::from_kib(512);
 pub enum CacheError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    #[error("sqlite3_config: result {0}: SQLite is in use already, or does not take this cache")]
+    #[error("sqlite3_config: result {0}: SQLite is already in use, or does not support this cache")]
     Cache(i32),
     #[error("sqlite: {0}")]
     Sqlite(#[from] rusqlite::Error),
     /// A row of the in-memory database differs from its written contents.
-    #[error("row {0} does not hold what was written to it")]
+    #[error("row {0} differs from what was written to it")]
     Damaged(u64),
 }
 

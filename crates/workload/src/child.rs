@@ -25,7 +25,7 @@ pub enum ChildError {
     /// The requested page cache is too small for a meaningful database.
     #[error("a page cache of {cache} is too small: the workload needs at least {least}")]
     TooSmall { cache: Bytes, least: Bytes },
-    #[error("start {what}: {source}")]
+    #[error("cannot start {what}: {source}")]
     Start {
         /// The program, or the number of the process.
         what: String,
@@ -116,7 +116,7 @@ pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
             gid: user.gid,
         })
     };
-    let none = || std::io::Error::other(format!("{FILE} has no user {user} or nobody"));
+    let none = || std::io::Error::other(format!("{FILE} has neither user {user} nor nobody"));
     find(user)
         .or_else(|| find("nobody"))
         .map(Some)

@@ -75,7 +75,7 @@ fn errors_say_where() {
         (measured("[matrix]\na = [1, '1']"), "9:5", "twice"),
         (measured("[files]\n'../x' = 'y'"), "9:1", "plain name"),
         (measured("[files]\n'.x' = 'y'"), "9:1", "plain name"),
-        (measured("[unfit]\nlarge = 'y'"), "9:1", "none of"),
+        (measured("[unfit]\nlarge = 'y'"), "9:1", "not one of"),
         (measured("[[arm]]\nname = 'x'\nset.a = 1"), "10:5", "no variable"),
         (measured("[[arm]]\nname = ''\nset = {}"), "8:1", "no arm"),
         (measured("[server]\nrun = 'x'"), "8:1", "ready"),

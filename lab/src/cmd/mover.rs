@@ -118,12 +118,12 @@ fn check(args: &Args) -> Result<(), Failure> {
     let (space, least, block) = (args.space(), args.least_space(), args.block);
     if args.readers + args.writers == 0 {
         let next = "--readers 2 --writers 5".to_owned();
-        refuse("nobody reads and nobody writes".to_owned(), next)
+        refuse("neither readers nor writers".to_owned(), next)
     } else if args.rate.is_some() && args.writers == 0 {
-        let what = "--rate is what writers get, and there are none".to_owned();
+        let what = "--rate needs writers, and there are none".to_owned();
         refuse(what, "--writers 1 --rate 30M".to_owned())
     } else if args.rate.is_some_and(Bytes::is_zero) {
-        refuse("a rate of 0".to_owned(), "--rate 30M".to_owned())
+        refuse("--rate is 0".to_owned(), "--rate 30M".to_owned())
     } else if space < least {
         let slots = space.get() / block.get().max(1);
         let what = format!(
@@ -131,7 +131,10 @@ fn check(args: &Args) -> Result<(), Failure> {
         );
         refuse(what, format!("--space {least}"))
     } else if args.size < block {
-        let what = format!("a device of {} holds no block of {block}", args.size);
+        let what = format!(
+            "a device of {} is smaller than a block of {block}",
+            args.size
+        );
         refuse(what, format!("--size {}", Bytes(block.get() * 16)))
     } else {
         Ok(())
@@ -201,8 +204,8 @@ pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result
         return Ok(());
     }
     Err(Failure::usage(
-        format!("bench {name}: a {what} of {length:#} is no multiple of a base page ({base})"),
-        format!("hugeleaf bench {name} --block 256K"),
+        format!("bench {name}: a {what} of {length:#} is not a multiple of a base page ({base})"),
+        format!("hugeleaf-lab {name} --block 256K"),
     ))
 }
 

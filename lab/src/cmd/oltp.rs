@@ -140,7 +140,7 @@ fn servers() -> impl TypedValueParser<Value = &'static ServerKind> {
     let names = SERVERS.iter().map(|kind| kind.name);
     PossibleValuesParser::new(names).try_map(|name| {
         let found = SERVERS.iter().find(|kind| kind.name == name);
-        found.ok_or_else(|| format!("'{name}' is no server"))
+        found.ok_or_else(|| format!("'{name}' is not a server"))
     })
 }
 
@@ -164,7 +164,7 @@ pub fn parse_shrink(text: &str) -> Result<i32, String> {
 pub fn parse_durability(text: &str) -> Result<Durability, String> {
     let all = [Durability::Commit, Durability::Soon, Durability::Never];
     let found = all.into_iter().find(|d| d.name() == text);
-    found.ok_or_else(|| format!("'{text}' is none of commit, soon, never"))
+    found.ok_or_else(|| format!("'{text}' is not one of commit, soon, never"))
 }
 
 fn parse_io(text: &str) -> Result<Io, String> {
@@ -172,7 +172,7 @@ fn parse_io(text: &str) -> Result<Io, String> {
         "cached" => Ok(Io::Cached),
         "buffered" => Ok(Io::Buffered),
         "direct" => Ok(Io::Direct),
-        _ => Err(format!("'{text}' is none of cached, buffered, direct")),
+        _ => Err(format!("'{text}' is not one of cached, buffered, direct")),
     }
 }
 
@@ -227,7 +227,7 @@ pub fn copier() -> Option<ExitCode> {
         .next()
         .and_then(|text| text.to_str()?.parse().ok());
     let (Some(folder), Some(length)) = (folder, length) else {
-        let what = format!("{COPIER}: started by hugeleaf-lab oltp, not by hand");
+        let what = format!("{COPIER}: internal command of hugeleaf-lab oltp");
         return Some(Failure::usage(what, "hugeleaf-lab oltp --help").report());
     };
     let Err(error) = copy_until_ended(Path::new(&folder), length);

@@ -61,7 +61,7 @@ impl Args {
         if region.is_zero() || !base.divides(region.get()) {
             return Err(Failure::usage(
                 format!(
-                    "bench pagetables: a region of {region:#} is no multiple of a base page ({base})"
+                    "bench pagetables: a region of {region:#} is not a multiple of a base page ({base})"
                 ),
                 "hugeleaf-lab pagetables --region 1G",
             ));
@@ -94,7 +94,7 @@ pub fn attacher() -> Option<ExitCode> {
         return None;
     }
     let (Some(parent), Some(handle)) = (arguments.next(), arguments.next()) else {
-        let what = format!("{ATTACHER}: started by hugeleaf-lab pagetables, not by hand");
+        let what = format!("{ATTACHER}: internal command of hugeleaf-lab pagetables");
         return Some(Failure::usage(what, "hugeleaf-lab pagetables --help").report());
     };
     Some(match serve_attacher(&parent, &handle) {

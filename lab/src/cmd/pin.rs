@@ -85,7 +85,7 @@ impl Args {
             let least = Bytes(self.block.get().saturating_mul(most));
             return Err(Failure::usage(
                 format!(
-                    "bench pin: {} has no part of {} for each of {most} threads",
+                    "bench pin: {} is too small for a block of {} for each of {most} threads",
                     self.space, self.block
                 ),
                 format!("hugeleaf-lab pin --space {least}"),

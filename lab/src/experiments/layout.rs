@@ -53,21 +53,21 @@ fn scattered(
     let Some(extents) = extents else {
         return match pages {
             IoPages::Scattered | IoPages::Split => {
-                Some("the layout of its frames is shown to root only".to_owned())
+                Some("only root can read the layout of its frames".to_owned())
             }
             IoPages::Pages(_) => None,
         };
     };
     match pages {
         IoPages::Scattered if extents < count(host.base_page) * ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block} instead of {}: not all of it is scattered",
+            "{extents:.1} extents a block of {block} instead of {}: not fully scattered",
             count(host.base_page)
         )),
         IoPages::Split if extents > 1.0 / ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block}: not all of it is contiguous"
+            "{extents:.1} extents a block of {block}: not fully contiguous"
         )),
         IoPages::Pages(_) if !arm.is_base() && extents > count(arm.size) / ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block}: more than pages"
+            "{extents:.1} extents a block of {block}: more extents than pages"
         )),
         _ => None,
     }

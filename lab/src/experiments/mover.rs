@@ -136,7 +136,7 @@ pub fn measure(
         .filter(|_| run.results.settings.contains_key("streams"))
     {
         run.results.remarks.push(format!(
-            "writers that keep up: each at {rate} a second, to a device of its own; {} at most were tried",
+            "writers that keep up: each writes {rate} a second to a device of its own; at most {} were tried",
             mover.devices.targets.len()
         ));
     }
@@ -156,8 +156,8 @@ fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
     );
     results.experiment.how = format!(
         "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
-         arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
-         ring {} transfers under way a thread, else one",
+         arms in a new order in each, drawn from seed {}; written data is read back after each sample; with a ring \
+         {} transfers in flight per thread, else one",
         s.space,
         s.each,
         s.rounds,

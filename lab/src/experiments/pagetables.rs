@@ -75,8 +75,8 @@ pub fn measure(
     let by = |what, title| Chart::by("processes", what, title);
     run.results.charts = vec![
         by(GROWTH, "Growth of page tables by number of processes"),
-        by("attach", "Attaching, a process"),
-        by("first touch", "First touch of all of it, a process"),
+        by("attach", "Time to attach, a process"),
+        by("first touch", "First touch of the region, a process"),
     ];
     let mut rising = settings.processes.clone();
     rising.sort_unstable();
@@ -233,7 +233,7 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
         ChildError::Ended {
             reason: Some(_), ..
         } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
-        _ => "hugeleaf-lab pagetables    # once more".into(),
+        _ => "hugeleaf-lab pagetables    # run it again".into(),
     };
     BenchError::Part(Refusal {
         what: error.to_string(),
@@ -317,9 +317,7 @@ fn caveats(run: &mut Measuring<'_>, settings: &PageTablesSettings) {
             Bytes(block)
         ));
     }
-    run.on_a_virtual_machine(
-        "times include what the machine below does for new entries of page tables.",
-    );
+    run.on_a_virtual_machine("times include the hypervisor's work for new page table entries.");
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
 /// Fills in the title, the method and the charts of the results.
 fn about(s: &PinSettings, results: &mut Results) {
     results.experiment.title = format!(
-        "pinning {} and letting it go: the time of one, by the layout of its pages and by number of threads",
+        "pinning and releasing {}: the time of one pin, by page layout and number of threads",
         s.block
     );
     results.experiment.how = format!(
@@ -125,7 +125,11 @@ fn about(s: &PinSettings, results: &mut Results) {
         s.sample.as_secs_f64(),
         s.seed
     );
-    results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
+    results.charts = vec![Chart::by(
+        "threads",
+        PIN,
+        "Time of one pin by number of threads",
+    )];
     results.remarks = vec![
         "the published model: while there are pages to pin: lock the segment, pin a page, unlock the segment; turns of \
          the lock for 256K: 64 on pages of 4K, 4 on pages of 64K, 1 on pages of 16M"
@@ -265,21 +269,21 @@ fn caveats(run: &mut Measuring<'_>) {
     let (has_mlock, has_direct) = (has(Method::Mlock, ""), has(Method::Direct, ""));
     if has(Method::Mlock, "hugetlb") {
         results.caveats.push(
-            "mlock of hugetlb pages is nothing to do: they always stay in memory, and the kernel \
+            "mlock of hugetlb pages does nothing: they always stay in memory, and the kernel \
              returns at once. It is not the same work done faster."
                 .to_owned(),
         );
     }
     if has_direct {
         results.caveats.push(
-            "direct is a whole read, device included; what pinning costs is in its processor time."
+            "direct is a whole read including the device; its processor time has the cost of pinning."
                 .to_owned(),
         );
     }
     if host.pmd_page.get().is_some() && has_mlock {
         results.caveats.push(
-            "mlock of a part of a transparent huge page splits its mapping, so from the second time \
-             on base pages are locked there, however large the page is."
+            "mlock of a part of a transparent huge page splits its mapping, so from the second lock \
+             on, base pages are locked there, whatever the page size."
                 .to_owned(),
         );
     }

@@ -54,7 +54,7 @@ impl FromStr for Method {
 
     fn from_str(text: &str) -> Result<Method, String> {
         let found = Method::ALL.into_iter().find(|method| method.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no way to pin; write mlock, uring or direct"))
+        found.ok_or_else(|| format!("'{text}' is not a way to pin; write mlock, uring or direct"))
     }
 }
 

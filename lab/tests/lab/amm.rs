@@ -240,7 +240,7 @@ fn what_cannot_be_is_told_in_two_lines() {
     refused(
         &say(&["--target", "16M"]),
         2,
-        &["leaves nothing to move", "--target 32M"],
+        &["leaves no memory to transfer", "--target 32M"],
     );
     for wrong in [
         &["--arms", "amm:hugetlb"][..],

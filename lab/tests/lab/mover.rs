@@ -183,7 +183,7 @@ fn streams_are_counted_and_the_page_is_whole() {
     let text = stdout(&output);
     assert!(text.starts_with("mover, direct: scattered "), "{text}");
     assert!(
-        text.contains("×2.72") && text.contains("3 at most were tried"),
+        text.contains("×2.72") && text.contains("at most 3 were tried"),
         "{text}"
     );
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
@@ -223,22 +223,22 @@ fn what_cannot_be_is_refused_before_the_load() {
         let output = bench(folder.path(), &all).output().unwrap();
         refused(&output, status, words)
     };
-    refuse(
-        &["--device", there],
-        2,
-        &["was there before", "--overwrite"],
-    );
+    refuse(&["--device", there], 2, &["already exists", "--overwrite"]);
     refuse(
         &["--device", "/none/where"],
         3,
         &["/none/where", "No such file"],
     );
-    refuse(&["--readers", "0", "--writers", "0"], 2, &["nobody reads"]);
-    refuse(&["--block", "5K"], 2, &["no multiple of a base page"]);
+    refuse(
+        &["--readers", "0", "--writers", "0"],
+        2,
+        &["neither readers nor writers"],
+    );
+    refuse(&["--block", "5K"], 2, &["not a multiple of a base page"]);
     refuse(&["--block", "32M", "--space", "64M"], 2, &["slots"]);
     refuse(&["--space", "64K"], 2, &["--space"]);
     refuse(&["--size", "900T"], 3, &["no room for 7 files", "--size"]);
-    refuse(&["--mode", "fast"], 2, &["'fast' is no mode"]);
+    refuse(&["--mode", "fast"], 2, &["'fast' is not a mode"]);
     refuse(&["--space", "1023G"], 3, &["at most"]);
     assert_eq!(std::fs::read(there).unwrap(), vec![7u8; 1 << 20]);
     if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {

@@ -643,11 +643,11 @@ fn killed_while_it_fills_it_is_gone_on_with() {
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     let refused_now = answer(folder.path(), &["--warehouses", "60", "--no-load"]);
-    refused(&refused_now, 3, &["filled halfway", "without --no-load"]);
+    refused(&refused_now, 3, &["partly filled", "without --no-load"]);
     let output = answer(folder.path(), &["--warehouses", "60", "--json"]);
     assert_a_result(&json(&output));
     assert!(
-        stderr(&output).contains("was filled halfway"),
+        stderr(&output).contains("was partly filled"),
         "{}",
         stderr(&output)
     );

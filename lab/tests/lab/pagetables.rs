@@ -299,8 +299,8 @@ fn bad_input_is_refused_in_two_lines() {
     for (flag, value, status, words) in [
         ("--processes", "0", 2, "number of processes"),
         ("--processes", "1,x", 2, "number of processes"),
-        ("--region", "0", 2, "no multiple of a base page"),
-        ("--region", "1000", 2, "no multiple of a base page"),
+        ("--region", "0", 2, "not a multiple of a base page"),
+        ("--region", "1000", 2, "not a multiple of a base page"),
         ("--region", "64T", 3, "half of what is available"),
     ] {
         refused(&bench(&["pagetables", flag, value]), status, &[words]);

@@ -31,7 +31,7 @@ impl Cache {
             .map(PathBuf::from)
             .or_else(|| Some(PathBuf::from(variable("XDG_CACHE_HOME")?).join("hugeleaf-vm")))
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/hugeleaf-vm")))
-            .context("set HUGELEAF_VM_CACHE to a folder: there is no HOME")?;
+            .context("set HUGELEAF_VM_CACHE to a folder: HOME is not set")?;
         Cache::at(folder)
     }
 
@@ -81,7 +81,7 @@ impl Cache {
             Ok(()) => return Ok(folder),
             Err(Damage::Absent) => {}
             Err(Damage::Differs(what)) => {
-                eprintln!("{}: {what}; made anew", folder.display());
+                eprintln!("{}: {what}; rebuilt", folder.display());
             }
         }
         remove(&folder)?;
@@ -108,11 +108,11 @@ fn check(folder: &Path) -> Result<(), Damage> {
         return Err(Damage::Absent);
     }
     let differs = |what: &str| Damage::Differs(what.to_owned());
-    let text = fs::read_to_string(folder.join(SUMS)).map_err(|_| differs("has no sums"))?;
+    let text = fs::read_to_string(folder.join(SUMS)).map_err(|_| differs("has no checksums"))?;
     for line in text.lines() {
         let (sum, name) = line
             .split_once("  ")
-            .ok_or_else(|| differs("sums damaged"))?;
+            .ok_or_else(|| differs("checksums damaged"))?;
         let is = sum_of(&folder.join(name)).map_err(|e| differs(&format!("{e:#}")))?;
         if is != sum {
             return Err(differs(&format!("{name} is damaged")));

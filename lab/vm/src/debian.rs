@@ -43,8 +43,8 @@ impl Mirror {
         let targets = output(&mut program(need("apt-get", "apt")?, &arguments))?;
         Mirror::from_targets(&targets).ok_or_else(|| {
             missing(
-                "this machine's apt has no archive of Debian",
-                "set HUGELEAF_VM_MIRROR to the address of one",
+                "apt on this machine has no Debian archive",
+                "set HUGELEAF_VM_MIRROR to the address of a mirror",
             )
         })
     }
@@ -113,7 +113,7 @@ impl Suite {
         if age.is_none_or(|age| age > LISTS_LAST) {
             match suite.update() {
                 Ok(()) => fs::write(&mark, "")?,
-                Err(e) if age.is_some() => eprintln!("older lists of {name} serve: {e:#}"),
+                Err(e) if age.is_some() => eprintln!("using older lists of {name}: {e:#}"),
                 Err(e) => return Err(e),
             }
         }
@@ -136,7 +136,7 @@ impl Suite {
         self.update_from(&without).map_err(|_| {
             missing(
                 format!("the lists of Debian's {} cannot be fetched", self.name),
-                format!("look at what apt says: {error:#}"),
+                format!("see apt's error: {error:#}"),
             )
         })
     }
@@ -200,7 +200,7 @@ impl Suite {
                     "package {package} of Debian's {} cannot be fetched",
                     self.name
                 ),
-                format!("look at what apt says: {e:#}"),
+                format!("see apt's error: {e:#}"),
             )
         })?;
         for entry in fs::read_dir(folder.path())? {

@@ -53,7 +53,7 @@ pub fn disk(
 ) -> anyhow::Result<PathBuf> {
     let key = format!("{name}-{}-{}", architecture.debian(), version_of(userland));
     let folder = cache.kept("userlands", &key, |folder| {
-        eprintln!("making the userland {name} for {}", architecture.debian());
+        eprintln!("building the userland {name} for {}", architecture.debian());
         let tree = tempfile::tempdir_in(folder)?;
         let root = tree.path().join("root");
         bootstrap(userland, architecture, &root)?;
@@ -96,8 +96,8 @@ fn bootstrap(userland: &Userland, architecture: Architecture, root: &Path) -> an
     }
     output(&mut command).map(|_| ()).map_err(|e| {
         missing(
-            format!("a userland of Debian's {} cannot be made", userland.suite),
-            format!("run as root, and look at what mmdebstrap says: {e:#}"),
+            format!("a userland of Debian's {} cannot be built", userland.suite),
+            format!("run as root, and see mmdebstrap's error: {e:#}"),
         )
     })
 }
@@ -124,7 +124,7 @@ pub fn file_system(tree: &Path, image: &Path, label: &str, free: Size) -> anyhow
         .split_ascii_whitespace()
         .next()
         .and_then(|word| word.parse().ok())
-        .context("du says no size")?;
+        .context("du printed no size")?;
     // Inodes and the ends of files need space too.
     let size = used + used / 4 + 16 * 1024 + free.0.get() / 1024;
     let arguments = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"];

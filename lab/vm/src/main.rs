@@ -207,7 +207,7 @@ fn one(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     match hosts.iter().find(|h| h.name == name) {
         Some(host) => Ok(host.clone()),
-        None => bail!("there is no host {name}; there are: {}", names.join(", ")),
+        None => bail!("no host {name}; known hosts: {}", names.join(", ")),
     }
 }
 

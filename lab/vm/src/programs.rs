@@ -94,7 +94,7 @@ pub fn build(
     }
     Ok(Programs {
         architecture,
-        hugeleaf: found.hugeleaf.context("cargo made no hugeleaf")?,
+        hugeleaf: found.hugeleaf.context("cargo built no hugeleaf")?,
         tests: found.tests,
     })
 }

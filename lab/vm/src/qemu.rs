@@ -64,7 +64,7 @@ impl Ended {
             How::TimedOut => "did not end within its limit",
             How::Panicked => "its kernel panicked",
             How::TooMuchOutput => "printed too much",
-            How::ShutDownEarly => "went down before the end",
+            How::ShutDownEarly => "shut down before the end",
             How::Interrupted => "interrupted",
         };
         bail!("{why}; its console's last lines:\n{}", self.console)

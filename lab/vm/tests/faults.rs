@@ -132,7 +132,7 @@ fn a_guest_that_goes_down_is_no_success() {
     let Some(ran) = Scene::new("").run(test, 120, "echo o >/proc/sysrq-trigger; sleep 60") else {
         return;
     };
-    ran.assert_ended("went down before the end", "");
+    ran.assert_ended("shut down before the end", "");
 }
 
 #[test]

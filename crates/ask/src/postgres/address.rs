@@ -66,9 +66,9 @@ impl Address {
         for host in hosts.split(',').filter(|_| !hosts.is_empty()) {
             let (host, port) = match host.strip_prefix('[') {
                 Some(inner) => {
-                    let (host, port) = inner.split_once(']').ok_or("a host has no end")?;
+                    let (host, port) = inner.split_once(']').ok_or("a host lacks its closing ]")?;
                     match port.strip_prefix(':') {
-                        None if !port.is_empty() => return Err("a host has no end"),
+                        None if !port.is_empty() => return Err("a host lacks its closing ]"),
                         port => (host, port),
                     }
                 }
@@ -88,7 +88,7 @@ impl Address {
             self.database = Some(plain(database)?);
         }
         for pair in query.split('&').filter(|_| !query.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or("an option has no value")?;
+            let (name, value) = pair.split_once('=').ok_or("an option lacks a value")?;
             match plain(name)?.as_str() {
                 "host" => self.host(&plain(value)?),
                 name => self.set(name, &plain(value)?)?,
@@ -101,10 +101,10 @@ impl Address {
     fn words(&mut self, text: &str) -> Result<(), &'static str> {
         let mut rest = text.trim_start();
         while !rest.is_empty() {
-            let (name, behind) = rest.split_once('=').ok_or("a word has no value")?;
+            let (name, behind) = rest.split_once('=').ok_or("a word lacks a value")?;
             let name = name.trim_end();
             if name.is_empty() || name.contains(char::is_whitespace) {
-                return Err("a word has no value");
+                return Err("a word lacks a value");
             }
             let behind = behind.trim_start();
             let quoted = behind.strip_prefix('\'');
@@ -127,7 +127,7 @@ impl Address {
                 }
             }
             if !is_ended || (quoted.is_none() && value.is_empty()) {
-                return Err("a value has no end");
+                return Err("a value is empty or lacks its closing quote");
             }
             self.set(name, &value)?;
             rest = rest.trim_start();
@@ -144,7 +144,7 @@ impl Address {
 
     /// Sets an option. Tuning options of a connection are checked and ignored.
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
-        const WRONG: &str = "an option has a value that it cannot have";
+        const WRONG: &str = "an option has an invalid value";
         let text = || Some(value.to_owned());
         let one_of = |known: &[&str]| known.contains(&value).then_some(()).ok_or(WRONG);
         match name {
@@ -189,7 +189,7 @@ impl Address {
             | "keepalives_retries" => {
                 value.parse::<i64>().map_err(|_| WRONG)?;
             }
-            _ => return Err("an option in it is unknown"),
+            _ => return Err("unknown option in the address"),
         }
         Ok(())
     }
@@ -236,13 +236,13 @@ impl Address {
             Some(user) => Ok(user.clone()),
             None if rustix::process::geteuid().is_root() => Ok("root".to_owned()),
             None => (variable("USER").or_else(|| variable("LOGNAME")))
-                .ok_or_else(|| QueryError::new("no user is written; add user=NAME")),
+                .ok_or_else(|| QueryError::new("the address names no user: add user=NAME")),
         }
     }
 }
 
 fn plain(text: &str) -> Result<String, &'static str> {
-    String::from_utf8(decoded_bytes(text)).map_err(|_| "this is no text in UTF-8")
+    String::from_utf8(decoded_bytes(text)).map_err(|_| "not valid UTF-8")
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Scram {
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         match got {
             Ok(count) if count == bytes.len() => Ok(Scram::with(password, encoded(&bytes))),
-            _ => Err(QueryError::new("the kernel gives no random numbers")),
+            _ => Err(QueryError::new("the kernel returned no random numbers")),
         }
     }
 

@@ -261,10 +261,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
         _ => false,
     };
     if !is_itself {
-        return Err(no(format!(
-            "{} is a link to another path",
-            there.display()
-        )));
+        return Err(no(format!("{} is a link to another path", there.display())));
     }
     // The mount is repeated at each boot, at a place that a replaced link would choose.
     let above = real.ancestors().skip(1).find(|at| at.exists());

@@ -103,7 +103,7 @@ fn databases_that_lie_end_and_fill_nobody() {
         assert!(part["size_bytes"].is_null(), "{part:#}");
         let standing = part["standing"].as_str().unwrap();
         let why = match part["name"].as_str().unwrap() {
-            "columns" => "none of MariaDB or MySQL",
+            "columns" => "not in the MariaDB or MySQL protocol",
             _ => "too long",
         };
         assert!(standing.contains(why), "{part:#}");

@@ -151,8 +151,8 @@ fn a_short_pool_is_an_end_that_is_said_and_not_one_of_forks() {
         assert!(stdout(&output).contains("in the child some"), "{said}");
         assert!(stdout(&output).contains("after the fork some"), "{said}");
         let own = stderr(&output);
-        assert!(own.contains("--data: larger pages are mandatory"), "{said}");
-        assert!(own.contains("fork: private memory moved"), "{said}");
+        assert!(own.contains("--data: huge pages are mandatory"), "{said}");
+        assert!(own.contains("fork: private memory copied"), "{said}");
         assert_eq!(own.lines().count(), 2, "{said}");
     }
     pool.is_whole(test);
@@ -186,10 +186,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
         return not_run(test, &format!("libc does not start in so little: {said}"));
     }
     assert!(stdout(&output).contains("got 0 of 8"), "{said}");
-    assert!(
-        said.contains("--data: larger pages are mandatory"),
-        "{said}"
-    );
+    assert!(said.contains("--data: huge pages are mandatory"), "{said}");
 }
 
 #[test]

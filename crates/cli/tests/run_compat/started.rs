@@ -54,7 +54,7 @@ fn threads_that_were_there_first() {
             same(&bare, &under, Line::Allowed, &format!("{way:?}"));
             let said = stderr(&under);
             assert!(
-                said.contains("stands aside: threads were started"),
+                said.contains("not active: threads were started"),
                 "{way:?}: {said}"
             );
         }
@@ -117,7 +117,7 @@ fn a_change_that_stops_halfway() {
         let said = stderr(&under);
         // If the whole change is in one page, it cannot stop halfway.
         let whole = said.is_empty();
-        assert!(whole || said.contains("stands aside"), "{way:?}: {said}");
+        assert!(whole || said.contains("not active"), "{way:?}: {said}");
     }
 }
 

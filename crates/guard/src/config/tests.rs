@@ -360,7 +360,7 @@ fn what_is_wrong_with_a_target_has_its_place() {
             "localhost:6379",
             "ftp://x",
             17,
-            "only redis:// and unix:// are spoken",
+            "only redis:// and unix:// are supported",
         ),
         (
             "name = \"databases\"",

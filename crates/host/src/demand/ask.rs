@@ -36,8 +36,7 @@ const MOST_BYTES: usize = 8 << 20;
 pub(super) fn complaint(said: &ProgramOutput) -> &str {
     let lines = said.stderr.lines().chain(said.stdout.lines());
     let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
-    said.next()
-        .unwrap_or("it ended in failure and said nothing")
+    said.next().unwrap_or("it failed without a message")
 }
 
 /// Runs `program` with `arguments` and returns its output. Runs as `account` (user and group) if that
@@ -51,7 +50,7 @@ pub(super) fn ask(
     let shown = format!("{} {}", program.display(), arguments.join(" "));
     if !root.is_live() {
         return Err(DemandError::missing(
-            format!("{shown}: is not run for a captured host"),
+            format!("{shown}: not run for a captured host"),
             "run hugeleaf on that host, without --root",
         ));
     }
@@ -59,7 +58,7 @@ pub(super) fn ask(
     let (uid, gid) = account.unwrap_or((own, 0));
     if uid != own && own != 0 {
         return Err(DemandError::missing(
-            format!("{shown}: has to be run as uid {uid}, whose it is"),
+            format!("{shown}: must run as uid {uid}, its owner"),
             "run hugeleaf as root, or as that user",
         ));
     }
@@ -86,7 +85,7 @@ pub(super) fn ask(
     answer.map_err(|reason| {
         DemandError::missing(
             format!("{shown}: {reason}"),
-            "run that command by hand and mend what it says",
+            "run that command by hand and fix its error",
         )
     })
 }
@@ -98,7 +97,7 @@ fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<ProgramOut
     if left.is_zero() {
         let most = AT_MOST_OF_OTHERS.as_secs();
         return Err(format!(
-            "programs of uid {uid} have taken {most} s: not run"
+            "not run: programs of uid {uid} have taken {most} s"
         ));
     }
     let start = Instant::now();
@@ -120,22 +119,22 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
         Ok(true) => Ok(()),
         Ok(false) => Err(DemandError::missing(
             format!(
-                "{}: others than {who} can change it or a folder above it: it is not run",
+                "{}: not run, because users other than {who} can change it or a folder above it",
                 program.display()
             ),
             format!(
-                "let nobody else write there: namei -l {}",
+                "remove write permission of other users: namei -l {}",
                 program.display()
             ),
         )),
         Err(e) => Err(DemandError::missing(
             format!("{}: {e}", program.display()),
-            "install it, or name another one",
+            "install it, or name another program",
         )),
     }
 }
 
-const NOT_ENDED: &str = "had not ended";
+const NOT_ENDED: &str = "still running";
 
 fn run(command: &mut Command, at_most: Duration) -> Result<ProgramOutput, String> {
     run_for_output(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
@@ -221,7 +220,7 @@ mod tests {
         let slow = sh("sleep 600").unwrap_err();
         assert!(slow.what.contains(NOT_ENDED), "{slow:?}");
         let again = sh("echo").unwrap_err();
-        assert!(again.what.contains("have taken 4 s: not run"), "{again:?}");
+        assert!(again.what.contains("have taken 4 s"), "{again:?}");
     }
 
     #[test]
@@ -236,6 +235,6 @@ mod tests {
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&program, open).unwrap();
         let error = run().unwrap_err();
-        assert!(error.what.contains("it is not run"), "{error:?}");
+        assert!(error.what.contains("not run, because"), "{error:?}");
     }
 }

@@ -51,7 +51,7 @@ fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     if !reader.path(&program).is_file() {
         return Err(DemandError::usage(
             format!("{}: no such program", program.display()),
-            "begin the flags with the JVM's program: --java '/opt/jdk/bin/java -Xmx8g'",
+            "put the JVM's path before the flags: --java '/opt/jdk/bin/java -Xmx8g'",
         ));
     }
     let mut service = Service::new("java", ServiceKind::Jvm);
@@ -163,8 +163,8 @@ fn ask_sizes(
             safe_flags(flags).join(" "),
             complaint(&answer)
         ),
-        "mend the flags that it names; JVMs before 11 do not tell: start it with \
-         -XX:+UseLargePages and run this again, since a running one is measured",
+        "fix the flags that it names. A JVM before 11 cannot report its sizes: start it with \
+         -XX:+UseLargePages and run this again, because a running JVM is measured",
     ))
 }
 

@@ -72,7 +72,7 @@ fn rule(segments: u64) -> Demand {
         .saturating_mul(PAGES_A_SEGMENT)
         .saturating_add(MORE);
     Demand::new(
-        "data segments, and 32 pages more",
+        "data segments plus 32 pages",
         vec![segment, Mappings::one(RULE_PAGE * MORE)],
         PageSource::Pool,
         format!(

@@ -153,7 +153,7 @@ fn options_of(
             program.display(),
             complaint(&answer)
         ),
-        "mend what it says in the option files it reads",
+        "fix the error in the option files that it reads",
     ))
 }
 

@@ -88,7 +88,7 @@ fn private(process: &Process) -> Option<Demand> {
             what,
             vec![Mappings::one(bytes)],
             PageSource::Thp,
-            "what is resident",
+            "resident memory",
         )
     })
 }

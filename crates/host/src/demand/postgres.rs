@@ -21,7 +21,7 @@ use crate::root::UserFiles;
 
 const PID_FILE: &str = "postmaster.pid";
 
-const WHAT: &str = "shared_buffers and what goes with it";
+const WHAT: &str = "shared_buffers and related memory";
 
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "postgres",
@@ -187,11 +187,11 @@ fn source_of(answer: &str, measured: &str) -> String {
     let (size, waits) = answer.split_once('|').unwrap_or((answer, ""));
     let said = match size {
         "" => measured.to_owned(),
-        size => format!("it says shared_memory_size = {size}; {measured}"),
+        size => format!("the server reports shared_memory_size = {size}; {measured}"),
     };
     match waits {
         "" => said,
-        waits => format!("{said}; {waits} waits for a restart: plan again after it"),
+        waits => format!("{said}; {waits} pending a restart: plan again after it"),
     }
 }
 
@@ -330,8 +330,11 @@ fn size_of(value: &str, block: Option<Bytes>) -> Option<Bytes> {
 fn no_data_folder(data: &Path) -> DemandError {
     let file = data.join("PG_VERSION");
     DemandError::usage(
-        format!("{}: not there, so that is no data folder", file.display()),
-        "name the folder that this prints: psql -Atc 'SHOW data_directory'",
+        format!(
+            "{}: does not exist, so this is not a data folder",
+            file.display()
+        ),
+        "use the folder printed by: psql -Atc 'SHOW data_directory'",
     )
 }
 
@@ -354,8 +357,8 @@ fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
         return Ok(text);
     }
     Err(DemandError::usage(
-        format!("{}: holds no version", data.join("PG_VERSION").display()),
-        "name the folder that this prints: psql -Atc 'SHOW data_directory'",
+        format!("{}: contains no version", data.join("PG_VERSION").display()),
+        "use the folder printed by: psql -Atc 'SHOW data_directory'",
     ))
 }
 
@@ -399,8 +402,7 @@ impl Cluster {
                     "{}: no postgres of version {version} is installed",
                     data.display()
                 ),
-                "install it, or start the cluster where it is and run this again: a running one \
-                 is measured",
+                "install it, or start the cluster and run this again: a running cluster is measured",
             )
         })?;
         Ok(Cluster {
@@ -427,10 +429,10 @@ impl Cluster {
         }
         let complaint = complaint(&answer);
         let next = if complaint.contains("unrecognized configuration parameter") {
-            "versions before 15 do not tell: start it, and run this again: a running one is measured"
+            "versions before 15 cannot report it: start the cluster and run this again, which measures it"
                 .to_owned()
         } else {
-            format!("mend what it says, in {}", self.config.display())
+            format!("fix the error in {}", self.config.display())
         };
         let program = self.program.display();
         Err(DemandError::missing(
@@ -450,10 +452,10 @@ impl Cluster {
         let mib: u64 = answer.parse().map_err(|_| {
             DemandError::missing(
                 format!(
-                    "{} -C {SETTING}: '{answer}' is no number",
+                    "{} -C {SETTING}: '{answer}' is not a number",
                     self.program.display()
                 ),
-                "start the cluster and run this again: a running one is measured",
+                "start the cluster and run this again: a running cluster is measured",
             )
         })?;
         let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
@@ -561,11 +563,11 @@ mod tests {
         let measured = "the length of its shared mapping";
         assert_eq!(
             source_of("537MB|", measured),
-            "it says shared_memory_size = 537MB; the length of its shared mapping"
+            "the server reports shared_memory_size = 537MB; the length of its shared mapping"
         );
         assert_eq!(
             source_of("|shared_buffers, wal_buffers", measured),
-            "the length of its shared mapping; shared_buffers, wal_buffers waits for a restart: \
+            "the length of its shared mapping; shared_buffers, wal_buffers pending a restart: \
              plan again after it"
         );
         assert_eq!(source_of("", measured), measured);

@@ -78,7 +78,7 @@ impl Reader<'_> {
             && self.is_one_user(pid);
         let program = self.link(pid, "exe").filter(|_| is_same).ok_or_else(|| {
             DemandError::missing(
-                format!("process {pid}: its program cannot be asked from here: it runs in another mount namespace or with the rights of two users, or its files may not be seen"),
+                format!("process {pid}: its program cannot be run to report sizes: the process has another mount namespace, the rights of two users, or unreadable files"),
                 "run hugeleaf as root, or inside that container",
             )
         })?;
@@ -155,7 +155,7 @@ impl Reader<'_> {
                     ProcessError::Denied { .. } => {
                         "run hugeleaf as root, or as the owner of the process"
                     }
-                    _ => "hugeleaf mem    # lists the processes there are",
+                    _ => "hugeleaf mem    # lists the processes",
                 };
                 DemandError::missing(error.to_string(), next)
             },
@@ -263,7 +263,7 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
                 page: Some(held.size),
                 held: Some(vec![held]),
                 ..Demand::new(
-                    "what it has of the pool",
+                    "pool pages of the process",
                     vec![mapping],
                     PageSource::Pool,
                     "the lengths of its mappings",

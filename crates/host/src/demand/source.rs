@@ -308,8 +308,8 @@ fn of_pids(reader: &Reader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandErro
     for pid in pids {
         let mut process = all.iter().find(|p| p.pid == *pid).ok_or_else(|| {
             DemandError::missing(
-                format!("process {pid}: gone, or without memory of its own"),
-                "hugeleaf mem    # lists the processes there are",
+                format!("process {pid}: has ended, or has no memory of its own"),
+                "hugeleaf mem    # lists the processes",
             )
         })?;
         while let Some(parent) = all.iter().find(|p| p.pid == process.parent)
@@ -342,14 +342,16 @@ fn of_unit(reader: &Reader<'_>, unit: &str) -> Result<Vec<Service>, DemandError>
     }
     let file = unit_files::read(reader.root, &unit).ok_or_else(|| {
         DemandError::usage(
-            format!("{unit}: no process belongs to it, and no unit file has that name"),
+            format!("{unit}: has no process and no unit file"),
             "systemctl list-units --type=service --all",
         )
     })?;
     match of_unit_file(reader, &file) {
         Some(service) => service.map(|service| vec![service]),
         None => Err(DemandError::missing(
-            format!("{unit}: does not run, and what it starts cannot be asked before"),
+            format!(
+                "{unit}: not running, and its program cannot report its sizes before it is started"
+            ),
             format!("systemctl start {unit}; hugeleaf plan {unit}"),
         )),
     }
@@ -419,7 +421,7 @@ fn of_container(reader: &Reader<'_>, path: &str) -> Result<Service, DemandError>
     let inside: Vec<Process> = all.iter().filter(is_in).cloned().collect();
     let first = inside.first().ok_or_else(|| {
         DemandError::usage(
-            format!("{path}: no process is in a cgroup of that path"),
+            format!("{path}: no process in a cgroup with this path"),
             "cat /proc/PID/cgroup    # of a process in the container",
         )
     })?;

@@ -143,7 +143,7 @@ fn each_line(
         if mappings > MOST_MAPPINGS || names > MOST_NAMES {
             return Err(Error::new(
                 ErrorKind::FileTooLarge,
-                format!("more than {MOST_MAPPINGS} mappings, or names of more than 32M: left out"),
+                format!("skipped: more than {MOST_MAPPINGS} mappings, or more than 32M of names"),
             ));
         }
     }

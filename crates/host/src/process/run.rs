@@ -57,7 +57,7 @@ pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
     match version {
         Some((_, version)) if version == VERSION => {}
         Some((line, version)) if version.parse::<u32>().is_ok_and(|v| v > 1) => {
-            let what = "expected v=1, and these settings are of a newer hugeleaf";
+            let what = "expected v=1; these settings are of a newer hugeleaf";
             return Err(ParseError::new(line, what, &version));
         }
         other => {
@@ -229,7 +229,7 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     match kept_copy(root, &path, &maps) {
         Some(value) => root.parsed(&path, parse_run_settings(&value)),
         None => {
-            let what = "expected HUGELEAF_RUN, which the program wrote over";
+            let what = "expected HUGELEAF_RUN, which the program overwrote";
             root.parsed(file_of(pid, "environ"), Err(ParseError::new(1, what, "")))
         }
     }

@@ -45,7 +45,7 @@ pub enum ElfError {
     #[error("the ELF file ends inside its {0}")]
     Short(&'static str),
     /// This part has an impossible value.
-    #[error("the ELF file has a wrong {0}")]
+    #[error("the ELF file has an invalid {0}")]
     Wrong(&'static str),
 }
 

@@ -34,15 +34,15 @@ fn missing(root: &Root) -> ReadError {
         (Fact::Unreadable(error), _) | (_, Fact::Unreadable(error)) => return error,
         (Fact::Absent, _) => (
             "proc",
-            "not there: a captured host has its files of /proc, /sys and /etc in folders of these \
-             names, and at least proc/self/auxv, which tells the size of its base page",
+            "missing: a capture has its files of /proc, /sys and /etc in folders of these names, and \
+             at least proc/self/auxv, which has the size of the base page",
         ),
         (_, Fact::Absent) => (
             AUXV[0],
-            "not there, nor a KernelPageSize in any proc/PID/smaps: a captured host needs one of \
-             them, which tell the size of its base page",
+            "missing, and no proc/PID/smaps has a KernelPageSize: a capture needs one of them for the \
+             size of the base page",
         ),
-        _ => (AUXV[0], "holds no size of a base page (AT_PAGESZ)"),
+        _ => (AUXV[0], "has no size of the base page (AT_PAGESZ)"),
     };
     ReadError::new(root.path(path), reason)
 }
@@ -136,13 +136,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
         let says = || captured_base_page(&root).unwrap_err().to_string();
-        assert!(says().contains("/proc: not there"), "{}", says());
+        assert!(says().contains("/proc: missing"), "{}", says());
         std::fs::create_dir(dir.path().join("proc")).unwrap();
-        assert!(says().contains("/proc/self/auxv: not there"), "{}", says());
+        assert!(says().contains("/proc/self/auxv: missing"), "{}", says());
         std::fs::create_dir(dir.path().join("proc/self")).unwrap();
         std::fs::write(dir.path().join("proc/self/auxv"), [0; 16]).unwrap();
         assert!(
-            says().contains("/proc/self/auxv: holds no size"),
+            says().contains("/proc/self/auxv: has no size"),
             "{}",
             says()
         );

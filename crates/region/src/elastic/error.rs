@@ -18,13 +18,13 @@ pub enum ElasticError {
     },
     /// The granule was returned and taken again, or transferred to another component, since it got
     /// this name.
-    #[error("{granule} is an old name: it has changed hands since")]
+    #[error("{granule} is out of date: it was returned or transferred since")]
     Stale {
         /// The granule.
         granule: Granule,
     },
     /// The list names the granule twice.
-    #[error("{granule} stands in the list twice")]
+    #[error("{granule} is in the list twice")]
     Twice {
         /// The granule.
         granule: Granule,
@@ -40,7 +40,7 @@ pub enum ElasticError {
         holder: Component,
     },
     /// The request exceeds the target.
-    #[error("{wanted} more than the {held} that are held would be over the target of {target}")]
+    #[error("{held} held and {wanted} more exceed the target of {target}")]
     OverTarget {
         /// The target.
         target: Bytes,
@@ -50,7 +50,7 @@ pub enum ElasticError {
         wanted: Bytes,
     },
     /// The target exceeds the maximum size.
-    #[error("a target of {target}, and addresses for {max} only")]
+    #[error("the target of {target} exceeds the maximum size of {max}")]
     OverMax {
         /// The target.
         target: Bytes,
@@ -58,7 +58,7 @@ pub enum ElasticError {
         max: Bytes,
     },
     /// All granules are held.
-    #[error("{wanted} asked, {free} of {max} are not held")]
+    #[error("{wanted} requested, {free} of {max} available")]
     Full {
         /// The maximum size.
         max: Bytes,
@@ -71,7 +71,7 @@ pub enum ElasticError {
     #[error("there is no component {0}")]
     NoSuchComponent(Component),
     /// The table has no room for another component.
-    #[error("no room for another component: there are {most}")]
+    #[error("no room for another component: the maximum is {most}")]
     TooManyComponents {
         /// Maximum number of components.
         most: usize,
@@ -88,8 +88,8 @@ pub enum ElasticError {
     #[error("a component needs a name")]
     NoName,
     /// The component exists with the other value of `resizable`.
-    #[error("component '{name}' is there already, and is {}", match resizable {
-        true => "resizable", false => "of a fixed size" })]
+    #[error("component '{name}' already exists, and is {}", match resizable {
+        true => "resizable", false => "of fixed size" })]
     OtherKind {
         /// Its name.
         name: String,
@@ -97,13 +97,13 @@ pub enum ElasticError {
         resizable: bool,
     },
     /// The manager has a component of that name, or reserves the name.
-    #[error("the manager has a component '{name}' already")]
+    #[error("the manager already has a component '{name}'")]
     NameTaken {
         /// Its name.
         name: String,
     },
     /// The component has a fixed size: it cannot take more, or give any granule away.
-    #[error("component '{name}' is of a fixed size: it takes once, and keeps what it took")]
+    #[error("component '{name}' has a fixed size: it takes memory once and keeps it")]
     NotResizable {
         /// Its name.
         name: String,
@@ -115,7 +115,7 @@ pub enum ElasticError {
         most: usize,
     },
     /// The range has more granules than a table holds.
-    #[error("{granules} granules, a table holds {most}")]
+    #[error("{granules} granules exceed the table's maximum of {most}")]
     TooManyGranules {
         /// Requested number of granules.
         granules: u64,
@@ -123,14 +123,14 @@ pub enum ElasticError {
         most: u64,
     },
     /// The memory belongs to another process, of which this one is a forked copy.
-    #[error("process {pid} made it, and this one is a copy of that by fork")]
+    #[error("the elastic belongs to process {pid}, and this process is its forked copy")]
     Forked {
         /// The owner.
         pid: Pid,
     },
     /// The elastic was created in another PID namespace, so its processes and this one cannot check
     /// whether the other is alive.
-    #[error("it was made in another PID namespace")]
+    #[error("the elastic was created in another PID namespace")]
     OtherNamespace,
     /// A process holds the table's lock and makes no progress.
     #[error("process {pid} has held the table's lock for {seconds} s")]
@@ -145,7 +145,7 @@ pub enum ElasticError {
     Damaged(String),
     /// The granules are not held any more, but the system did not accept all of their memory. The
     /// next take or recover tries again.
-    #[error("{bytes} were given up, and the system did not take them back: {error}")]
+    #[error("{bytes} were returned, but the system did not free them: {error}")]
     NotYetBack {
         /// Memory that was not accepted.
         bytes: Bytes,
@@ -169,34 +169,34 @@ impl ElasticError {
         use ElasticError as E;
         let text = match self {
             E::NotHeld { .. } | E::Stale { .. } | E::Twice { .. } => {
-                "keep one list of what was taken, and take a granule out of it before it is returned"
+                "keep one list of the granules taken, and remove a granule from it before returning it"
             }
             E::NotItsOwn { holder, .. } => {
-                return format!("name component {holder}, or transfer it first");
+                return format!("pass component {holder}, or transfer the granule first");
             }
             E::OverTarget { held, wanted, .. } => {
                 let enough = *held + *wanted;
                 return format!("return memory, recover(), or raise the target to {enough}");
             }
             E::OverMax { max, .. } => return format!("set at most {max}"),
-            E::Full { .. } => "return memory, or recover() what dead processes held",
-            E::NoSuchComponent(_) => "make it with component()",
-            E::TooManyComponents { .. } => "use one that is there: see info()",
+            E::Full { .. } => "return memory, or recover() the memory of ended processes",
+            E::NoSuchComponent(_) => "create it with component()",
+            E::TooManyComponents { .. } => "use an existing one: see info()",
             E::NameTooLong { most, .. } => return format!("use at most {most} bytes"),
-            E::NoName => "give it one",
+            E::NoName => "pass a name",
             E::NameTaken { .. } => "choose another name",
             E::OtherKind { resizable, .. } => {
-                return format!("ask for it with resizable = {resizable}");
+                return format!("request it with resizable = {resizable}");
             }
-            E::NotResizable { .. } => "take all of it in one call; it lasts until its process ends",
-            E::TooManyProcesses { .. } => "let a process that does not need it detach",
-            E::TooManyGranules { .. } => "ask for a larger granule",
+            E::NotResizable { .. } => "take all in one call; it lasts until its process ends",
+            E::TooManyProcesses { .. } => "detach a process that does not need the elastic",
+            E::TooManyGranules { .. } => "use a larger granule",
             E::Forked { .. } => "attach a handle in the child",
-            E::OtherNamespace => "attach from the PID namespace of its maker",
+            E::OtherNamespace => "attach in the PID namespace of the process that created it",
             E::Stuck { pid, .. } => {
                 return format!("kill -CONT {pid}    # or end it, then recover()");
             }
-            E::Damaged(_) => "end the processes that use it, and make a new one",
+            E::Damaged(_) => "end the processes that use it, and create a new one",
             E::NotYetBack { .. } => "call recover()",
             E::Memory(error) => return error.next(),
         };

@@ -146,11 +146,19 @@ impl Ledger {
         let words = table.words();
         let get = |index: usize| words[index].load(Ordering::Acquire);
         let expected = [
-            (at::MAGIC, MAGIC, "it is no table"),
-            (at::VERSION, VERSION, "it is of another version"),
-            (at::WORDS, shape.words() as u64, "its length"),
-            (at::GRANULE, shape.granule.bytes().get(), "its granule"),
-            (at::GRANULES, u64::from(shape.granules), "its granules"),
+            (at::MAGIC, MAGIC, "not a table"),
+            (at::VERSION, VERSION, "other version"),
+            (at::WORDS, shape.words() as u64, "wrong length"),
+            (
+                at::GRANULE,
+                shape.granule.bytes().get(),
+                "wrong granule size",
+            ),
+            (
+                at::GRANULES,
+                u64::from(shape.granules),
+                "wrong number of granules",
+            ),
         ];
         for (index, value, what) in expected {
             if get(index) != value {

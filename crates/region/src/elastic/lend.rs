@@ -21,7 +21,7 @@ impl Elastic {
     /// then.
     pub fn take(&self, component: Component) -> Result<Granule, ElasticError> {
         let taken = self.take_many(component, 1)?;
-        let none = || ElasticError::Damaged("one was taken, and none is there".to_owned());
+        let none = || ElasticError::Damaged("a granule was taken, but none is recorded".to_owned());
         taken.into_iter().next().ok_or_else(none)
     }
 
@@ -331,7 +331,7 @@ fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, Elasti
     match found.len() == count {
         true => Ok(found),
         false => Err(ElasticError::Damaged(
-            "fewer granules are free than it counts".to_owned(),
+            "fewer granules are free than counted".to_owned(),
         )),
     }
 }
@@ -359,7 +359,7 @@ fn small(component: Component) -> u8 {
 
 fn entry(locked: &Locked<'_>, index: u32) -> Result<Entry, ElasticError> {
     let entry = locked.entry(index)?;
-    entry.ok_or_else(|| ElasticError::Damaged(format!("it has no granule {index}")))
+    entry.ok_or_else(|| ElasticError::Damaged(format!("no granule {index}")))
 }
 
 /// Returns the entry of a granule if it is held under this name.

@@ -46,7 +46,7 @@ impl Description {
 
     /// Parses the first lines of the output of [`Description::text`].
     fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(text, "hugeleaf-elastic", VERSION, "it is no elastic's")?;
+        let mut lines = Lines::of(text, "hugeleaf-elastic", VERSION, "it is not an elastic's")?;
         let ladder = lines.word("ladder ")?.parse();
         let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
         let max = Bytes(number(lines.word("max ")?)?);
@@ -64,7 +64,7 @@ impl Description {
 
 fn number<T: std::str::FromStr>(word: &str) -> Result<T, MemoryError> {
     word.parse()
-        .map_err(|_| bad(format!("'{word}' is no number")))
+        .map_err(|_| bad(format!("'{word}' is not a number")))
 }
 
 fn nodes_text(nodes: &NodePolicy) -> String {
@@ -144,7 +144,7 @@ impl Elastic {
             &host,
         )?;
         if said.text(&plan.steps) != handle.text {
-            return Err(bad("what it says does not fit together on this host").into());
+            return Err(bad("its values are inconsistent on this host").into());
         }
         let (table, files) = check(memory, handle, &plan)?;
         let shape = plan.shape;
@@ -176,7 +176,7 @@ fn check(
     expected.extend(rungs.map(|pool| (pool, plan.max, Bytes::ZERO)));
     if expected.len() != handle.files.len() {
         return Err(bad(format!(
-            "{} descriptors, and {} are needed",
+            "it has {} descriptors instead of {}",
             handle.files.len(),
             expected.len()
         )));

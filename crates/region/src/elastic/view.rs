@@ -84,9 +84,9 @@ impl fmt::Display for Info {
         }
         line(f, "free", self.free, "", "")?;
         line(f, "target", self.target, "", "")?;
-        line(f, "most", self.max, "", "")?;
+        line(f, "maximum", self.max, "", "")?;
         if !self.unclean.is_zero() {
-            line(f, "not back yet", self.unclean, "", "")?;
+            line(f, "not yet freed", self.unclean, "", "")?;
         }
         Ok(())
     }

@@ -245,7 +245,10 @@ pub fn locked(words: &Words) {
         let error = made.unwrap_err();
         let is_limit = matches!(error, MemoryError::MemlockLimit { .. });
         assert!(is_limit, "{error}");
-        assert!(error.next().starts_with("raise it: ulimit -l"), "{error}");
+        assert!(
+            error.next().starts_with("raise the limit: ulimit -l"),
+            "{error}"
+        );
     };
     limited(lock(pages(size, 5), &format!("thp:{size}")));
     let thp = lock(pages(size, 3), &format!("thp:{size}")).unwrap();

@@ -210,7 +210,7 @@ fn what_nobody_uses_is_free_at_the_next_look() {
     assert_eq!(busy.granules(), 4);
     assert!(elastic.target() - elastic.held() > Pages(32).of(elastic.granule()));
     let view = manager.view();
-    assert!(view.operations.iter().any(|o| o.why == "nobody uses it"));
+    assert!(view.operations.iter().any(|o| o.why == "unused"));
     // In use again, it is a component like any other.
     busy.set(|cache| cache.is_unused = false);
     run(&mut manager, &elastic, 41..80);

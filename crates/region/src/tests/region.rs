@@ -211,7 +211,7 @@ fn a_size_that_is_off_or_not_told_is_said_to_be() {
     let untold = Why::NotTold { size: middle };
     assert_eq!(one(&extents), (base, Some(untold)));
     let untold = mandatory.unwrap_err().to_string();
-    assert!(untold.contains("does not say"), "{untold}");
+    assert!(untold.contains("does not report"), "{untold}");
 
     // The kernel uses the largest enabled size, so the result exceeds the request.
     let (extents, _) = whys("always", "always");

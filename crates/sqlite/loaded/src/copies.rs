@@ -210,9 +210,9 @@ fn serve(found: Found) {
             let given = api.map(|api| catch_unwind(|| give(&api, base)));
             given
                 .unwrap_or(Ok(Ok(())))
-                .unwrap_or_else(|_| Err("a fault".to_owned()))
+                .unwrap_or_else(|_| Err("internal error".to_owned()))
         }
-        _ => Err("it has no function to set a cache".to_owned()),
+        _ => Err("it lacks the functions to set a cache".to_owned()),
     };
     place.store(base, Ordering::Release);
     if let Err(why) = outcome {
@@ -237,7 +237,7 @@ fn give(api: &Api, base: usize) -> Result<(), String> {
     if let Some(installed) = INSTALLED.get() {
         return installed.serve(api).map_err(|e| e.to_string());
     }
-    let (bytes, ladder) = wanted.split_once(';').ok_or("the variable is damaged")?;
+    let (bytes, ladder) = wanted.split_once(';').ok_or("HUGELEAF_SQLITE is malformed")?;
     let bytes: u64 = bytes.parse().map_err(|e| format!("{bytes}: {e}"))?;
     let ladder: Ladder = ladder.parse().map_err(|e| format!("{e}"))?;
     match hugeleaf_sqlite::install(api, &Options::new(Bytes(bytes), ladder)) {

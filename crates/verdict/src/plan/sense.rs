@@ -160,10 +160,7 @@ fn knobs(plan: &Plan, found: &mut Found) {
             _ => None,
         };
         let (key, what) = match (instead, allowed::setting(&knob.path)) {
-            (Some(table), _) => (
-                "path",
-                format!("{path} is set by {table}, not by [[knob]]"),
-            ),
+            (Some(table), _) => ("path", format!("{path} is set by {table}, not by [[knob]]")),
             (None, None) => (
                 "path",
                 format!(

@@ -92,7 +92,9 @@ fn pages(pages: &[PagesOf]) -> impl Iterator<Item = String> {
 pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     let mut out = Out(String::new());
     out.comment("A plan of hugeleaf. Edit the values; comments have no effect.");
-    out.comment("Show the changes: hugeleaf apply --dry-run FILE. Apply them: hugeleaf apply FILE.");
+    out.comment(
+        "Show the changes: hugeleaf apply --dry-run FILE. Apply them: hugeleaf apply FILE.",
+    );
     out.raw("schema", plan.schema);
     out.some("made", plan.made.as_deref().map(quoted));
     if let Some(reason) = &plan.force {

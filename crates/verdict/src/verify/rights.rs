@@ -53,7 +53,10 @@ pub(super) const fn program(kind: ServiceKind) -> &'static str {
 /// Returns the limit below the request, and its consequence.
 fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
     let mut both = [
-        (Limited::Reservations, "its start fails, or falls back to base pages"),
+        (
+            Limited::Reservations,
+            "its start fails, or falls back to base pages",
+        ),
         (
             Limited::Faults,
             "it starts, and is killed (SIGBUS) when it touches more",

@@ -48,7 +48,7 @@ fn user(name: &str) -> User {
 fn demand(pages: u64, held: Option<u64>) -> Demand {
     let bytes = |pages: u64| Pages(pages).of(two_mib());
     Demand {
-        what: "shared_buffers and what goes with it".to_owned(),
+        what: "shared_buffers and related memory".to_owned(),
         mappings: vec![Mappings::one(bytes(pages))],
         place: From::Pool,
         page: None,

@@ -55,9 +55,7 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             case,
             segment,
             finding,
-            page: case
-                .pmd
-                .map_or("a huge page".to_owned(), |p| p.to_string()),
+            page: case.pmd.map_or("a huge page".to_owned(), |p| p.to_string()),
             name: clean(&case.process.name),
             promote: format!("hugeleaf promote {}", case.target),
         };
@@ -373,8 +371,10 @@ impl Words<'_> {
                         "the program asks for pages of {default}, the default size, unless it is \
                          configured otherwise"
                     ),
-                    None => "the program did not ask for them, or started before they were reserved"
-                        .to_owned(),
+                    None => {
+                        "the program did not ask for them, or started before they were reserved"
+                            .to_owned()
+                    }
                 };
                 let text = format!(
                     "the pool has {had} free pages of {size}, and this segment needs {need}: {why}"

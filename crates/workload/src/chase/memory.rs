@@ -25,7 +25,7 @@ pub enum AskedPages {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' names no pages; write base, 64K, thp:2M or hugetlb:1G")]
+#[error("'{0}' is not a kind of page; write base, 64K, thp:2M or hugetlb:1G")]
 pub struct ParsePageArmError(String);
 
 impl FromStr for AskedPages {

@@ -21,7 +21,7 @@ pub struct Figure {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no figure '{name}': {reason}")]
+#[error("measure '{name}' has no value: {reason}")]
 pub struct NoFigure {
     pub name: String,
     pub reason: String,
@@ -48,11 +48,11 @@ pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure>
         };
         let value = raw * measure.factor / per;
         if !value.is_finite() || value < 0.0 {
-            return Err(none(format!("{value} is not a figure")));
+            return Err(none(format!("{value} is not a valid value")));
         }
         // A value of 0 has no ratio.
         if value == 0.0 && all.is_empty() {
-            let why = "0 is no figure to compare arms by, which has to be above 0";
+            let why = "0 cannot compare arms; the main measure must be above 0";
             return Err(none(why.to_owned()));
         }
         all.push(Figure {
@@ -84,8 +84,7 @@ fn number(text: &str) -> Option<f64> {
 fn text(regex: &Regex, printed: &str) -> Result<f64, String> {
     let last = regex.captures_iter(printed).last();
     let group = last.and_then(|captures| captures.get(1));
-    let group = group
-        .ok_or_else(|| format!("nothing that it printed matches {regex}{}", end_of(printed)))?;
+    let group = group.ok_or_else(|| format!("no output matches {regex}{}", end_of(printed)))?;
     number(group.as_str()).ok_or_else(|| format!("'{}' is not a number", group.as_str()))
 }
 
@@ -93,7 +92,7 @@ fn text(regex: &Regex, printed: &str) -> Result<f64, String> {
 fn end_of(printed: &str) -> String {
     const SHOWN: usize = 160;
     let last = printed.lines().rfind(|line| !line.trim().is_empty());
-    last.map_or("; it printed nothing".to_owned(), |line| {
+    last.map_or("; there was no output".to_owned(), |line| {
         let shown: String = line.trim().chars().take(SHOWN).collect();
         format!("; its last line: {shown}")
     })
@@ -106,15 +105,15 @@ fn json(pointer: &str, printed: &str) -> Result<f64, String> {
         let mut values = serde_json::Deserializer::from_str(&printed[at..]).into_iter::<Json>();
         values.next()?.ok()
     });
-    let value = first.ok_or_else(|| format!("it printed no JSON{}", end_of(printed)))?;
+    let value = first.ok_or_else(|| format!("no JSON in the output{}", end_of(printed)))?;
     let found = value
         .pointer(pointer)
-        .ok_or_else(|| format!("its JSON has no {pointer}"))?;
+        .ok_or_else(|| format!("the JSON has no {pointer}"))?;
     let text = found.as_str().and_then(number);
     found
         .as_f64()
         .or(text)
-        .ok_or_else(|| format!("{pointer} is {found}, and not a number"))
+        .ok_or_else(|| format!("{pointer} is {found}, not a number"))
 }
 
 /// Maximum number of braces and brackets tried as the start of JSON.
@@ -133,10 +132,7 @@ fn histogram(regex: &Regex, percentile: f64, printed: &str) -> Result<f64, Strin
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let all: f64 = values.iter().map(|(_, count)| count).sum();
     if all <= 0.0 {
-        return Err(format!(
-            "nothing that it printed matches {regex}{}",
-            end_of(printed)
-        ));
+        return Err(format!("no output matches {regex}{}", end_of(printed)));
     }
     let mut below = 0.0;
     let reached = values.iter().find(|(_, count)| {
@@ -200,7 +196,7 @@ mod tests {
     fn a_driver_that_prints_no_figure_is_no_sample() {
         let text = r"{name='a', better='higher', regex='rate: (.*)'}";
         for (printed, word) in [
-            ("", "printed nothing"),
+            ("", "no output"),
             ("error: connection refused", "refused"),
             ("rate: many", "many"),
             ("rate: -1", "-1"),

@@ -241,7 +241,7 @@ struct WrittenMeasure {
 fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     match text.trim().is_empty() {
-        true => Err(serde::de::Error::custom("a command that is empty")),
+        true => Err(serde::de::Error::custom("the command is empty")),
         false => Ok(text),
     }
 }
@@ -312,18 +312,18 @@ impl File {
     fn described(self, name: String) -> Result<Described, Wrong> {
         if *self.schema.get_ref() != SCHEMA {
             let found = self.schema.get_ref();
-            let what = format!("this version reads schema {SCHEMA}, and not {found}");
+            let what = format!("this version reads schema {SCHEMA}, not {found}");
             return wrong(self.schema.span(), what);
         }
         let mut files_needed = self.needs.files.iter();
         if let Some(file) = files_needed.find(|file| file.get_ref().is_relative()) {
-            let what = "a file of the kernel is named by its whole path";
+            let what = "write the whole path of the file";
             return wrong(file.span(), what);
         }
         let variables = Variables::of(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
         let is_rated = self.load.rate.is_some();
         if (self.load.looped == Loop::Open) != is_rated {
-            let what = "an open loop says its rates (load.rate = [100, 200]), and only that does";
+            let what = "an open loop, and no other, needs rates (load.rate = [100, 200])";
             return wrong(self.measure.span(), what);
         }
         let unfit = unfit(self.unfit)?;
@@ -402,7 +402,7 @@ impl Variables {
         check_name(name)?;
         let text = name.get_ref();
         match self.may_be_set(text) || self.matrix.contains_key(text) {
-            true => wrong(name.span(), format!("'{text}' is there twice")),
+            true => wrong(name.span(), format!("'{text}' is defined twice")),
             false => Ok(text.clone()),
         }
     }
@@ -417,10 +417,10 @@ fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
     let span = values.span();
     let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
     if texts.is_empty() {
-        return wrong(span, "a list of no values");
+        return wrong(span, "the list has no values");
     }
     match texts.iter().collect::<BTreeSet<_>>().len() < texts.len() {
-        true => wrong(span, "the same value twice"),
+        true => wrong(span, "the list has a value twice"),
         false => Ok(texts),
     }
 }
@@ -432,7 +432,7 @@ fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, 
     for (name, text) in written {
         let plain = name.get_ref();
         if plain.is_empty() || plain.starts_with('.') || !plain.chars().all(is_plain) {
-            let what = format!("'{plain}' is not the plain name of a file");
+            let what = format!("'{plain}' is not a plain name of a file");
             return wrong(name.span(), what);
         }
         all.insert(name.into_inner(), text);
@@ -446,7 +446,7 @@ fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
     if !begins || !text.chars().all(is_part) {
-        let what = format!("'{text}' is not the name of a variable: small letters, digits and _");
+        let what = format!("'{text}' is not a variable's name: use small letters, digits and _");
         return wrong(name.span(), what);
     }
     if RESERVED_NAMES.contains(&text.as_str()) {
@@ -464,13 +464,13 @@ fn arms(
         let span = arm.span();
         let arm = arm.into_inner();
         if arm.name.is_empty() || all.iter().any(|known| known.name == arm.name) {
-            let what = format!("'{}' is the name of no arm, or of two", arm.name);
+            let what = format!("'{}' names no arm, or two", arm.name);
             return wrong(span, what);
         }
         let mut set = Vec::new();
         for (name, value) in arm.set {
             if !is_variable(name.get_ref()) {
-                let what = format!("'{}' is no variable of set or sizes", name.get_ref());
+                let what = format!("there is no variable '{}' in set or sizes", name.get_ref());
                 return wrong(name.span(), what);
             }
             set.push((name.into_inner(), value.text()));
@@ -488,7 +488,7 @@ fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, 
     let mut all = BTreeMap::new();
     for (kind, reason) in written {
         if !KINDS.contains(&kind.get_ref().as_str()) {
-            let what = format!("'{}' is none of {}", kind.get_ref(), KINDS.join(", "));
+            let what = format!("'{}' is not one of {}", kind.get_ref(), KINDS.join(", "));
             return wrong(kind.span(), what);
         }
         all.insert(kind.into_inner(), reason);
@@ -503,20 +503,20 @@ fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measur
         let at = one.span();
         let one = one.into_inner();
         if one.name.trim().is_empty() {
-            return wrong(at, "a measure without a name");
+            return wrong(at, "the measure has no name");
         }
         if measures.iter().any(|known| known.name == one.name) {
-            return wrong(at, format!("'{}' is there twice", one.name));
+            return wrong(at, format!("'{}' is defined twice", one.name));
         }
         if let Some(per) = &one.per
             && measures.iter().all(|known| known.name != *per.get_ref())
         {
-            let what = format!("'{}' is no measure before this one", per.get_ref());
+            let what = format!("no measure '{}' before this one", per.get_ref());
             return wrong(per.span(), what);
         }
         let factor = match &one.factor {
             Some(factor) if !factor.get_ref().is_finite() || *factor.get_ref() == 0.0 => {
-                return wrong(factor.span(), "a factor is a number, and not 0");
+                return wrong(factor.span(), "the factor must be a number, not 0");
             }
             factor => factor.as_ref().map_or(1.0, |factor| *factor.get_ref()),
         };
@@ -530,27 +530,24 @@ fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measur
         });
     }
     match measures.first() {
-        None => wrong(span, "a workload without a measure"),
+        None => wrong(span, "the workload is without a measure"),
         Some(first) if first.better.is_none() => wrong(
             span,
-            "the first measure says which way is better: better = \"higher\" or \"lower\"",
+            "state which way is better for the first measure: better = \"higher\" or \"lower\"",
         ),
         Some(_) => Ok(measures),
     }
 }
 
 fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
-    const ONE: &str = "a measure has one of regex, json, seconds = true, counter, histogram";
+    const ONE: &str = "a measure needs one of regex, json, seconds = true, counter, histogram";
     let mut sources = Vec::new();
     if let Some(regex) = &one.regex {
         sources.push(Source::Text(compiled(regex, 1)?));
     }
     if let Some(pointer) = &one.json {
         if !pointer.get_ref().starts_with('/') {
-            return wrong(
-                pointer.span(),
-                "a pointer into JSON begins with / (RFC 6901)",
-            );
+            return wrong(pointer.span(), "a JSON pointer begins with / (RFC 6901)");
         }
         sources.push(Source::Json(pointer.get_ref().clone()));
     }
@@ -560,7 +557,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
     if let Some(counter) = &one.counter {
         let name = counter.get_ref();
         if !matches!(name.as_str(), "cpu" | "faults") && !name.starts_with("vmstat:") {
-            let what = format!("'{name}' is none of cpu, faults, vmstat:NAME");
+            let what = format!("'{name}' is not one of cpu, faults, vmstat:NAME");
             return wrong(counter.span(), what);
         }
         sources.push(Source::Counter(name.clone()));
@@ -569,18 +566,18 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
         let Some(percentile) = &one.percentile else {
             return wrong(
                 regex.span(),
-                "a histogram says which percentile: percentile = 99.0",
+                "state the percentile of the histogram: percentile = 99.0",
             );
         };
         if !(0.0..=100.0).contains(percentile.get_ref()) {
-            return wrong(percentile.span(), "a percentile is from 0 to 100");
+            return wrong(percentile.span(), "the percentile must be from 0 to 100");
         }
         sources.push(Source::Histogram(
             compiled(regex, 2)?,
             *percentile.get_ref(),
         ));
     } else if let Some(percentile) = &one.percentile {
-        return wrong(percentile.span(), "a percentile without a histogram");
+        return wrong(percentile.span(), "percentile without a histogram");
     }
     match (sources.pop(), sources.is_empty()) {
         (Some(source), true) => Ok(source),
@@ -604,7 +601,7 @@ fn compiled(text: &Spanned<String>, groups: usize) -> Result<Regex, Wrong> {
         true => Ok(regex),
         false => {
             let what =
-                format!("the expression needs {groups} group(s) in parentheses: the figures");
+                format!("the expression needs {groups} group(s) in parentheses, for the numbers");
             wrong(text.span(), what)
         }
     }

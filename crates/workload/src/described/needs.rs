@@ -58,7 +58,7 @@ impl Needs {
 
     fn install(&self, name: &str) -> String {
         match self.packages.is_empty() {
-            true => format!("the file names no package that has {name}"),
+            true => format!("install {name}; the workload file names no package"),
             false => format!("apt-get install {}", self.packages.join(" ")),
         }
     }
@@ -86,31 +86,31 @@ impl Needs {
             let folder = file.iter().nth(1).unwrap_or_default();
             let is_kernels = ["proc", "sys", "dev"].iter().any(|own| folder == *own);
             let next = match is_kernels {
-                true => "hugeleaf check    # what this host has".into(),
+                true => "hugeleaf check    # lists features of this host".into(),
                 false => self.install(&name.to_string()),
             };
-            return unmet(format!("there is no {name} here"), next);
+            return unmet(format!("{name} does not exist"), next);
         }
         if self.root && !place.is_root {
             return unmet(
-                "it has to run as root".into(),
-                "run it again as root".into(),
+                "the workload requires root".into(),
+                "run the command as root".into(),
             );
         }
         if let Some(size) = self.memory {
             let asked = size.of(place.memory);
             if asked > place.memory {
                 let what = format!(
-                    "it takes {asked} of memory, and {} may be taken (half of what is available)",
+                    "the workload needs {asked} of memory, and {} are usable (half of available memory)",
                     place.memory
                 );
-                return unmet(what, "hugeleaf mem    # who holds memory".into());
+                return unmet(what, "hugeleaf mem    # lists memory by process".into());
             }
         }
         match (self.disk, place.disk) {
             (Some(asked), Some(free)) if asked > free => unmet(
-                format!("it takes {asked} of disk, and {free} are free"),
-                "--below DIR    # where there is more room".into(),
+                format!("the workload needs {asked} of disk, and {free} are free"),
+                "--below DIR    # a folder with more free space".into(),
             ),
             _ => None,
         }
@@ -157,7 +157,7 @@ mod tests {
             ..Needs::default()
         };
         let missing = header.unmet(&place, &|_| true, &|_| false).unwrap();
-        assert_eq!(missing.what, "there is no /usr/include/x.h here");
+        assert_eq!(missing.what, "/usr/include/x.h does not exist");
         assert_eq!(missing.next, "apt-get install lib");
         place.disk = Some(Bytes::from_mib(9));
         assert!(

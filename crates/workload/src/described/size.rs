@@ -34,7 +34,7 @@ impl FromStr for Size {
             let bytes: Result<Bytes, _> = text.parse();
             return bytes
                 .map(Size::Bytes)
-                .map_err(|_| format!("'{text}' is neither a size (1G) nor a part (10%)"));
+                .map_err(|_| format!("'{text}' is neither a size (1G) nor a percentage (10%)"));
         };
         let part = percent.trim().parse::<f64>().ok();
         match part.filter(|part| (0.0..=100.0).contains(part)) {

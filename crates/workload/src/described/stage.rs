@@ -173,10 +173,10 @@ impl<'a> Stage<'a> {
         match &self.own {
             Some(own) if own.has_tmp => None,
             Some(_) => Some(
-                "Commands shared /tmp with the host, whose kernel has no overlay file system: what they wrote there stays.",
+                "Commands shared /tmp with the host, whose kernel has no overlay file system: their files there remain.",
             ),
             None => Some(
-                "Commands shared /tmp and /dev/shm with the host: own ones take root and mount namespaces. What they wrote there stays.",
+                "Commands shared /tmp and /dev/shm with the host; private ones require root and mount namespaces. Their files there remain.",
             ),
         }
     }
@@ -281,7 +281,7 @@ impl<'a> Stage<'a> {
                 Err(StageError::Stopped) => return Err(StageError::Stopped),
                 Err(_) if began.elapsed() < server.limit => {}
                 Err(error) => {
-                    let said = format!("{error}; the server said: {}", started.said());
+                    let said = format!("{error}; the server printed: {}", started.said());
                     return Err(StageError::TooLong {
                         what: "server",
                         limit: server.limit,
@@ -602,7 +602,7 @@ impl Started {
         let mut last: Vec<&str> = lines.take(LINES).collect();
         last.reverse();
         match last.is_empty() {
-            true => "it printed nothing".to_owned(),
+            true => "no output".to_owned(),
             false => last.join(" / "),
         }
     }

@@ -64,7 +64,7 @@ impl FromStr for AmmArm {
         let automatic = match words.next() {
             Some("amm") => true,
             Some("manual") => false,
-            _ => return Err(format!("'{text}' begins with neither amm: nor manual:")),
+            _ => return Err(format!("'{text}' does not begin with amm: or manual:")),
         };
         let pages = match words.next() {
             Some("base") => AmmPages::Base,
@@ -72,13 +72,13 @@ impl FromStr for AmmArm {
             Some("hugetlb") => AmmPages::Hugetlb,
             _ => {
                 return Err(format!(
-                    "the pages of '{text}' are none of base, large, hugetlb"
+                    "the pages of '{text}' are not one of base, large, hugetlb"
                 ));
             }
         };
         if automatic && pages == AmmPages::Hugetlb {
             return Err(
-                "a buffer pool of MariaDB on hugetlb pages cannot grow: amm:large".to_owned(),
+                "a MariaDB buffer pool on hugetlb pages cannot grow: use amm:large".to_owned(),
             );
         }
         let share = match words.next().map(str::parse) {
@@ -86,7 +86,7 @@ impl FromStr for AmmArm {
             Some(Ok(share @ 1..=99)) => share,
             Some(_) => {
                 return Err(format!(
-                    "the part of the first server in '{text}' is not a percentage from 1 to 99"
+                    "the share of the first server in '{text}' is not a percentage from 1 to 99"
                 ));
             }
         };

@@ -22,7 +22,7 @@ pub(super) struct Balancer {
     log: PathBuf,
 }
 
-const BELOW: &str = "name a folder where there is room and you may write: --below DIR";
+const BELOW: &str = "name a writable folder with free space: --below DIR";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -74,7 +74,7 @@ impl Balancer {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
         let last = text.lines().rfind(|line| !line.trim().is_empty());
-        let said = line("hugeleaf: ").or(last).unwrap_or("it said nothing");
+        let said = line("hugeleaf: ").or(last).unwrap_or("no output");
         Err(BenchError::missing(
             format!("bench amm: hugeleaf balance ended ({status}): {said}"),
             line("  next: ").unwrap_or("hugeleaf-lab amm --arms manual:large,manual:base"),

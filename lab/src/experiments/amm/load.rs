@@ -107,6 +107,6 @@ impl FromStr for AmmLoad {
         let mut all = AmmLoad::ALL.into_iter();
         let names = AmmLoad::ALL.map(AmmLoad::name).join(", ");
         all.find(|load| load.name() == text)
-            .ok_or_else(|| format!("'{text}' is none of {names}"))
+            .ok_or_else(|| format!("'{text}' is not one of {names}"))
     }
 }

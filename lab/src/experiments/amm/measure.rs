@@ -39,8 +39,8 @@ pub fn measure(
     let went = take_turns(settings, machine, &mut run);
     run.ended(went)?;
     run.on_a_virtual_machine(
-        "its disk is its host's, so that a page which is not in a buffer pool costs more or less \
-         than on a disk of your own.",
+        "its disk belongs to its host, so a miss in a buffer pool may cost more or less than on a \
+         physical disk.",
     );
     run.finish(&main())
 }
@@ -111,7 +111,7 @@ fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError
     if settings.target < need {
         return Err(BenchError::usage(
             format!(
-                "bench amm: a target of {} leaves nothing to move where each server keeps {} at least",
+                "bench amm: a target of {} leaves no memory to transfer, because each server keeps at least {}",
                 settings.target, settings.least
             ),
             format!("hugeleaf-lab amm --target {need}"),
@@ -140,12 +140,12 @@ fn about(results: &mut Results, settings: &AmmSettings, version: &str) {
     let loads: Vec<&str> = settings.loads.iter().map(|load| load.name()).collect();
     results.experiment.title = format!(
         "Operations a second of two {version} servers that share {}; reads by primary key, and \
-         transactions after the rules of TPC-C (tpcc)",
+         transactions by the rules of TPC-C (tpcc)",
         settings.target
     );
     results.experiment.how = format!(
-        "loads {}; each phase {} s, looked at once a second; servers are started anew for each run, \
-         warmed, and read past the page cache; settled means {} s after a phase began; seed {}",
+        "loads {}; each phase {} s, sampled once a second; servers are restarted and warmed for each \
+         run, and bypass the page cache; settled means {} s after the start of a phase; seed {}",
         loads.join(", "),
         settings.phase.as_secs(),
         settings.settle.as_secs(),
@@ -154,14 +154,14 @@ fn about(results: &mut Results, settings: &AmmSettings, version: &str) {
     results.settings.insert("server".to_owned(), json!(version));
     if settings.loads.iter().any(|load| load.is_tpcc()) {
         results.caveats.push(
-            "a load after the rules of TPC-C, and no TPC-C result: compare it with others of hugeleaf \
-             only"
+            "the load follows the rules of TPC-C, but this is no TPC-C result: compare it only with \
+             results of hugeleaf"
                 .to_owned(),
         );
     }
     if settings.phase <= settings.settle {
         results.caveats.push(format!(
-            "phases of {} s are over before memory has had the {} s that it may take to move",
+            "phases of {} s are not longer than the {} s that memory may take to settle",
             settings.phase.as_secs(),
             settings.settle.as_secs()
         ));

@@ -247,7 +247,7 @@ impl Folder {
         made.map(|()| Folder(folder.clone())).map_err(|e| {
             BenchError::missing(
                 format!("bench amm: {}: {e}", folder.display()),
-                "name a folder that you may write to: --below DIR",
+                "name a writable folder: --below DIR",
             )
         })
     }

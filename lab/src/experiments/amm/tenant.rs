@@ -191,7 +191,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
 fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
-            "bench amm: this host does not say which pages its pool has",
+            "bench amm: the size of this host's huge pages is unknown",
             "hugeleaf-lab amm --arms manual:base,amm:base",
         ));
     };
@@ -325,7 +325,7 @@ impl Tenant {
             None => Ok(()),
             Some(first) => Err(BenchError::no(
                 format!("bench amm: the database is not consistent: {first}"),
-                "run it again, and report it where that comes again",
+                "run it again; report it if it happens again",
             )),
         }
     }

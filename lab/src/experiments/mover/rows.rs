@@ -20,7 +20,7 @@ pub(super) fn main() -> Quantity {
 
 pub(super) fn charts() -> Vec<Chart> {
     vec![
-        Chart::bars(MOVED, "Moved, MiB a second"),
+        Chart::bars(MOVED, "Data moved, MiB a second"),
         Chart::bars(CPU, "CPU of the process a GiB"),
     ]
 }
@@ -60,7 +60,7 @@ fn contiguity(results: &Results, mode: &str) -> Option<String> {
     }
     let part = (split.ratio.ln() / gain.ratio.ln() * 100.0).clamp(0.0, 100.0);
     Some(format!(
-        "{mode}: {part:.0} % of the gain of {} is contiguity (split, which keeps only that: ×{:.2}); the rest is \
+        "{mode}: {part:.0} % of the gain of {} is contiguity (split pages keep only that: ×{:.2}); the rest is \
          translation and the unit of pinning",
         whole.name, split.ratio
     ))

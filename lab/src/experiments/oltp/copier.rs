@@ -36,7 +36,7 @@ impl Copier {
                     "bench oltp: --copy-beside {length} in {}: {what}",
                     folder.display()
                 ),
-                "make room there, or copy less: --copy-beside SIZE",
+                "free space there, or copy less: --copy-beside SIZE",
             )
         };
         let program = std::env::current_exe().map_err(|e| lost(e.to_string()))?;
@@ -53,7 +53,7 @@ impl Copier {
         let ready = copier.0.stdout.as_mut();
         match ready.map(|out| out.read_exact(&mut said)) {
             Some(Ok(())) => Ok(Some(copier)),
-            _ => Err(lost("it ended at once".to_owned())),
+            _ => Err(lost("the copying process ended at once".to_owned())),
         }
     }
 
@@ -85,8 +85,8 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
     }
     Err(BenchError::missing(
         format!(
-            "bench oltp: --copy-beside {length}: {} has {free} free, and four times the file is \
-             wanted",
+            "bench oltp: --copy-beside {length}: {} has {free} free, and four times the file's size is \
+             needed",
             folder.display()
         ),
         format!("what fits: --copy-beside {}", Bytes(free.get() / 4)),

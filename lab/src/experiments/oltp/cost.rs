@@ -61,7 +61,7 @@ pub(super) fn add(run: &mut Measuring<'_>, order: &Order, setup: Setup) {
         }
         // The results of the load remain valid.
         Err(error) => run.results.caveats.push(format!(
-            "what a read costs on these pages was not measured: {error}"
+            "the cost of a read on these pages was not measured: {error}"
         )),
     }
 }

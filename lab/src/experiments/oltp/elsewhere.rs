@@ -32,7 +32,7 @@ impl<'a> Elsewhere<'a> {
 impl Server for Elsewhere<'_> {
     fn check(&self, _: Pages) -> Result<(), BenchError> {
         Err(BenchError::usage(
-            "bench oltp: --pages: a server that runs has its pages already",
+            "bench oltp: --pages: a running server has its pages already",
             "hugeleaf-lab oltp --start postgres --pages …, or without --pages",
         ))
     }

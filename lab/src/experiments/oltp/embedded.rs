@@ -61,7 +61,7 @@ fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machi
     }];
     if cache.outside() > 0 {
         run.caveats.push(format!(
-            "{} pages of the database did not fit the cache and came from the heap",
+            "{} pages of the database did not fit in the cache and are on the heap",
             cache.outside()
         ));
     }
@@ -137,7 +137,10 @@ impl<'a> Embedded<'a> {
     /// Makes one run in a process of its own.
     fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
         let lost = |e: std::io::Error| {
-            BenchError::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
+            BenchError::missing(
+                format!("bench oltp: cannot start a run: {e}"),
+                "run it again",
+            )
         };
         let program = std::env::current_exe().map_err(lost)?;
         let hugeleaf = self.machine.program;
@@ -198,7 +201,7 @@ impl Server for Embedded<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         match pages {
             Pages::Promoted => Err(BenchError::usage(
-                "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this very program",
+                "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this process",
                 "hugeleaf-lab oltp --start postgres --pages base,promoted, or --pages base,run",
             )),
             _ => Ok(()),
@@ -244,7 +247,7 @@ impl Server for Embedded<'_> {
 fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
     if output.status.success() {
         let answer = serde_json::from_slice(&output.stdout);
-        let what = |e| format!("bench oltp: the answer of a run: {e}");
+        let what = |e| format!("bench oltp: invalid output of a run: {e}");
         return answer.map_err(|e: serde_json::Error| BenchError::missing(what(e), "report it"));
     }
     let (what, next) = refusal(output);

@@ -124,7 +124,7 @@ impl Server for Mariadb<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         match pages {
             Pages::Locked => Err(BenchError::usage(
-                "bench oltp: --pages locked: a server's buffer pool is not locked by a setting",
+                "bench oltp: --pages locked: not supported for a server's buffer pool",
                 "hugeleaf-lab oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
             )),
             _ => Ok(()),

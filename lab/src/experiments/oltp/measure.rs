@@ -41,8 +41,8 @@ pub fn measure(
             }
             run.finish(&main()).map_err(|error| match error {
                 BenchError::NoData { .. } | BenchError::Stopped => BenchError::no(
-                    "bench oltp: none of the pages asked for were available, or it was stopped",
-                    "hugeleaf status    # what pages there are",
+                    "bench oltp: none of the requested pages were available, or the run was stopped",
+                    "hugeleaf status    # lists the page sizes",
                 ),
                 error => error,
             })

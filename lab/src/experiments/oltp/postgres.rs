@@ -48,8 +48,8 @@ fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
         if version < DIRECT_FROM {
             return Err(BenchError::missing(
                 format!(
-                    "bench oltp: --io direct: PostgreSQL {version} reads through the page cache; \
-                     {DIRECT_FROM} can do otherwise"
+                    "bench oltp: --io direct: PostgreSQL {version} reads through the page cache; direct I/O \
+                     needs {DIRECT_FROM}"
                 ),
                 format!("--io buffered, or: apt-get install postgresql-{DIRECT_FROM}"),
             ));
@@ -137,8 +137,7 @@ impl<'a> Postgres<'a> {
         // With the knob at never, the kernel does not align shared memory. With advise, base pages
         // stay base because the server does not request huge pages.
         const NONE: (&str, &str) = (
-            "its shared memory is at an address that does not agree with its offset, or the kernel \
-             does not collapse it",
+            "its shared memory is misaligned, or the kernel does not collapse it",
             "before the server starts: echo advise > \
              /sys/kernel/mm/transparent_hugepage/shmem_enabled",
         );
@@ -158,11 +157,11 @@ impl Server for Postgres<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         let host = self.machine.host;
         let why = match (pages, pages.arm(host)) {
-            (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
+            (Pages::Locked, _) => "not supported for a server's shared memory",
             (Pages::Asked(_), Some(arm))
                 if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
             {
-                "shared memory is put on the full transparent huge page only"
+                "shared memory can only use the full transparent huge page size"
             }
             _ => return Ok(()),
         };
@@ -223,8 +222,7 @@ impl Server for Postgres<'_> {
         let mut caveats: Vec<String> = promotion_took(&self.promoted).into_iter().collect();
         if self.warmed == Some(Warmed::ByKeys) {
             caveats.push(
-                "the cache was filled by reading tables through their keys, not block by block"
-                    .to_owned(),
+                "the cache was filled by reading tables by key, not block by block".to_owned(),
             );
         }
         caveats

@@ -44,15 +44,19 @@ pub(super) fn charts(steps: Option<&str>) -> Vec<Chart> {
     let over = |y: &str, title: &str, published| chart(y, title).over_first().published(published);
     vec![
         chart("NOTPM", "New-Order transactions a minute"),
-        over("NOTPM", "The same over the first arm", &PUBLISHED[..]),
+        over(
+            "NOTPM",
+            "The same, relative to the first arm",
+            &PUBLISHED[..],
+        ),
         over(
             CYCLES,
-            "Cycles an instruction over the first arm",
+            "Cycles an instruction, relative to the first arm",
             &PUBLISHED_CYCLES,
         ),
         over(
             MISSES,
-            "TLB misses in 1000 instructions over the first arm",
+            "TLB misses in 1000 instructions, relative to the first arm",
             &PUBLISHED_MISSES,
         ),
         Chart::bars(READ, "Time of a dependent read"),

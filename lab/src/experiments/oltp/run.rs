@@ -12,7 +12,7 @@ use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{Layout, Results, Sample, fields};
 
 /// Beginning of the note that explains why the processor did not count.
-pub(super) const NOT_COUNTED: &str = "the processor's counters were not counted here: ";
+pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
 
 pub(super) fn fill(
     store: &dyn Store,
@@ -70,7 +70,7 @@ pub(super) fn run_once(
             "bench oltp: the database is not consistent: {}",
             each.join("; ")
         );
-        let next = "fill it anew, and report it where that comes again: --refill";
+        let next = "refill it: --refill; report it if it happens again";
         return Err(BenchError::no(what, next));
     }
     let mut results = Results::empty("oltp", "");
@@ -105,7 +105,7 @@ fn about(
     let touched = setup.touch.unwrap_or(warehouses);
     let (time, ramp_up) = (order.time.as_secs_f64(), order.ramp_up.as_secs_f64());
     results.experiment.title = format!(
-        "New-Order transactions a minute on {version}, {warehouses} warehouses; a load after the rules of TPC-C"
+        "New-Order transactions a minute on {version}, {warehouses} warehouses; a load by the rules of TPC-C"
     );
     results.experiment.how = format!(
         "{connections} connections, {time} s after {ramp_up} s of ramp-up, each run in a process of its own; {touched} \
@@ -146,7 +146,7 @@ fn at(done: u64, of: u64, what: String) -> BenchEvent {
 fn filling(event: LoadEvent) -> BenchEvent {
     match event {
         LoadEvent::Continued { missing, of } => BenchEvent::Note(format!(
-            "the database was filled halfway; {missing} of {of} parts follow"
+            "the database was partly filled; {missing} of {of} parts follow"
         )),
         LoadEvent::At { done, of, part } => at(done as u64, of as u64, format!("filling: {part}")),
     }
@@ -154,20 +154,20 @@ fn filling(event: LoadEvent) -> BenchEvent {
 
 fn caveats(origin: &Origin, order: &Order) -> Vec<String> {
     let mut caveats = vec![
-        "a load after the rules of TPC-C, and no TPC-C result: compare it with others of hugeleaf \
-         only"
+        "the load follows the rules of TPC-C, but this is no TPC-C result: compare it only with \
+         results of hugeleaf"
             .to_owned(),
     ];
     if origin.scale != Scale::STANDARD {
         caveats.push(format!(
-            "{} items and {} customers a district, where the standard has 100000 and 3000: it says \
-             nothing about memory",
+            "{} items and {} customers a district instead of the standard's 100000 and 3000: no \
+             statement about memory",
             origin.scale.items, origin.scale.customers
         ));
     }
     if origin.shards > 1 {
         caveats.push(format!(
-            "{} databases: what the standard calls a remote warehouse is one of the same database",
+            "{} databases: a remote warehouse of the standard is one of the same database",
             origin.shards
         ));
     }

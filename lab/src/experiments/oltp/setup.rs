@@ -115,7 +115,7 @@ fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
     BenchError::missing(
         format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
         match fit {
-            0 => format!("give it more: --cache {data}; or --io buffered"),
+            0 => format!("use more: --cache {data}; or --io buffered"),
             fit => format!("what fits: --warehouses {fit}; or --cache {data}, or --io buffered"),
         },
     )
@@ -132,7 +132,7 @@ fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
     };
     BenchError::missing(
         format!(
-            "bench oltp: a cache of {cache}: at most {most} may be taken (half of what is available)"
+            "bench oltp: a cache of {cache}: at most {most} may be taken (half of available memory)"
         ),
         next,
     )

@@ -70,8 +70,8 @@ pub(crate) fn promote_mariadb(program: &Path, pid: u32) -> Result<f64, BenchErro
 
 /// Error for a server whose cache is private memory: blocks that are not wholly resident are skipped.
 const NOT_WHOLE: MovedNone<'static> = (
-    "no block of its cache is wholly in memory, or the kernel does not collapse it",
-    "ask for more data, which fills its cache; hugeleaf why mariadbd, while it runs, says the rest",
+    "no block of its cache is fully resident, or the kernel does not collapse it",
+    "use more data to fill its cache; while it runs, hugeleaf why mariadbd shows the reason",
 );
 
 /// Returns true if nearly all memory is on the pages of an arm. `run` uses any huge pages.

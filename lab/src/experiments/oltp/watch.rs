@@ -75,8 +75,8 @@ impl CountedBy {
         let misses = match (&self.tlb_misses, &self.tlb_misses_error) {
             (Some(event), _) => format!(", {event}"),
             (None, error) => {
-                let why = error.as_deref().unwrap_or("no reason was given");
-                format!("; misses of the TLB and walks of page tables are not counted here: {why}")
+                let why = error.as_deref().unwrap_or("unknown reason");
+                format!("; TLB misses and page table walks are not counted here: {why}")
             }
         };
         format!(

@@ -92,7 +92,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
     };
     let error = measure(&settings, &machine, &mut |_| {}).unwrap_err();
     assert!(
-        error.to_string().starts_with("start process 1 of 1"),
+        error.to_string().starts_with("cannot start process 1 of 1"),
         "{error}"
     );
 }

@@ -31,7 +31,7 @@ pub enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::NotABlock => write!(f, "no block of this run stands there"),
+            Wrong::NotABlock => write!(f, "not a block of this run"),
             Wrong::Checksum { said, found } => {
                 write!(f, "the checksum is {found:08x} and should be {said:08x}")
             }

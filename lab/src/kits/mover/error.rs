@@ -18,13 +18,13 @@ pub enum MoverError {
         problem: BlockProblem,
     },
     /// The file or device exists and was not made for this run.
-    #[error("{0} was there before, and would be overwritten")]
+    #[error("{0} already exists, and would be overwritten")]
     There(String),
     /// The file system does not support direct I/O.
     #[error("{0}: no direct I/O on this file system")]
     NotDirect(String),
     /// A device cannot transfer blocks of this size.
-    #[error("{path} moves multiples of {step}, and a block of {block} is none")]
+    #[error("{path} transfers multiples of {step}, and a block of {block} is not one")]
     Alignment {
         path: String,
         step: Bytes,
@@ -79,18 +79,18 @@ impl BlockProblem {
     const fn next(self) -> &'static str {
         match self {
             BlockProblem::Io(Errno::NOSPC) => {
-                "make room on it, or name another place: --device DIR"
+                "free space on it, or name another place: --device DIR"
             }
             BlockProblem::Io(_) => {
-                "look for its trouble: dmesg | tail; or name another: --device DIR"
+                "check its errors: dmesg | tail; or name another device: --device DIR"
             }
             BlockProblem::Short(..) => {
-                "nobody else may shorten or use it meanwhile; run again, or name another: --device \
-                 DIR"
+                "no other program may truncate or use it meanwhile; run it again, or name another: \
+                 --device DIR"
             }
             BlockProblem::Wrong(_) => {
                 "do not trust this device, its driver or this memory before the cause is known: \
-                 dmesg | tail; nobody else may write to it meanwhile"
+                 dmesg | tail; no other program may write to it meanwhile"
             }
         }
     }
@@ -101,7 +101,7 @@ impl MoverError {
         match self {
             MoverError::Block { problem, .. } => problem.next().to_owned(),
             MoverError::There(_) => {
-                "name a folder; or, where all that it holds may go: --overwrite".to_owned()
+                "name a folder; or, if all of its contents may be lost: --overwrite".to_owned()
             }
             MoverError::NotDirect(_) => {
                 "name a folder on a disk (ext4, xfs, btrfs), or: --device memory".to_owned()
@@ -111,10 +111,10 @@ impl MoverError {
                 "fewer --readers and --writers, a smaller --block, or a larger device".to_owned()
             }
             MoverError::NoRoom { .. } => {
-                "less of it: --size 16M; or another folder: --device DIR".to_owned()
+                "use less: --size 16M; or another folder: --device DIR".to_owned()
             }
             MoverError::MemlockLimit { asked, .. } => format!(
-                "raise it: ulimit -l {}, or LimitMEMLOCK={} in the unit; root has none",
+                "raise the limit: ulimit -l {}, or LimitMEMLOCK={} in the unit; root has none",
                 asked.get().div_ceil(1024),
                 asked.get()
             ),
@@ -164,11 +164,11 @@ fn after(error: &SysError) -> String {
         ("open(O_DIRECT)", Errno::BUSY) => {
             "it is mounted or in use: name one that is not (lsblk)".to_owned()
         }
-        ("open(O_DIRECT)", Errno::NOENT) => "name what is there: ls, lsblk".to_owned(),
+        ("open(O_DIRECT)", Errno::NOENT) => "name an existing file or device: ls, lsblk".to_owned(),
         ("open(O_DIRECT)", Errno::ACCESS | Errno::PERM) => {
             "run as root, or name a folder of yours: --device DIR".to_owned()
         }
-        (_, Errno::MFILE) => "raise its limit of descriptors: ulimit -n".to_owned(),
+        (_, Errno::MFILE) => "raise the limit of open files: ulimit -n".to_owned(),
         _ => "hugeleaf status    # limits and pools".to_owned(),
     }
 }

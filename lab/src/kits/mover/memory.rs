@@ -31,7 +31,7 @@ pub type AskedIoPages = IoPages<AskedPages>;
 
 /// Error for a text that names no pages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' names no pages; write scattered, split, base, 64K, thp:2M or hugetlb:1G")]
+#[error("'{0}' is not a page layout; write scattered, split, base, 64K, thp:2M or hugetlb:1G")]
 pub struct ParseIoPagesError(String);
 
 impl FromStr for AskedIoPages {

@@ -51,7 +51,7 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Mode, String> {
         let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
         found.ok_or_else(|| {
-            format!("'{text}' is no mode; write direct, lock, uring or uring-registered")
+            format!("'{text}' is not a mode; write direct, lock, uring or uring-registered")
         })
     }
 }

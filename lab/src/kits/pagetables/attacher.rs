@@ -58,7 +58,7 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     // If the parent had died before the line above, nothing would ever end this process.
     let is_parent = getppid().is_some_and(|id| id.to_string() == parent);
     if !is_parent {
-        return Err(format!("its parent {parent} has gone"));
+        return Err(format!("its parent process {parent} has ended"));
     }
     let page = Kernel::new().base_page();
     rehearse(page).map_err(|e| format!("attaching one page: {e}"))?;

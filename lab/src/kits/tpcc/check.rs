@@ -37,7 +37,7 @@ impl Condition {
             8 => "W_YTD = sum(H_AMOUNT) of the warehouse",
             9 => "D_YTD = sum(H_AMOUNT) of the district",
             10 => "C_BALANCE = sum(OL_AMOUNT) delivered - sum(H_AMOUNT) of the customer",
-            11 => "orders - open orders = those delivered at first and since, of the district",
+            11 => "orders - open orders = orders delivered initially and since, of the district",
             _ => "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT) delivered to the customer",
         }
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Violation {
             count,
             first,
         } = self;
-        write!(f, "{condition}: {count} times not, first {first}")
+        write!(f, "{condition}: violated {count} times, first {first}")
     }
 }
 

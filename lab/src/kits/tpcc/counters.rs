@@ -23,7 +23,7 @@ pub struct Counters {
 
 /// Error for a counter that went down: it was reset, or the database was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the database's own counters went down while it was measured")]
+#[error("the database's own counters decreased during the measurement")]
 pub struct CounterError;
 
 impl Add for Counters {

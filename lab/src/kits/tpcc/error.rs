@@ -18,7 +18,7 @@ pub enum TpccError {
     #[error("{place}: the disk is full ({reason})")]
     Full { place: String, reason: String },
     /// Too little room, known before anything was written.
-    #[error("{warehouses} warehouses take {needs} in {place}, where {free} are free")]
+    #[error("{warehouses} warehouses take {needs} in {place}, which has {free} free")]
     NoRoom {
         warehouses: i32,
         needs: Bytes,
@@ -27,17 +27,17 @@ pub enum TpccError {
         fit: u64,
     },
     /// The existing data is not of this kit, or of another version of it.
-    #[error("{place} holds something else: {what}")]
+    #[error("{place} holds other data: {what}")]
     Foreign { place: String, what: String },
     /// The database holds other data than requested.
-    #[error("{place} holds {has}, and {asked} were asked for")]
+    #[error("{place} holds {has}, not {asked} as requested")]
     Other {
         place: String,
         has: String,
         asked: String,
     },
     /// Filling was never completed.
-    #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
+    #[error("{place} is partly filled: {missing} of {parts} parts are missing")]
     PartlyFilled {
         place: String,
         /// Number of missing parts.
@@ -50,7 +50,7 @@ pub enum TpccError {
     /// No server answers.
     #[error("{place}: {reason}")]
     Unreachable { place: String, reason: String },
-    #[error("{place} went away: {reason}")]
+    #[error("{place} closed the connection: {reason}")]
     Away { place: String, reason: String },
     /// The server denies the operation to this user.
     #[error("{place}: {reason}")]
@@ -78,24 +78,24 @@ pub enum TpccError {
     #[error("{place}: {reason}")]
     Database { place: String, reason: String },
     /// A transaction did not find a required row.
-    #[error("{kind} found no {what}: the database is damaged, or is not what it says it is")]
+    #[error("{kind} found no {what}: the database is damaged, or differs from its description")]
     Missing {
         kind: Kind,
         /// The missing row.
         what: &'static str,
     },
     /// A row did not hold the data that was written to it.
-    #[error("row {0} does not hold what was written to it")]
+    #[error("row {0} differs from what was written to it")]
     Damaged(u64),
     /// A transaction had conflicts with others again and again.
-    #[error("{kind} met other transactions {tries} times in a row")]
+    #[error("{kind} conflicted with other transactions {tries} times in a row")]
     Stuck { kind: Kind, tries: u32 },
     /// The interval was too short for the load.
-    #[error("not one New-Order was committed in {0} s")]
+    #[error("no New-Order was committed in {0} s")]
     Nothing(f64),
     #[error(transparent)]
     Counters(#[from] super::counters::CounterError),
-    #[error("a thread of the load ended without a word")]
+    #[error("a thread of the load ended without a message")]
     Thread,
     #[error("stopped on request")]
     Stopped,
@@ -137,15 +137,15 @@ pub(super) fn joined<T>(
 impl TpccError {
     pub fn next(&self) -> String {
         match self {
-            TpccError::File { .. } => "name a folder that you may write to: --database sqlite:DIR",
-            TpccError::Full { .. } => "make room there, or ask for fewer warehouses: --warehouses W",
-            TpccError::NoRoom { fit: 0, .. } => "make room there, or name another place",
+            TpccError::File { .. } => "name a writable folder: --database sqlite:DIR",
+            TpccError::Full { .. } => "free space there, or use fewer warehouses: --warehouses W",
+            TpccError::NoRoom { fit: 0, .. } => "free space there, or name another place",
             TpccError::NoRoom { fit, .. } => {
                 return format!("what fits: --warehouses {fit}; or name another place");
             }
-            TpccError::Foreign { .. } => "name another place, or remove what is there yourself",
+            TpccError::Foreign { .. } => "name another place, or remove the existing data yourself",
             TpccError::Other { .. } => {
-                "ask for what it holds, name another place, or fill it anew: --refill"
+                "request the existing load, name another place, or replace it: --refill"
             }
             TpccError::PartlyFilled { .. } | TpccError::Empty(_) => {
                 "fill it: the same command without --no-load"
@@ -154,7 +154,7 @@ impl TpccError {
                 "check that the server runs and the address: psql DSN; or --start postgres"
             }
             TpccError::Away { .. } => {
-                "look into the server's log; nothing of this run is a result, and it can be run again"
+                "see the server's log; this run has no result, and can be repeated"
             }
             TpccError::Denied { .. } => {
                 "as its superuser: GRANT CREATE ON DATABASE db TO user; or --start postgres"
@@ -162,18 +162,18 @@ impl TpccError {
             TpccError::NotInstalled { package, .. } => {
                 return format!("apt-get install {package}, or --database sqlite:DIR");
             }
-            TpccError::Start { .. } => "mend what it says, or start one yourself: --database postgres:DSN",
-            TpccError::Memory(error) => return error.next(),
-            TpccError::Locked { .. } => "as root, or allow more: ulimit -l unlimited",
-            TpccError::Cache(_) => "report it, with the line above",
-            TpccError::Database { .. }
-            | TpccError::Missing { .. }
-            | TpccError::Damaged(_) => {
-                "run it again; where it says the same, fill the database anew: --refill"
+            TpccError::Start { .. } => {
+                "fix that, or start a server yourself: --database postgres:DSN"
             }
-            TpccError::Stuck { .. } => "ask for fewer connections: --connections N",
+            TpccError::Memory(error) => return error.next(),
+            TpccError::Locked { .. } => "run as root, or raise the limit: ulimit -l unlimited",
+            TpccError::Cache(_) => "report it, with the line above",
+            TpccError::Database { .. } | TpccError::Missing { .. } | TpccError::Damaged(_) => {
+                "run it again; if it happens again, refill the database: --refill"
+            }
+            TpccError::Stuck { .. } => "use fewer connections: --connections N",
             TpccError::Nothing(_) => "measure longer: --for 60s",
-            TpccError::Counters(_) => "run it again while nobody resets them",
+            TpccError::Counters(_) => "run it again, and do not reset the counters meanwhile",
             TpccError::Thread => "report it, with the lines above",
             TpccError::Stopped => "run it again",
         }

@@ -46,7 +46,7 @@ impl PostgresStore {
         // The parser's error text may contain a part of the password.
         let mut config: Config = dsn.parse().map_err(|_: Error| TpccError::Unreachable {
             place: "postgres".to_owned(),
-            reason: "this is no connection string; values with blanks go into quotes".to_owned(),
+            reason: "invalid connection string; quote values that contain blanks".to_owned(),
         })?;
         config
             .application_name("hugeleaf-lab oltp")

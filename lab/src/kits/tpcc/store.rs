@@ -205,7 +205,7 @@ pub trait Loader {
         match rows.first().and_then(|row| Origin::of(row)) {
             Some((VERSION, origin)) => Ok(Some(origin)),
             Some((version, _)) => foreign(format!("a load of version {version}, not {VERSION}")),
-            None => foreign("a load that does not say what it is".to_owned()),
+            None => foreign("a load without a description".to_owned()),
         }
     }
     /// Makes the tables of an empty database, and stores the origin of its data.

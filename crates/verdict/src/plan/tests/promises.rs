@@ -179,7 +179,10 @@ fn idle_pages_are_used_and_not_asked_for_again() {
     let mut edited = plan;
     edited.pools[0].idle = Pages(990);
     let error = parse(&written(&edited)).unwrap_err();
-    assert!(error.what.contains("only 1950 pages have no user"), "{error}");
+    assert!(
+        error.what.contains("only 1950 pages have no user"),
+        "{error}"
+    );
 }
 
 #[test]

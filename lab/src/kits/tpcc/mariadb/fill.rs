@@ -195,7 +195,7 @@ impl MariadbLoader<'_> {
         };
         text.parse().map(Some).map_err(|_| TpccError::Database {
             place: self.place.to_owned(),
-            reason: format!("'{text}' is no whole number"),
+            reason: format!("'{text}' is not a whole number"),
         })
     }
 }

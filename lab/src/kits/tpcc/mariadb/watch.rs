@@ -60,7 +60,7 @@ impl MariadbWatch {
             let number = all.get(name).and_then(|text| text.parse().ok());
             number.ok_or_else(|| TpccError::Database {
                 place: self.place.clone(),
-                reason: format!("it does not tell {name}"),
+                reason: format!("it does not report {name}"),
             })
         };
         Ok(MariadbSeen {
