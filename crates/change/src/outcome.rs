@@ -242,10 +242,10 @@ pub struct ProcessOutcome {
     pub grown: Bytes,
     /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
     /// blocks split earlier.
-    #[serde(rename = "zeros_brought_back_bytes")]
+    #[serde(rename = "zeros_restored_bytes")]
     pub zeros_brought_back: Bytes,
     /// The same if they are not restored; the process is smaller by this amount.
-    #[serde(rename = "zeros_given_back_bytes")]
+    #[serde(rename = "zeros_lost_bytes")]
     pub zeros_given_back: Bytes,
     /// Shared memory that splitting unmapped. The process maps it again on touch.
     #[serde(rename = "unmapped_bytes")]
@@ -278,7 +278,7 @@ pub struct ProcessOutcome {
     #[serde(rename = "resident_after_bytes")]
     pub resident_after: Option<Bytes>,
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
-    #[serde(rename = "thp_switched_on")]
+    #[serde(rename = "thp_enabled")]
     pub switched_on: bool,
     pub ended: Option<Ended>,
 }

@@ -40,7 +40,7 @@ pub fn pause_after(took: Duration, budget: Percent) -> Duration {
 pub struct Stalls {
     #[serde(rename = "calls")]
     pub count: u64,
-    #[serde(rename = "moving_seconds", with = "seconds")]
+    #[serde(rename = "call_seconds", alias = "moving_seconds", with = "seconds")]
     pub total: Duration,
     #[serde(rename = "longest_stall_seconds", with = "seconds")]
     pub longest: Duration,

@@ -34,7 +34,7 @@ pub struct Outcome {
     #[serde(skip)]
     pub held: HeldBeforeSplit,
     /// Time spent waiting for the host's memory pressure, beyond the budget's pauses.
-    pub held_back_seconds: f64,
+    pub paused_seconds: f64,
     #[serde(rename = "huge_page_bytes")]
     pub huge_page: PageSize,
 }
@@ -99,7 +99,7 @@ pub(crate) fn finish(
         seconds: job.elapsed().as_secs_f64(),
         stalls: job.stalls,
         held: held.unwrap_or_default(),
-        held_back_seconds: job.held_back.as_secs_f64(),
+        paused_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
     }
 }

@@ -196,7 +196,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
-/// Every `--json` answer is one object with `"schema": 1`.
+/// Every `--json` answer is one object with `"schema": 2`.
 #[test]
 fn json_has_a_schema() {
     for args in [
@@ -205,7 +205,7 @@ fn json_has_a_schema() {
         &["mem", "--global", "--json"],
     ] {
         let value: Value = serde_json::from_str(&good(&run(args))).unwrap();
-        assert_eq!(value["schema"], 1, "{args:?}");
+        assert_eq!(value["schema"], 2, "{args:?}");
         units_are_in_the_names(&value, &mut Vec::new());
     }
 }

@@ -25,7 +25,7 @@ fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
     guard.wait_for("it is kept", |s| {
         guard
             .program(s, worker.pid())
-            .is_some_and(|p| p["state"] == "kept")
+            .is_some_and(|p| p["state"] == "managed")
     });
     assert!(worker.huge() > 190 << 20, "{}", worker.huge());
     let grown = worker.resident();
@@ -89,7 +89,7 @@ fn without_rules_it_watches_and_says_so() {
     guard.wait_for("it would be moved", |s| {
         guard
             .program(s, worker.pid())
-            .is_some_and(|p| p["state"] == "would")
+            .is_some_and(|p| p["state"] == "candidate")
     });
     assert_eq!(guard.status()["acts"], false);
     assert_eq!(worker.huge(), 0);
@@ -214,7 +214,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
         guard.wait_for("it is being moved", |s| {
             guard
                 .program(s, worker.pid())
-                .is_some_and(|p| p["state"] == "moving" || p["state"] == "kept")
+                .is_some_and(|p| p["state"] == "promoting" || p["state"] == "managed")
         });
         hugeleaf_testkit::pause(std::time::Duration::from_millis(delay));
         guard.kill();
@@ -229,14 +229,14 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
     guard.wait_for("it is kept", |s| {
         guard
             .program(s, worker.pid())
-            .is_some_and(|p| p["state"] == "kept")
+            .is_some_and(|p| p["state"] == "managed")
     });
     guard.wait_for("all of it", |_| worker.huge() > 390 << 20);
     // Memory promoted by the killed guards counts as promoted, because their journal names it.
     guard.wait_for("it knows what was moved", |s| {
         let moved = guard
             .program(s, worker.pid())
-            .map(|p| p["moved_bytes"].as_u64());
+            .map(|p| p["promoted_bytes"].as_u64());
         moved.flatten().is_some_and(|bytes| bytes > 390 << 20)
     });
     worker.tell("");
@@ -362,7 +362,7 @@ fn a_metric_that_hangs_does_not_hold_up_the_end() {
     let exists = |path: &str| std::path::Path::new(path).exists();
     hugeleaf_testkit::until("the metric hangs", || exists(&hung));
     // The guard keeps scanning meanwhile.
-    let looks = |s: &serde_json::Value| s["cost"]["looks"].as_u64().unwrap();
+    let looks = |s: &serde_json::Value| s["cost"]["scans"].as_u64().unwrap();
     let before = looks(&guard.status());
     guard.wait_for("it looks on", |s| looks(s) > before);
     guard.end();
@@ -483,7 +483,7 @@ fn its_pages_show_programs_and_decisions() {
     let rules = kit::listening(&rule("paged", ""), &address);
     let guard = Guarding::start(&place, &rules);
     guard.wait_for("it is moved", |s| {
-        let large = guard.program(s, worker.pid()).map(|p| &p["large_bytes"]);
+        let large = guard.program(s, worker.pid()).map(|p| &p["huge_bytes"]);
         large.and_then(|n| n.as_u64()) > Some(60 << 20)
     });
     let of_worker = format!("/program/{}", worker.pid());
@@ -592,7 +592,7 @@ fn a_flood_of_requests_stops_no_scans() {
     let scans = || -> f64 {
         let page = guard.page(&address, "/metrics");
         let mut lines = page.lines();
-        let count = lines.find_map(|line| line.strip_prefix("hugeleaf_looks_total "));
+        let count = lines.find_map(|line| line.strip_prefix("hugeleaf_scans_total "));
         count.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
     };
     let first = scans();
@@ -619,7 +619,7 @@ fn itself_and_the_first_process_are_left_alone() {
          action = 'promote'\nmin_bytes = '1M'\nlooks = 1\n"
     );
     let guard = Guarding::start_as(Path::new(&path), &place, &rules);
-    guard.wait_for("some looks", |s| s["cost"]["looks"].as_u64() > Some(3));
+    guard.wait_for("some looks", |s| s["cost"]["scans"].as_u64() > Some(3));
     assert!(guard.program(&guard.status(), guard.pid()).is_none());
     assert_eq!(guard.log().len(), 1, "{:?}", guard.log());
 }
@@ -702,7 +702,7 @@ fn rules_for_alarms_hold() {
     // The name contains terminal control characters, and no format can contain it unescaped.
     let hostile = Worker::grown(&place, "a\u{1b}[31m\"\t\\u", 24);
     let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
-    guard.wait_for("a look", |s| s["cost"]["looks"].as_u64() > Some(0));
+    guard.wait_for("a look", |s| s["cost"]["scans"].as_u64() > Some(0));
     let of_guard = good(&place.hugeleaf(&["metrics"]).output().unwrap());
     drop(guard);
     let of_command = good(&place.hugeleaf(&["metrics"]).output().unwrap());

@@ -158,7 +158,7 @@ fn what_rests_gets_none() {
     let output = run(&["predict", &sleeper.pid(), "--for", "1s", "--json"]);
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(
-        answer["predicted"].is_null() && answer["unsaid"].is_string(),
+        answer["predicted"].is_null() && answer["no_estimate"].is_string(),
         "{answer:#}"
     );
 }
@@ -203,7 +203,7 @@ fn a_tree_is_judged_as_a_whole() {
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(answer["pids"].as_array().unwrap().len(), 3, "{answer:#}");
     // They are busy but hold little memory.
-    let why = answer["unsaid"].as_str().unwrap();
+    let why = answer["no_estimate"].as_str().unwrap();
     assert!(
         why.contains("no gain is possible") || why.contains("waited"),
         "{answer:#}"

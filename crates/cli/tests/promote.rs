@@ -50,7 +50,7 @@ fn there_and_back_with_its_result_in_text_and_json() {
 
     let answer = json(&run(&["promote", "--budget", "100%", "--json", &pid]));
     let p = process(&answer);
-    assert_eq!(answer["schema"], 1);
+    assert_eq!(answer["schema"], 2);
     assert!(bytes(p, "done_bytes") >= 32 * M, "{p:#}");
     let failed = p["failed"].as_array().unwrap().iter();
     let failed: u64 = failed.map(|f| bytes(f, "bytes")).sum();

@@ -606,7 +606,7 @@ fn dry_run_starts_nothing_and_shows_all() {
     }
     let json: Value =
         serde_json::from_str(&good(&run(&[&["--json"], &args[..]].concat()))).unwrap();
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     assert_eq!(json["command"][0], "touch");
     let shm = json["roles"]
         .as_array()

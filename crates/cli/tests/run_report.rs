@@ -58,7 +58,7 @@ fn what_roles_got_is_what_their_segments_hold() {
         ] {
             let role = role(&process["roles"], name);
             assert_eq!(sum(&role["got"]), of_role(segments), "{host}: {name}");
-            let counted = number(&role["missing_bytes"]) + number(&role["small_bytes"]);
+            let counted = number(&role["missing_bytes"]) + number(&role["too_small_bytes"]);
             assert!(counted <= sum(&role["got"]), "{host}: {name}");
             let missing = number(&role["missing_bytes"]) > 0;
             assert!(!missing || role["reason"].is_string(), "{host}: {name}");
@@ -170,7 +170,7 @@ fn a_report_has_the_program_its_end_and_the_machine() {
     let (output, report) = grower.report("data 100 status 7");
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert_eq!(stdout(&output), "");
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["exit"]["status"], 7);
     assert!(report["exit"].get("signal").is_none());
     assert_eq!(report["command"][1], "data");

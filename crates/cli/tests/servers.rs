@@ -191,7 +191,7 @@ fn promote_again(pid: u32, data_kb: u64) {
     let answer =
         hugeleaf(&["promote", "--budget=100%", "--json", &pid.to_string()]).ends_in(&[0, 1]);
     let json = answer.json();
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     let process = &json["processes"][0];
     assert_eq!(process["pid"], u64::from(pid));
     let got = kb_of(process, "done_bytes") + kb_of(process, "already_bytes");

@@ -184,7 +184,7 @@ fn one_lock_shows_threads_taking_turns() {
 fn json_is_the_contract() {
     let (_dir, file) = folder(&made());
     let value = json(&[&file]);
-    assert_eq!(value["schema"], 1);
+    assert_eq!(value["schema"], 2);
     assert_eq!(value["trace"]["host"]["cpus"], 64);
     assert_eq!(value["profile"]["target_functions"][0]["share"], 0.75);
     assert_eq!(value["locks"]["locks"][0]["contentions"], 40);

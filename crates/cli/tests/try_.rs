@@ -126,7 +126,7 @@ fn json_holds_the_answers_of_all_four() {
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(answer["schema"], 1);
+    assert_eq!(answer["schema"], 2);
     assert_eq!(answer["workload"]["cache_bytes"], 64 << 20);
     assert!(answer["workload"]["rows"].as_u64().unwrap() > 100_000);
     assert!(answer["status"]["host"]["page_sizes"].is_array());

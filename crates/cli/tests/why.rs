@@ -76,13 +76,13 @@ fn json_adds_up_on_captured_hosts() {
     for host in captured_hosts() {
         let text = std::fs::read_to_string(host.join("answer.json")).unwrap();
         let answer: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(answer["schema"], 1);
+        assert_eq!(answer["schema"], 2);
         for process in answer["processes"].as_array().unwrap() {
             let verdicts = process["verdicts"].as_array().unwrap();
             let judged: u64 = verdicts.iter().map(|v| v["bytes"].as_u64().unwrap()).sum();
             let number = |name: &str| process[name].as_u64().unwrap();
             assert_eq!(
-                judged + number("large_bytes") + number("small_bytes"),
+                judged + number("huge_bytes") + number("too_small_bytes"),
                 number("resident_bytes"),
                 "{}: {}",
                 host.display(),
@@ -93,7 +93,7 @@ fn json_adds_up_on_captured_hosts() {
         let summed: u64 = lines.iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
         let total = |name: &str| answer["totals"][name].as_u64().unwrap();
         assert_eq!(
-            summed + total("large_bytes") + total("small_bytes"),
+            summed + total("huge_bytes") + total("too_small_bytes"),
             total("resident_bytes")
         );
     }

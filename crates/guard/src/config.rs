@@ -51,6 +51,8 @@ pub struct Config {
     /// The rules; the first match counts, and the last one matches everything.
     pub rules: Vec<Rule>,
     pub targets: Vec<Target>,
+    /// Names of earlier builds in the files: where, and the new name. They still work.
+    pub old_names: Vec<String>,
     /// True to change nothing, whatever rules and plans permit. Set by a flag, never by a file.
     pub is_dry: bool,
 }
@@ -124,8 +126,8 @@ struct Written {
     min_bytes: Option<Bytes>,
     #[serde(default, deserialize_with = "some")]
     min_resident: Option<Percent>,
-    #[serde(default, deserialize_with = "some_count")]
-    looks: Option<u32>,
+    #[serde(default, alias = "looks", deserialize_with = "some_count")]
+    scans: Option<u32>,
     #[serde(default, deserialize_with = "some_count")]
     at_once: Option<u32>,
     #[serde(default, deserialize_with = "some_hours")]
@@ -175,7 +177,7 @@ impl Written {
                 min_bytes: (self.min_bytes.or(default.min_bytes)).unwrap_or(limits.min_bytes),
                 min_resident: (self.min_resident.or(default.min_resident))
                     .unwrap_or(limits.min_resident),
-                looks: self.looks.or(default.looks).unwrap_or(limits.looks),
+                scans: self.scans.or(default.scans).unwrap_or(limits.scans),
                 at_once: self.at_once.or(default.at_once).unwrap_or(limits.at_once),
                 hours: self
                     .hours
@@ -210,6 +212,7 @@ impl Default for Config {
             series: 200,
             is_dry: false,
             targets: Vec::new(),
+            old_names: Vec::new(),
             rules: vec![Written::default().resolve("default".into(), &Written::default())],
         }
     }
@@ -239,6 +242,7 @@ impl Config {
                     e.message().trim().replace("i64", "a whole number"),
                 )
             })?;
+            config.old_names.extend(old_names(path, text));
             config.take(&file);
             if let Some(written) = file.default {
                 let span = written.span();
@@ -297,6 +301,28 @@ impl Config {
         self.rules.iter().any(|rule| rule.action == Action::Promote)
             || (self.targets.iter()).any(|target| target.action == BalanceAction::Balance)
     }
+}
+
+/// Returns a note for each key or value of earlier builds in a file, with its new name.
+fn old_names(path: &Path, text: &str) -> Vec<String> {
+    const OLD: [(&str, Option<&str>, &str); 2] = [
+        ("looks", None, "looks is now scans"),
+        ("pages", Some("large"), "pages = \"large\" is now \"huge\""),
+    ];
+    let file: toml::Table = toml::from_str(text).unwrap_or_default();
+    let tables = ["default", "rule", "balance"].map(|name| match file.get(name) {
+        Some(toml::Value::Array(tables)) => tables.clone(),
+        one => one.cloned().into_iter().collect(),
+    });
+    let is_old = |table: &toml::Value, (key, value, _): &(&str, Option<&str>, &str)| {
+        let found = table.get(key);
+        found.is_some_and(|found| value.is_none_or(|value| found.as_str() == Some(value)))
+    };
+    let all: Vec<&toml::Value> = tables.iter().flatten().collect();
+    OLD.iter()
+        .filter(|old| all.iter().any(|table| is_old(table, old)))
+        .map(|(_, _, note)| format!("{}: {note}; the old name still works", path.display()))
+        .collect()
 }
 
 fn check(written: &Written) -> Result<(), String> {

@@ -164,7 +164,7 @@ pub struct Guard<'a> {
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
     started: Timestamp,
-    looks: u64,
+    scans: u64,
     wait: Duration,
     saved: Option<Instant>,
     textfile: Textfile,
@@ -250,7 +250,7 @@ impl<'a> Guard<'a> {
             observation: Observation::default(),
             problems,
             started: Timestamp::now(),
-            looks: 0,
+            scans: 0,
             saved: None,
             textfile: Textfile::default(),
             _lock: lock,
@@ -394,7 +394,7 @@ impl<'a> Guard<'a> {
         let (observation, now) = self.observer.scan(&self.config, &self.state)?;
         let closer = observation.programs.iter().any(|p| p.closer.is_some());
         let decisions = decide(&self.config, &mut self.state, &observation, now);
-        self.looks += 1;
+        self.scans += 1;
         self.seen = observation
             .programs
             .iter()
@@ -861,7 +861,7 @@ impl<'a> Guard<'a> {
             self.problems.remove("log");
         }
         let host = &self.observation.host;
-        if host.no_psi && self.looks > 0 {
+        if host.no_psi && self.scans > 0 {
             let why = "this kernel has no pressure stall information (PSI): memory \
                        pressure is detected by reclaim, processor pressure is not detected";
             self.problems.insert("pressure", why.into());
@@ -870,7 +870,7 @@ impl<'a> Guard<'a> {
         for program in &mut programs {
             let mut jobs = self.jobs.iter();
             let going = jobs.find(|(id, _)| id.pid == program.pid);
-            program.moving = going.and_then(|(_, going)| going.progress().clone());
+            program.job = going.and_then(|(_, going)| going.progress().clone());
         }
         let status = Status {
             schema: SCHEMA,
@@ -891,9 +891,9 @@ impl<'a> Guard<'a> {
             paused_since: self.state.paused_since.map(wall_text),
             problems: self.problems.values().cloned().collect(),
             cost: Cost {
-                look_seconds: self.pace.cost().as_secs_f64(),
+                scan_seconds: self.pace.cost().as_secs_f64(),
                 wait_seconds: self.wait.as_secs_f64(),
-                looks: self.looks,
+                scans: self.scans,
                 cpu_seconds: process_usage().processor().as_secs_f64(),
                 resident_bytes: own_resident(self.root),
                 pool_check_seconds: self.pools.cost().0.as_secs_f64(),

@@ -63,4 +63,4 @@ pub use log::Entry;
 pub use pools::PoolFinding;
 pub use state::{Counts, Proof, Remembered, State};
 pub use status::Status;
-pub use why::{Stand, Standing};
+pub use why::{Standing, TreeState};

@@ -70,7 +70,7 @@ pub struct Limits {
     /// Minimum resident part of a block for its promotion; below 100% memory grows.
     pub min_resident: Percent,
     /// Number of consecutive scans that must find these conditions met.
-    pub looks: u32,
+    pub scans: u32,
     pub at_once: u32,
     /// Times of promotion, in local time; empty for always.
     pub hours: Vec<Hours>,
@@ -85,7 +85,7 @@ impl Default for Limits {
             min_cpu: Share(0.1),
             min_bytes: Bytes::from_mib(256),
             min_resident: Percent::ALL,
-            looks: 4,
+            scans: 4,
             at_once: 1,
             hours: Vec::new(),
         }

@@ -19,7 +19,7 @@ use crate::pools::{PoolLook, outlook};
 use crate::seen::{Now, Observation};
 use crate::state::State;
 use crate::status::{ProgramStatus, SCHEMA, Status, programs};
-use crate::why::Stand;
+use crate::why::TreeState;
 use crate::work::{Tools, work};
 
 /// Time between the two scans that measure processor usage.
@@ -57,7 +57,7 @@ pub fn once(
 ) -> Result<Pass, ReadError> {
     let mut config = config.clone();
     for rule in &mut config.rules {
-        rule.limits.looks = 1;
+        rule.limits.scans = 1;
         rule.prove = None;
         if dry_run {
             // Show everything that would eventually be promoted, regardless of the order.
@@ -196,8 +196,8 @@ fn standings(
 ) -> Vec<ProgramStatus> {
     let mut all = programs(config, state, seen);
     for program in &mut all {
-        if program.standing.state == Stand::Moving {
-            program.standing.state = Stand::Next;
+        if program.standing.state == TreeState::Promoting {
+            program.standing.state = TreeState::Queued;
         }
         if let Some(text) = done.get(&program.pid) {
             program.standing.text.clone_from(text);

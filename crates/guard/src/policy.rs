@@ -17,7 +17,7 @@ use crate::evidence::{Evidence, Tested};
 use crate::rule::{Rule, rule_of};
 use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
 use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
-use crate::why::{Stand, Standing, WhyNot};
+use crate::why::{Standing, TreeState, WhyNot};
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
 const CHANGED: Bytes = Bytes::from_mib(16);
@@ -223,16 +223,16 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
         let text = fit.next.why.clone();
         let standing = match (held_up, rule.action) {
             (None | Some(WhyNot::Full | WhyNot::TestElsewhere), Action::Watch) => {
-                Standing::new(Stand::Would, text, &rule.label)
+                Standing::new(TreeState::Candidate, text, &rule.label)
             }
             (Some(why), _) => Standing::not(&why, &rule.label),
             (None, _) => {
                 let decision = start(config, rule, state, program, fit.next, &seen.host, now);
                 let doing = match decision.job.kind() {
-                    JobKind::Promote => Stand::Moving,
-                    JobKind::Demote => Stand::Reverting,
-                    JobKind::Test => Stand::Testing,
-                    JobKind::Sample => Stand::Next,
+                    JobKind::Promote => TreeState::Promoting,
+                    JobKind::Demote => TreeState::Reverting,
+                    JobKind::Test => TreeState::Testing,
+                    JobKind::Sample => TreeState::Queued,
                 };
                 decisions.push(decision);
                 Standing::new(doing, text, &rule.label)
@@ -362,11 +362,11 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     }
     // Little base-page memory besides much huge-page memory: another mechanism has promoted it.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
-        track.looks = 0;
+        track.scans = 0;
         return Judged::PlaceState(large(track, rule));
     }
     if let Some(why) = unfit(rule, track, seen) {
-        track.looks = 0;
+        track.scans = 0;
         return no(why);
     }
     if track.closer.thp_disabled && !rule.overrides {
@@ -374,10 +374,10 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     }
     // Processor usage needs two scans.
     if seen.cpu.is_some() || rule.limits.min_cpu.0 <= 0.0 {
-        track.looks = track.looks.saturating_add(1);
+        track.scans = track.scans.saturating_add(1);
     }
-    if track.looks < rule.limits.looks {
-        return no(WhyNot::Looks(track.looks, rule.limits.looks));
+    if track.scans < rule.limits.scans {
+        return no(WhyNot::Scans(track.scans, rule.limits.scans));
     }
     Judged::Act(Next {
         kind: JobKind::Promote,
@@ -428,10 +428,10 @@ fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {
 
 fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
     let (state, text) = match job {
-        JobKind::Promote => (Stand::Moving, "promoting to huge pages".to_owned()),
-        JobKind::Demote => (Stand::Reverting, "demoting to base pages".to_owned()),
-        JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
-        JobKind::Sample => (Stand::Next, "sampling its accesses".to_owned()),
+        JobKind::Promote => (TreeState::Promoting, "promoting to huge pages".to_owned()),
+        JobKind::Demote => (TreeState::Reverting, "demoting to base pages".to_owned()),
+        JobKind::Test => (TreeState::Testing, progress_of(&track.proof, rule)),
+        JobKind::Sample => (TreeState::Queued, "sampling its accesses".to_owned()),
     };
     Standing::new(state, text, &rule.label)
 }
@@ -447,7 +447,7 @@ fn progress_of(proof: &Proof, rule: &Rule) -> String {
 fn large(track: &Track, rule: &Rule) -> Standing {
     let (large, held) = (track.closer.large, track.closer.held());
     let text = format!("{large} of {held} on huge pages");
-    Standing::new(Stand::Large, text, &rule.label)
+    Standing::new(TreeState::AlreadyHuge, text, &rule.label)
 }
 
 /// Judges a promoted process tree: new base-page memory is promoted too, and a test runs when due.
@@ -481,7 +481,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
         None => {
             let (large, proof) = (track.closer.large, proof_in_words(&track.proof));
             let text = format!("{large} of {held} on huge pages, {proof}");
-            Judged::PlaceState(Standing::new(Stand::Kept, text, &rule.label))
+            Judged::PlaceState(Standing::new(TreeState::Managed, text, &rule.label))
         }
     }
 }
@@ -727,7 +727,7 @@ pub fn learn(
         JobOutcome::Demoted { .. } => {
             state.counts.demotions += 1;
             track.moved = None;
-            track.looks = 0;
+            track.scans = 0;
             None
         }
         JobOutcome::Tested {

@@ -35,7 +35,8 @@ pub struct Track {
     pub name: String,
     pub group: String,
     /// Number of consecutive scans that found it eligible.
-    pub looks: u32,
+    #[serde(alias = "looks")]
+    pub scans: u32,
     pub closer: Detail,
     /// Time of the last detailed scan, since boot; `None` before the first.
     pub closer_at: Option<Duration>,

@@ -14,9 +14,10 @@ use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
 use crate::seen::Observation;
 use crate::state::{Counts, Proof, Remembered, State, Track};
-use crate::why::{Stand, Standing};
+use crate::why::{Standing, TreeState};
 
-pub const SCHEMA: u64 = 1;
+/// Version of the answer of `guard status --json`. Schema 1 had other names, which are still read.
+pub const SCHEMA: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -52,9 +53,11 @@ pub struct Status {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    pub look_seconds: f64,
+    #[serde(alias = "look_seconds")]
+    pub scan_seconds: f64,
     pub wait_seconds: f64,
-    pub looks: u64,
+    #[serde(alias = "looks")]
+    pub scans: u64,
     /// Processor time of the guard so far, including promotion.
     pub cpu_seconds: f64,
     pub resident_bytes: Bytes,
@@ -152,8 +155,10 @@ pub struct ProgramStatus {
     #[serde(flatten)]
     pub standing: Standing,
     /// Base-page memory that could be on huge pages.
-    pub small_bytes: Bytes,
-    pub large_bytes: Bytes,
+    #[serde(alias = "small_bytes")]
+    pub base_bytes: Bytes,
+    #[serde(alias = "large_bytes")]
+    pub huge_bytes: Bytes,
     /// Share of memory on huge pages; missing without memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
@@ -161,9 +166,11 @@ pub struct ProgramStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     pub age_seconds: f64,
-    pub moved_bytes: Bytes,
+    #[serde(alias = "moved_bytes")]
+    pub promoted_bytes: Bytes,
     pub grown_bytes: Bytes,
-    pub moves: u64,
+    #[serde(alias = "moves")]
+    pub promotions: u64,
     /// Result of its tests as text; `unproven` without a result.
     pub proof: String,
     /// The same result with its numbers.
@@ -173,8 +180,8 @@ pub struct ProgramStatus {
     pub touched_bytes_per_second: Option<f64>,
     pub history: Vec<f64>,
     /// Progress of the running promotion or demotion; missing without one, and for a test, which does both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moving: Option<MoveStatus>,
+    #[serde(default, alias = "moving", skip_serializing_if = "Option::is_none")]
+    pub job: Option<MoveStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -188,8 +195,8 @@ pub struct MoveStatus {
     #[serde(default)]
     pub seconds: f64,
     /// Time of it in promotion and demotion calls, which the budget bounds.
-    #[serde(default)]
-    pub moving_seconds: f64,
+    #[serde(default, alias = "moving_seconds")]
+    pub call_seconds: f64,
     #[serde(default)]
     pub longest_stall_seconds: f64,
     /// Memory that cannot be demoted, as text; empty if all of it can.
@@ -204,7 +211,7 @@ impl From<&Progress<'_>> for MoveStatus {
             done_bytes: progress.done,
             total_bytes: progress.total,
             seconds: progress.elapsed.as_secs_f64(),
-            moving_seconds: progress.stalls.total.as_secs_f64(),
+            call_seconds: progress.stalls.total.as_secs_f64(),
             longest_stall_seconds: progress.stalls.longest.as_secs_f64(),
             one_way: (progress.one_way).map_or_else(String::new, Part::one_way_in_words),
         }
@@ -221,7 +228,7 @@ impl MoveStatus {
 
     /// Returns the share of time spent in calls so far.
     pub fn stalled(&self) -> Option<f64> {
-        (self.seconds > 0.0).then_some(self.moving_seconds / self.seconds)
+        (self.seconds > 0.0).then_some(self.call_seconds / self.seconds)
     }
 }
 
@@ -264,20 +271,20 @@ pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<Progr
                 action: rule.action,
                 budget_percent: rule.limits.pace.budget.get(),
                 standing,
-                small_bytes: track.closer.small,
-                large_bytes: track.closer.large,
+                base_bytes: track.closer.small,
+                huge_bytes: track.closer.large,
                 coverage: coverage(track),
                 page_tables_bytes: track.closer.page_tables,
                 cpu: program.cpu,
                 age_seconds: program.age.as_secs_f64(),
-                moved_bytes: moved.bytes,
+                promoted_bytes: moved.bytes,
                 grown_bytes: moved.grown,
-                moves: track.moves,
+                promotions: track.moves,
                 proof: proof_in_words(&track.proof),
                 proof_detail: track.proof.clone(),
                 touched_bytes_per_second: track.closer.touched,
                 history: track.history.clone(),
-                moving: None,
+                job: None,
             })
         })
         .collect();
@@ -285,7 +292,7 @@ pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<Progr
         let key = |p: &ProgramStatus| {
             (
                 p.standing.state,
-                std::cmp::Reverse(p.small_bytes + p.large_bytes),
+                std::cmp::Reverse(p.base_bytes + p.huge_bytes),
                 p.pid,
             )
         };
@@ -299,7 +306,7 @@ fn coverage(track: &Track) -> Option<f64> {
 }
 
 impl Status {
-    pub fn count(&self, state: Stand) -> usize {
+    pub fn count(&self, state: TreeState) -> usize {
         self.programs
             .iter()
             .filter(|p| p.standing.state == state)
@@ -317,7 +324,7 @@ mod tests {
             done_bytes: Bytes(25),
             total_bytes: Bytes(100),
             seconds: 10.0,
-            moving_seconds: 1.0,
+            call_seconds: 1.0,
             ..MoveStatus::default()
         };
         assert_eq!((one.left_seconds(), one.stalled()), (Some(30.0), Some(0.1)));

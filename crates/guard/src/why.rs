@@ -18,7 +18,7 @@ pub enum WhyNot {
     Young(Duration, Duration),
     Idle(f64, Share),
     /// Not yet eligible in enough consecutive scans.
-    Looks(u32, u32),
+    Scans(u32, u32),
     Unreadable(String),
     /// The process or its unit disabled THP by prctl.
     Disabled,
@@ -52,7 +52,7 @@ impl WhyNot {
             WhyNot::Small(..) => "too-small",
             WhyNot::Young(..) => "too-young",
             WhyNot::Idle(..) => "too-idle",
-            WhyNot::Looks(..) => "not-long-enough",
+            WhyNot::Scans(..) => "not-long-enough",
             WhyNot::Unreadable(_) => "unreadable",
             WhyNot::Disabled => "thp-disabled",
             WhyNot::Hours(_) => "time-of-day",
@@ -115,8 +115,8 @@ impl WhyNot {
                 let cpu = percent(cpu);
                 return format!("uses {cpu} % of a processor; the rule requires {least}");
             }
-            WhyNot::Looks(looks, least) => {
-                return format!("eligible in {looks} of {least} consecutive scans");
+            WhyNot::Scans(scans, least) => {
+                return format!("eligible in {scans} of {least} consecutive scans");
             }
             WhyNot::Unreadable(error) => return format!("cannot be read: {error}"),
             WhyNot::Hours(hours) => {
@@ -158,8 +158,8 @@ impl WhyNot {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
-    /// State as one word: `moving`, `reverting`, `testing`, `next`, `would`, `kept`, `large`, `no`.
-    pub state: Stand,
+    /// Earlier builds wrote other names, which are still read.
+    pub state: TreeState,
     /// Reason why it is not promoted, by `WhyNot::id`; empty if it is.
     pub reason: String,
     pub text: String,
@@ -167,7 +167,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub(crate) fn new(state: Stand, text: impl Into<String>, rule: &str) -> Standing {
+    pub(crate) fn new(state: TreeState, text: impl Into<String>, rule: &str) -> Standing {
         Standing {
             state,
             reason: String::new(),
@@ -179,22 +179,29 @@ impl Standing {
     pub(crate) fn not(why: &WhyNot, rule: &str) -> Standing {
         Standing {
             reason: why.id().to_owned(),
-            ..Standing::new(Stand::No, why.to_string(), rule)
+            ..Standing::new(TreeState::Skipped, why.to_string(), rule)
         }
     }
 }
 
 hugeleaf_units::named! {
     #[derive(Deserialize)]
-    pub enum Stand {
-        Moving = "moving",
+    pub enum TreeState {
+        #[serde(alias = "moving")]
+        Promoting = "promoting",
         Reverting = "reverting",
         Testing = "testing",
-        Next = "next",
-        Would = "would",
-        Kept = "kept",
+        #[serde(alias = "next")]
+        Queued = "queued",
+        /// It would be promoted if its rule allowed it.
+        #[serde(alias = "would")]
+        Candidate = "candidate",
+        #[serde(alias = "kept")]
+        Managed = "managed",
         /// Almost none of its memory is on base pages.
-        Large = "large",
-        No = "no",
+        #[serde(alias = "large")]
+        AlreadyHuge = "already huge",
+        #[serde(alias = "no")]
+        Skipped = "skipped",
     }
 }

@@ -229,7 +229,7 @@ pub struct Available {
 fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::Error> {
     let mut fields = out.serialize_struct("Available", 2)?;
     let bytes = fact.clone().map(|had| had.bytes);
-    fields.serialize_field("could_be_had_bytes", &bytes)?;
+    fields.serialize_field("available_bytes", &bytes)?;
     fields.serialize_field("limited_by", &fact.known().map(|had| &had.limited_by))?;
     fields.end()
 }
@@ -712,10 +712,10 @@ pub struct MemoryLimit {
     #[serde(rename = "usage_bytes")]
     pub usage: Bytes,
     /// Page cache not used recently (`inactive_file` of `memory.stat`).
-    #[serde(rename = "unused_cache_bytes")]
+    #[serde(rename = "inactive_cache_bytes")]
     pub inactive_cache: Bytes,
     /// Other page cache (`active_file`).
-    #[serde(rename = "used_cache_bytes")]
+    #[serde(rename = "active_cache_bytes")]
     pub active_cache: Bytes,
     /// True for `memory.high`: beyond it the kernel reclaims memory and slows allocations, but refuses none.
     #[serde(skip)]

@@ -68,7 +68,7 @@ fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
         BalanceAction::Watch => "watched: nothing is changed",
     };
     let pages = match status.pages {
-        Pages::Large => "transferred memory is promoted to huge pages",
+        Pages::Huge => "transferred memory is promoted to huge pages",
         Pages::Base => "transferred memory stays on base pages",
     };
     let target = format!(

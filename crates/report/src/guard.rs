@@ -2,7 +2,7 @@
 
 use hugeleaf_guard::once::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
-use hugeleaf_guard::{Action, Entry, Stand};
+use hugeleaf_guard::{Action, Entry, TreeState};
 
 use hugeleaf_units::time::{measured, took};
 
@@ -34,8 +34,8 @@ pub fn status(status: &Status) -> Page {
 }
 
 fn lead(status: &Status) -> String {
-    let kept = status.count(Stand::Kept) + status.count(Stand::Testing);
-    let would = status.count(Stand::Would);
+    let kept = status.count(TreeState::Managed) + status.count(TreeState::Testing);
+    let would = status.count(TreeState::Candidate);
     let what = match (&status.paused_since, status.acts) {
         (Some(since), _) => format!("Paused since {since}"),
         (None, true) => "Acting by its rules".to_owned(),
@@ -81,12 +81,12 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
             false => p.group.as_str().into(),
         })
         .narrow(Narrow::Goes(2))
-        .right("BASE", |p| p.small_bytes)
-        .right("HUGE", |p| p.large_bytes)
+        .right("BASE", |p| p.base_bytes)
+        .right("HUGE", |p| p.huge_bytes)
         .right("COVERAGE", |p| Cell::percent(p.coverage))
         .right("CPU", |p| Cell::percent(p.cpu))
         .narrow(Narrow::Goes(3))
-        .right("PROMOTED", |p| Cell::some_bytes(p.moved_bytes))
+        .right("PROMOTED", |p| Cell::some_bytes(p.promoted_bytes))
         .narrow(Narrow::Goes(4))
         .left("PROOF", |p| p.proof.as_str())
         .narrow(Narrow::Goes(1))
@@ -94,19 +94,24 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
 
 fn stand(program: &ProgramStatus) -> Cell {
     let mark = match program.standing.state {
-        Stand::Kept | Stand::Large => Mark::Good,
-        Stand::Moving | Stand::Reverting | Stand::Testing | Stand::Next | Stand::Would => {
-            Mark::Warn
-        }
-        Stand::No => Mark::Dim,
+        TreeState::Managed | TreeState::AlreadyHuge => Mark::Good,
+        TreeState::Promoting
+        | TreeState::Reverting
+        | TreeState::Testing
+        | TreeState::Queued
+        | TreeState::Candidate => Mark::Warn,
+        TreeState::Skipped => Mark::Dim,
     };
     Cell::from(program.standing.state.name()).marked(mark)
 }
 
 fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
-    let said = all
-        .iter()
-        .filter(|p| !matches!(p.standing.state, Stand::Large | Stand::Kept));
+    let said = all.iter().filter(|p| {
+        !matches!(
+            p.standing.state,
+            TreeState::AlreadyHuge | TreeState::Managed
+        )
+    });
     let table = Table::of(said)
         .right("PID", |p| Value::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
@@ -114,8 +119,8 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
             format!("{}: {}", p.standing.rule, action(p.action))
         })
         .narrow(Narrow::Goes(1))
-        .left("REASON", |p| match &p.moving {
-            Some(moving) => format!("{}; {moving}", p.standing.text),
+        .left("REASON", |p| match &p.job {
+            Some(job) => format!("{}; {job}", p.standing.text),
             None => p.standing.text.clone(),
         })
         .narrow(Narrow::Wraps);
@@ -161,14 +166,14 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
         _ => format!("{} in {}", status.rules, status.files.join(", ")),
     };
     let share = match cost.wait_seconds > 0.0 {
-        true => cost.look_seconds / cost.wait_seconds,
+        true => cost.scan_seconds / cost.wait_seconds,
         false => 0.0,
     };
     let looks = format!(
         "{} of {} processes, {:.0} ms CPU each, every {:.0} s: {:.2} % CPU",
-        cost.looks,
+        cost.scans,
         status.seen,
-        cost.look_seconds * 1e3,
+        cost.scan_seconds * 1e3,
         cost.wait_seconds,
         share * 100.0
     );
@@ -232,8 +237,8 @@ pub fn once(pass: &Pass) -> Page {
     let programs_of = |n: usize| counted(n, "process tree");
     let lead = match (
         pass.dry_run,
-        count(Stand::Next),
-        count(Stand::Would),
+        count(TreeState::Queued),
+        count(TreeState::Candidate),
         pass.done.len(),
     ) {
         (_, 0, 0, 0) => "Nothing to do.".to_owned(),

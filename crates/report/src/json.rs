@@ -1,4 +1,4 @@
-//! The JSON conventions of all commands: `"schema": 1` first, bytes as integers in `*_bytes`, times in
+//! The JSON conventions of all commands: `"schema": 2` first, bytes as integers in `*_bytes`, times in
 //! `*_seconds`. An absent value is missing, and an unreadable one is `null` with the reason in a sibling
 //! `*_error`.
 //!
@@ -17,7 +17,7 @@
 //! }
 //! let swap = Swap { total: Fact::Known(Bytes(1 << 30)), free: Fact::Absent };
 //! let text = hugeleaf_report::json::answer(&swap);
-//! assert_eq!(text, "{\n  \"schema\": 1,\n  \"swap_bytes\": 1073741824\n}\n");
+//! assert_eq!(text, "{\n  \"schema\": 2,\n  \"swap_bytes\": 1073741824\n}\n");
 //! ```
 
 use hugeleaf_host::fact::UNREADABLE;
@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The version of every JSON answer; it rises when a field is removed or changes its meaning.
-pub const SCHEMA: u64 = 1;
+pub const SCHEMA: u64 = 2;
 
 /// Returns a whole answer as indented text that ends with a newline: `"schema"` and the fields of the model,
 /// which must be a struct.
@@ -131,7 +131,7 @@ mod tests {
         };
         assert_eq!(
             answer(&outer),
-            "{\n  \"schema\": 1,\n  \"a_bytes\": 0,\n  \"b\": null,\n  \"b_error\": \"/proc/x: Permission denied\",\n  \"e\": [\n    1,\n    null,\n    null\n  ]\n}\n"
+            "{\n  \"schema\": 2,\n  \"a_bytes\": 0,\n  \"b\": null,\n  \"b_error\": \"/proc/x: Permission denied\",\n  \"e\": [\n    1,\n    null,\n    null\n  ]\n}\n"
         );
     }
 

@@ -115,7 +115,7 @@ impl Prediction<'_> {
             .map(|look| {
                 json!({
                     "seconds": look.time.as_secs_f64(), "resident_bytes": look.resident,
-                    "touched_bytes": look.touched, "large_bytes": look.large,
+                    "touched_bytes": look.touched, "huge_bytes": look.large,
                 })
             })
             .collect();
@@ -123,7 +123,7 @@ impl Prediction<'_> {
         answer(&json!({
             "pid": first.map(|one| one.pid), "name": first.map(|one| &one.name),
             "pids": self.processes.iter().map(|one| one.pid).collect::<Vec<_>>(),
-            "predicted": predicted, "unsaid": unsaid,
+            "predicted": predicted, "no_estimate": unsaid,
             "watched": {
                 "watched_seconds": watched.time.as_secs_f64(),
                 "user_seconds": watched.user.as_secs_f64(),
@@ -132,7 +132,7 @@ impl Prediction<'_> {
                 "waited_seconds": watched.waited.map(|time| time.as_secs_f64()),
                 "minor_faults": watched.faults,
                 "walk_cycles_share": watched.walks,
-                "looks": looks,
+                "scans": looks,
             },
             "read": self.reads,
         }))

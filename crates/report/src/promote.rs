@@ -382,7 +382,7 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     let (done, budget) = (outcome.done(), request.pace.budget);
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
-    let held = Some(outcome.held_back_seconds).filter(|held| *held >= 0.1);
+    let held = Some(outcome.paused_seconds).filter(|held| *held >= 0.1);
     let held = held.map(|held| format!("{} of waiting for busy pages or free memory", took(held)));
     format!(
         "{done} in {}{}; {}{}",
@@ -628,7 +628,7 @@ mod tests {
                 ..Stalls::default()
             },
             held: hugeleaf_change::HeldBeforeSplit::default(),
-            held_back_seconds: 0.3,
+            paused_seconds: 0.3,
             huge_page: "2M".parse().unwrap(),
         }
     }
@@ -802,7 +802,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     #[test]
     fn json_keeps_the_contract() {
         let value: Value = serde_json::from_str(&json(&outcome(vec![one()]))).unwrap();
-        assert_eq!(value["schema"], 1);
+        assert_eq!(value["schema"], 2);
         let process = &value["processes"][0];
         for name in [
             "pid",

@@ -97,8 +97,8 @@ impl Why<'_> {
             "summary": summary.lines.iter().map(line).collect::<Json>(),
             "totals": {
                 "resident_bytes": summary.resident,
-                "large_bytes": summary.large,
-                "small_bytes": summary.small,
+                "huge_bytes": summary.large,
+                "too_small_bytes": summary.small,
                 "swapped_bytes": summary.swapped,
                 "promotable_bytes": summary.by_remedy(Remedy::Promote),
                 "promotable_growing_bytes": summary.by_remedy(Remedy::PromoteAndGrow),
@@ -117,8 +117,8 @@ fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
         "name": process.name,
         "unit": process.unit,
         "resident_bytes": sum(|a| a.resident),
-        "large_bytes": sum(|a| a.large),
-        "small_bytes": sum(|a| a.small),
+        "huge_bytes": sum(|a| a.large),
+        "too_small_bytes": sum(|a| a.small),
         "verdicts": accounts.iter().flat_map(|a| &a.verdicts).collect::<Vec<_>>(),
     })
 }

@@ -9,6 +9,12 @@ use std::marker::PhantomData;
 use crate::SysError;
 use crate::error::last_errno;
 
+/// The kernel's `struct sched_param`. That of musl has more fields.
+#[repr(C)]
+struct Param {
+    priority: i32,
+}
+
 /// Gives its thread precedence over all threads without real-time priority (sched(7), `SCHED_FIFO`) until dropped.
 /// Child threads do not inherit it. Bound to its thread.
 #[derive(Debug)]
@@ -22,14 +28,14 @@ impl RealTimePriority {
     /// # Errors
     /// EPERM without CAP_SYS_NICE, past RLIMIT_RTPRIO, or in a control group without real-time runtime.
     pub(crate) fn new() -> Result<RealTimePriority, SysError> {
-        let mut param = libc::sched_param { sched_priority: 0 };
+        let mut param = Param { priority: 0 };
         // SAFETY: see above.
         let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         // SAFETY: see above.
         unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
         let before = RealTimePriority {
             policy: i32::try_from(policy).unwrap_or(libc::SCHED_OTHER),
-            priority: param.sched_priority,
+            priority: param.priority,
             _of_this_thread: PhantomData,
         };
         set(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)?;
@@ -45,9 +51,7 @@ impl Drop for RealTimePriority {
 }
 
 fn set(policy: i32, priority: i32) -> Result<(), SysError> {
-    let param = libc::sched_param {
-        sched_priority: priority,
-    };
+    let param = Param { priority };
     // SAFETY: see above.
     match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const param) } {
         0 => Ok(()),

@@ -81,7 +81,7 @@ mod tests {
         let program = Program {
             pid: 7,
             held: Some(Held {
-                large_bytes: Bytes(1),
+                huge_bytes: Bytes(1),
                 ..Held::default()
             }),
             ..Program::default()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_guard::Allowance;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus, Status};
-use hugeleaf_guard::{Stand, client::ask_status};
+use hugeleaf_guard::{TreeState, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
 use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
@@ -165,8 +165,8 @@ impl Scanner {
                 .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
                 Fact::Known(holding) => Ok(Held {
-                    small_bytes: holding.small,
-                    large_bytes: holding.large,
+                    base_bytes: holding.small,
+                    huge_bytes: holding.large,
                     page_tables_bytes: holding.page_tables,
                     thp_disabled: holding.thp_disabled,
                 }),
@@ -350,17 +350,17 @@ fn guard_line(status: &Status) -> GuardLine {
         acts: status.acts,
         paused: status.paused_since.is_some(),
         rules: status.rules,
-        kept: status.count(Stand::Kept) + status.count(Stand::Testing),
-        next: status.count(Stand::Would) + status.count(Stand::Next),
+        kept: status.count(TreeState::Managed) + status.count(TreeState::Testing),
+        next: status.count(TreeState::Candidate) + status.count(TreeState::Queued),
     }
 }
 
 fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
-            Stand::Moving => "promote",
-            Stand::Reverting => "demote",
-            Stand::Testing => "test",
+            TreeState::Promoting => "promote",
+            TreeState::Reverting => "demote",
+            TreeState::Testing => "test",
             _ => return None,
         };
         Some(Operation {
@@ -369,7 +369,7 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
             what: what.into(),
             by: "guard".into(),
             // A test promotes and demotes, so its progress is unknown.
-            going: (program.moving.clone()).unwrap_or_else(|| MoveStatus {
+            going: (program.job.clone()).unwrap_or_else(|| MoveStatus {
                 stage: program.standing.state.name().into(),
                 ..MoveStatus::default()
             }),

@@ -166,16 +166,17 @@ impl Program {
     /// Returns the huge-page coverage of the memory that could be on huge pages.
     pub fn coverage(&self) -> Option<f64> {
         let held = self.held?;
-        held.large_bytes
-            .share_of(held.large_bytes + held.small_bytes)
+        held.huge_bytes.share_of(held.huge_bytes + held.base_bytes)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Held {
     /// Memory on base pages that could be on huge ones.
-    pub small_bytes: Bytes,
-    pub large_bytes: Bytes,
+    #[serde(alias = "small_bytes")]
+    pub base_bytes: Bytes,
+    #[serde(alias = "large_bytes")]
+    pub huge_bytes: Bytes,
     pub page_tables_bytes: Bytes,
     /// True if THP is disabled for it (`THP_enabled: 0`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -56,7 +56,7 @@ impl Column {
             Column::Name => 15,
             Column::Unit => 18,
             Column::History => 12,
-            Column::Guard => 9,
+            Column::Guard => 12,
             Column::User | Column::Coverage | Column::Resident => 8,
             Column::Pid | Column::Threads => 7,
             Column::Small | Column::Large | Column::Tables | Column::Cpu | Column::Age => 6,
@@ -92,8 +92,8 @@ impl Column {
             Column::Name => name(program).into(),
             Column::Unit => text(program.unit.as_deref()),
             Column::User => text(program.user.as_deref()),
-            Column::Small => some(held.map(|held| held.small_bytes)),
-            Column::Large => some(held.map(|held| held.large_bytes)),
+            Column::Small => some(held.map(|held| held.base_bytes)),
+            Column::Large => some(held.map(|held| held.huge_bytes)),
             Column::Tables => some(held.map(|held| held.page_tables_bytes)),
             Column::Coverage => coverage(program, since_boot),
             Column::Cpu => Cell::percent(program.cpu.map(|cpu| (cpu * 100.0).round() / 100.0)),
@@ -117,8 +117,8 @@ impl Column {
             Column::Unit => unknown_last(a.unit.as_deref(), b.unit.as_deref()),
             Column::User => unknown_last(a.user.as_deref(), b.user.as_deref()),
             Column::Guard => unknown_last(a.guard.as_deref(), b.guard.as_deref()),
-            Column::Small => held(a).small_bytes.cmp(&held(b).small_bytes),
-            Column::Large => held(a).large_bytes.cmp(&held(b).large_bytes),
+            Column::Small => held(a).base_bytes.cmp(&held(b).base_bytes),
+            Column::Large => held(a).huge_bytes.cmp(&held(b).huge_bytes),
             Column::Tables => held(a).page_tables_bytes.cmp(&held(b).page_tables_bytes),
             Column::Coverage | Column::History => number(a.coverage(), b.coverage()),
             Column::Cpu => number(a.cpu, b.cpu),
@@ -171,8 +171,8 @@ fn guard(program: &Program) -> Cell {
         return Cell::empty();
     };
     let mark = match stand {
-        "kept" | "large" => Mark::Good,
-        "no" => Mark::Dim,
+        "managed" | "already huge" => Mark::Good,
+        "skipped" => Mark::Dim,
         _ => Mark::Warn,
     };
     Cell::from(clean(stand)).marked(mark)

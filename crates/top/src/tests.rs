@@ -28,8 +28,8 @@ pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program 
         started_seconds: f64::from(pid),
         held_at_seconds: None,
         held: Some(Held {
-            small_bytes: Bytes::from_mib(small_mib),
-            large_bytes: Bytes::from_mib(large_mib),
+            base_bytes: Bytes::from_mib(small_mib),
+            huge_bytes: Bytes::from_mib(large_mib),
             page_tables_bytes: Bytes::from_kib(small_mib * 2 + 80),
             thp_disabled: false,
         }),
@@ -127,10 +127,11 @@ pub fn busy() -> Sample {
         },
         budget_percent: 10,
     }];
-    for (program, stand) in sample
-        .programs
-        .iter_mut()
-        .zip(["no", "moving", "would", "kept"])
+    for (program, stand) in
+        sample
+            .programs
+            .iter_mut()
+            .zip(["skipped", "promoting", "candidate", "managed"])
     {
         program.guard = Some(stand.into());
     }
@@ -148,7 +149,7 @@ pub fn moving() -> Operation {
             done_bytes: Bytes::from_mib(1200),
             total_bytes: Bytes::from_mib(3072),
             seconds: 12.0,
-            moving_seconds: 1.1,
+            call_seconds: 1.1,
             longest_stall_seconds: 0.003,
             ..MoveStatus::default()
         },
@@ -173,7 +174,7 @@ pub fn outcome() -> Outcome {
         seconds: 0.1,
         stalls: hugeleaf_change::Stalls::default(),
         held: hugeleaf_change::HeldBeforeSplit::default(),
-        held_back_seconds: 0.0,
+        paused_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
     }
 }

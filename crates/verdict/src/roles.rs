@@ -28,7 +28,7 @@ pub struct RoleState {
     #[serde(rename = "missing_bytes")]
     pub missing: Bytes,
     /// Resident bytes on base pages where no requested page would fit.
-    #[serde(rename = "small_bytes")]
+    #[serde(rename = "too_small_bytes")]
     pub small: Bytes,
     /// The reason why bytes are missing or nothing is tried; `None` if nothing is missing.
     pub reason: Option<String>,

@@ -18,7 +18,7 @@ use crate::context::{Context, Failure, Status, tell};
 const PASS: Duration = Duration::from_secs(120);
 /// Minimum number of scans in a pass. Counters need several, and a move must look worthwhile for
 /// two seconds.
-const LOOKS: u32 = 4;
+const SCANS: u32 = 4;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 
 /// Returns true if the pass has made enough scans and no move is in progress.
 fn is_enough(core: &Core, now: Duration) -> bool {
-    now >= PASS || (core.looks() >= LOOKS && !core.is_moving())
+    now >= PASS || (core.scans() >= SCANS && !core.is_moving())
 }
 
 fn lock() -> Result<hugeleaf_sys::HostLock, Failure> {

@@ -148,9 +148,16 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
     };
     Context::print(&match context.json {
         true => answer(
-            &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts() }),
+            &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts(),
+                "old_names": config.old_names }),
         ),
-        false => format!("{from}; {acts}\n"),
+        false => {
+            let old = config
+                .old_names
+                .iter()
+                .map(|name| format!("warning: {name}\n"));
+            format!("{from}; {acts}\n{}", old.collect::<String>())
+        }
     })?;
     Ok(Status::Good)
 }

@@ -255,7 +255,7 @@ impl<'a> Guarding<'a> {
             child: Running(child),
         };
         wait_until("the guard answers", || {
-            guard.try_status().is_some_and(|s| s["cost"]["looks"] != 0)
+            guard.try_status().is_some_and(|s| s["cost"]["scans"] != 0)
         });
         guard
     }

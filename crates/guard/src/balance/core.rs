@@ -76,7 +76,7 @@ pub struct Core {
     given_limits: BTreeSet<usize>,
     /// Last reported trouble of each component that the policy skips.
     troubled: BTreeMap<String, String>,
-    looks: u32,
+    scans: u32,
     /// End of promotion for each component that grew, and the time of the next one.
     promote: BTreeMap<usize, (Duration, Duration)>,
     pub promoted: BTreeMap<u32, Bytes>,
@@ -108,7 +108,7 @@ impl Core {
             apart: BTreeMap::new(),
             given_limits: BTreeSet::new(),
             troubled: BTreeMap::new(),
-            looks: 0,
+            scans: 0,
             promote: BTreeMap::new(),
             promoted: BTreeMap::new(),
             target,
@@ -119,8 +119,8 @@ impl Core {
         self.parts.iter().any(|part| part.order.is_some())
     }
 
-    pub const fn looks(&self) -> u32 {
-        self.looks
+    pub const fn scans(&self) -> u32 {
+        self.scans
     }
 
     /// Changes the total; components keep their memory until the next steps.
@@ -129,7 +129,7 @@ impl Core {
     }
 
     pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> Done {
-        self.looks = self.looks.saturating_add(1);
+        self.scans = self.scans.saturating_add(1);
         let mut done = Done::default();
         let mut fresh = vec![false; self.parts.len()];
         for (index, (part, report)) in self.parts.iter_mut().zip(reports).enumerate() {

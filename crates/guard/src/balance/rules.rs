@@ -26,7 +26,8 @@ pub enum BalanceAction {
 #[serde(rename_all = "lowercase")]
 pub enum Pages {
     #[default]
-    Large,
+    #[serde(alias = "large")]
+    Huge,
     Base,
 }
 

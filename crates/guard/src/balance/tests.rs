@@ -195,7 +195,7 @@ impl World {
             target: sims.iter().map(|sim| sim.size + sim.overhead).sum(),
             action: BalanceAction::Balance,
             every: Duration::from_secs(1),
-            pages: Pages::Large,
+            pages: Pages::Huge,
             components: sims.iter().map(|sim| member(sim.name, "mariadb")).collect(),
         };
         World {

@@ -21,7 +21,7 @@ fn without_a_file_everything_is_watched() {
         (limits.min_cpu, limits.min_bytes),
         (Share(0.1), Bytes::from_mib(256))
     );
-    assert_eq!((limits.looks, config.every), (4, Duration::from_secs(5)));
+    assert_eq!((limits.scans, config.every), (4, Duration::from_secs(5)));
     // A file without settings changes nothing.
     assert_eq!(parse("schema = 1").unwrap(), config);
 }
@@ -65,7 +65,7 @@ min_age = "10s"
 min_cpu = "1%"
 min_bytes = "64M"
 min_resident = "90%"
-looks = 2
+scans = 2
 at_once = 3
 hours = ["08:00-12:00", "13:00-24:00"]
 override = true
@@ -87,7 +87,7 @@ keep = "if-faster"
         "guard.toml rule 1: name redis-server, unit redis*.service, cgroup /system.slice/*, user redis, pod *"
     );
     assert_eq!(
-        (rule.limits.looks, rule.limits.at_once, rule.overrides),
+        (rule.limits.scans, rule.limits.at_once, rule.overrides),
         (2, 3, true)
     );
     assert_eq!(rule.keep, Keep::IfFaster);
@@ -279,7 +279,7 @@ name = "databases"
 target = "4G"
 action = "balance"
 every = "2s"
-pages = "large"
+pages = "huge"
   [[balance.component]]
   name = "orders"
   kind = "mariadb"
@@ -304,7 +304,7 @@ fn a_memory_target_of_servers() {
     assert_eq!(target.target, Bytes::from_mib(4096));
     assert_eq!(
         (target.action, target.pages, target.every),
-        (BalanceAction::Balance, Pages::Large, Duration::from_secs(2))
+        (BalanceAction::Balance, Pages::Huge, Duration::from_secs(2))
     );
     let [orders, sessions] = target.components.as_slice() else {
         panic!("{target:?}");
@@ -389,4 +389,22 @@ fn what_is_wrong_with_a_target_has_its_place() {
     let alone = "schema = 1\n[[balance]]\nname = \"a\"\ntarget = \"1G\"\n";
     let error = parse(alone).unwrap_err();
     assert!(error.what.contains("has no components"), "{error}");
+}
+
+#[test]
+fn names_of_earlier_builds_still_work_and_are_reported() {
+    use crate::balance::Pages;
+    let new = format!("{TARGET}\n[[rule]]\nname = \"redis-server\"\nscans = 2\n");
+    let old = new.replace("scans", "looks").replace("huge", "large");
+    let (new, old) = (parse(&new).unwrap(), parse(&old).unwrap());
+    assert_eq!(
+        (old.rules[0].limits.scans, old.targets[0].pages),
+        (2, Pages::Huge)
+    );
+    assert_eq!((&old.rules, new.old_names), (&new.rules, Vec::new()));
+    let [scans, pages] = &*old.old_names else {
+        panic!("{:?}", old.old_names);
+    };
+    assert!(scans.contains("looks is now scans"), "{scans}");
+    assert!(pages.contains("is now \"huge\""), "{pages}");
 }

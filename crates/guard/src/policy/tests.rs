@@ -271,7 +271,7 @@ fn without_a_rule_it_only_says_what_it_would_do() {
     let mut sim = Sim::new("").with(7, 1024).with(8, 100);
     sim.run(600);
     assert!(sim.done.is_empty());
-    assert_eq!(sim.standing(7).state, Stand::Would);
+    assert_eq!(sim.standing(7).state, TreeState::Candidate);
     assert_eq!(sim.standing(7).text, "1G of 1G on base pages");
     assert!(
         sim.state.tracks.keys().all(|id| id.pid != 8),
@@ -326,7 +326,7 @@ fn what_grows_is_moved_within_a_minute() {
     sim.run(60);
     let program = sim.program(7).clone();
     assert!(program.small.as_f64() < 0.05 * program.large.as_f64());
-    assert_eq!(sim.standing(7).state, Stand::Kept);
+    assert_eq!(sim.standing(7).state, TreeState::Managed);
     assert!(sim.standing(7).text.contains("unproven"));
 }
 

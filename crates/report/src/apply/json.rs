@@ -14,7 +14,7 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
         "continues": outcome.continues,
         "complete": outcome.is_good(),
         "stopped": outcome.stopped,
-        "taken_back": outcome.taken_back.is_some(),
+        "undone": outcome.taken_back.is_some(),
         "steps": outcome.steps,
         "to_do": lines(&outcome.steps, outcome.systemd, asked),
         "warnings": asked.warnings,

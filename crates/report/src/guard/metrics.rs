@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, Status};
-use hugeleaf_guard::{PoolFinding, Proof, Stand};
+use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::metrics::Family;
@@ -22,6 +22,7 @@ pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     all.extend(proofs(status, series));
     all.extend(host(status));
     all.extend(itself(status));
+    all.extend(old_names(status, series));
     all.extend(crate::balance::metrics(&status.balance));
     all
 }
@@ -138,10 +139,10 @@ fn groups(status: &Status, series: usize) -> BTreeMap<String, Group> {
 impl Group {
     fn add(&mut self, program: &ProgramStatus) {
         self.join(&Group {
-            small: program.small_bytes,
-            large: program.large_bytes,
+            small: program.base_bytes,
+            large: program.huge_bytes,
             tables: program.page_tables_bytes,
-            moved: program.moved_bytes,
+            moved: program.promoted_bytes,
         });
     }
 
@@ -155,7 +156,7 @@ impl Group {
 
 fn by_group(status: &Status, series: usize) -> Vec<Family> {
     let mut memory = Family::gauge(
-        "hugeleaf_memory_bytes",
+        "hugeleaf_eligible_bytes",
         "Memory that could be on huge pages, by the pages that it is on; their sum is the total",
     );
     let mut tables = Family::gauge(
@@ -163,11 +164,11 @@ fn by_group(status: &Status, series: usize) -> Vec<Family> {
         "Page tables of a unit's processes",
     );
     let mut moved = Family::gauge(
-        "hugeleaf_moved_bytes",
+        "hugeleaf_managed_bytes",
         "Memory promoted in a unit's running processes",
     );
     for (name, group) in groups(status, series) {
-        memory.add([("unit", &name), ("pages", "small")], group.small.as_f64());
+        memory.add([("unit", &name), ("pages", "base")], group.small.as_f64());
         memory.add([("unit", &name), ("pages", "huge")], group.large.as_f64());
         tables.add([("unit", &name)], group.tables.as_f64());
         moved.add([("unit", &name)], group.moved.as_f64());
@@ -180,7 +181,7 @@ fn programs(status: &Status) -> Family {
         "hugeleaf_programs",
         "Process trees scanned in detail, by state",
     );
-    for state in Stand::ALL {
+    for state in TreeState::ALL {
         family.add([("state", state.name())], status.count(state) as f64);
     }
     family
@@ -289,6 +290,37 @@ fn host(status: &Status) -> Vec<Family> {
     vec![events, pressure, tables]
 }
 
+/// Returns the metrics of earlier builds that have another name now. They are exported until the first release.
+fn old_names(status: &Status, series: usize) -> Vec<Family> {
+    let mut memory = Family::gauge(
+        "hugeleaf_memory_bytes",
+        "Deprecated: hugeleaf_eligible_bytes, with pages=\"base\" for small",
+    );
+    let mut moved = Family::gauge("hugeleaf_moved_bytes", "Deprecated: hugeleaf_managed_bytes");
+    for (name, group) in groups(status, series) {
+        memory.add([("unit", &name), ("pages", "small")], group.small.as_f64());
+        memory.add([("unit", &name), ("pages", "huge")], group.large.as_f64());
+        moved.add([("unit", &name)], group.moved.as_f64());
+    }
+    let cost = &status.cost;
+    vec![
+        memory,
+        moved,
+        Family::counter("hugeleaf_looks", "Deprecated: hugeleaf_scans_total")
+            .of([], cost.scans as f64),
+        Family::gauge(
+            "hugeleaf_look_cpu_seconds",
+            "Deprecated: hugeleaf_scan_cpu_seconds",
+        )
+        .of([], cost.scan_seconds),
+        Family::gauge(
+            "hugeleaf_look_wait_seconds",
+            "Deprecated: hugeleaf_scan_wait_seconds",
+        )
+        .of([], cost.wait_seconds),
+    ]
+}
+
 fn itself(status: &Status) -> Vec<Family> {
     let cost = &status.cost;
     let mut all = vec![
@@ -297,10 +329,10 @@ fn itself(status: &Status) -> Vec<Family> {
             "Number of problems; hugeleaf guard status lists them",
         )
         .of([], status.problems.len() as f64),
-        Family::counter("hugeleaf_looks", "Scans of the host").of([], cost.looks as f64),
-        Family::gauge("hugeleaf_look_cpu_seconds", "Processor time of a scan")
-            .of([], cost.look_seconds),
-        Family::gauge("hugeleaf_look_wait_seconds", "Time between two scans")
+        Family::counter("hugeleaf_scans", "Scans of the host").of([], cost.scans as f64),
+        Family::gauge("hugeleaf_scan_cpu_seconds", "Processor time of a scan")
+            .of([], cost.scan_seconds),
+        Family::gauge("hugeleaf_scan_wait_seconds", "Time between two scans")
             .of([], cost.wait_seconds),
         Family::gauge(
             "hugeleaf_pool_check_cpu_seconds",

@@ -4,7 +4,7 @@ use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
 };
 use hugeleaf_guard::{
-    Action, Counts, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Stand, Standing,
+    Action, Counts, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Standing, TreeState,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
@@ -21,15 +21,15 @@ fn proven() -> Proven {
     }
 }
 
-pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
-    let is_kept = state == Stand::Kept;
+pub fn program(pid: u32, name: &str, state: TreeState) -> ProgramStatus {
+    let is_kept = state == TreeState::Managed;
     ProgramStatus {
         pid,
         processes: 1,
         name: name.into(),
         group: format!("{name}.service"),
         user: Some("db".into()),
-        action: if state == Stand::Would {
+        action: if state == TreeState::Candidate {
             Action::Watch
         } else {
             Action::Promote
@@ -37,27 +37,27 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
         budget_percent: 10,
         standing: Standing {
             state,
-            reason: if state == Stand::No {
+            reason: if state == TreeState::Skipped {
                 "too-idle".into()
             } else {
                 String::new()
             },
             text: match state {
-                Stand::No => "uses 3 % of a processor; the rule requires 10%".into(),
-                Stand::Kept => "4G of 4G on huge pages, faster ×1.120 [1.070, 1.160]".into(),
+                TreeState::Skipped => "uses 3 % of a processor; the rule requires 10%".into(),
+                TreeState::Managed => "4G of 4G on huge pages, faster ×1.120 [1.070, 1.160]".into(),
                 _ => "1G of 1G on base pages".into(),
             },
             rule: format!("guard.toml rule 1: name {name}"),
         },
-        small_bytes: Bytes::from_mib(if is_kept { 12 } else { 1024 }),
-        large_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        base_bytes: Bytes::from_mib(if is_kept { 12 } else { 1024 }),
+        huge_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
         coverage: Some(if is_kept { 0.997 } else { 0.0 }),
         page_tables_bytes: Bytes::from_mib(9),
         cpu: Some(0.42),
         age_seconds: 86_400.0,
-        moved_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        promoted_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
         grown_bytes: Bytes::ZERO,
-        moves: u64::from(is_kept),
+        promotions: u64::from(is_kept),
         proof: if is_kept {
             "faster ×1.120 [1.070, 1.160]".into()
         } else {
@@ -70,7 +70,7 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
         },
         touched_bytes_per_second: None,
         history: vec![0.0, 0.1, 0.6, 0.997],
-        moving: None,
+        job: None,
     }
 }
 
@@ -90,9 +90,9 @@ pub fn status() -> Status {
         paused_since: None,
         problems: Vec::new(),
         cost: Cost {
-            look_seconds: 0.012,
+            scan_seconds: 0.012,
             wait_seconds: 5.0,
-            looks: 1440,
+            scans: 1440,
             cpu_seconds: 19.5,
             resident_bytes: Bytes::from_mib(14),
             pool_check_seconds: 0.06,
@@ -131,10 +131,10 @@ pub fn status() -> Status {
             }],
         },
         programs: vec![
-            program(12, "redis-server", Stand::Next),
-            program(11, "mariadbd", Stand::Kept),
-            program(13, "java", Stand::No),
-            program(14, "python3", Stand::Would),
+            program(12, "redis-server", TreeState::Queued),
+            program(11, "mariadbd", TreeState::Managed),
+            program(13, "java", TreeState::Skipped),
+            program(14, "python3", TreeState::Candidate),
         ],
         seen: 412,
         counts: Counts {

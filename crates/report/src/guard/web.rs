@@ -119,16 +119,16 @@ fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
         fact("rule", &program.standing.rule),
         fact("unit, pod or name", &program.group),
         fact("processes", program.processes),
-        fact("on base pages", program.small_bytes),
-        fact("on huge pages", program.large_bytes),
+        fact("on base pages", program.base_bytes),
+        fact("on huge pages", program.huge_bytes),
         fact("coverage", Cell::percent(program.coverage)),
         fact("page tables", program.page_tables_bytes),
-        fact("promoted", program.moved_bytes),
+        fact("promoted", program.promoted_bytes),
         fact("growth", program.grown_bytes),
         fact("proof", &program.proof),
     ];
-    let moving = program.moving.as_ref();
-    facts.extend(moving.map(|moving| fact("progress", moving.to_string())));
+    let job = program.job.as_ref();
+    facts.extend(job.map(|job| fact("progress", job.to_string())));
     if let Proof::Proven(proven) = &program.proof_detail {
         facts.push(fact("metric", &proven.metric));
     }

@@ -64,7 +64,7 @@ mod tests {
         let (a, b) = (testing::pinning(), testing::cured());
         let compared = testing::compared(&a, &b);
         let value: Value = serde_json::from_str(&diff_json(&compared)).unwrap();
-        assert_eq!(value["schema"], 1);
+        assert_eq!(value["schema"], 2);
         assert_eq!(value["not_comparable"], json!([]));
         assert_eq!(value["functions"][1]["function"], "mlock_pte_range");
         assert_eq!(value["functions"][1]["after_share"], 0.0);

@@ -327,7 +327,7 @@ mod tests {
             file: "f.trace",
         };
         let value: Value = serde_json::from_str(&json(&shown, None)).unwrap();
-        assert_eq!(value["schema"], 1);
+        assert_eq!(value["schema"], 2);
         assert_eq!(value["trace"]["target"]["text"], "mover");
         let over = value["cpu"]["target"]["system_over_user"].as_f64().unwrap();
         assert!((over - 5.0).abs() < 1e-9);

@@ -97,8 +97,8 @@ fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buff
     let facts = match program.held {
         Some(held) => format!(
             "base {}, huge {}, coverage {}, page tables {}, resident {}, CPU {}",
-            held.small_bytes,
-            held.large_bytes,
+            held.base_bytes,
+            held.huge_bytes,
             Cell::percent(program.coverage()),
             held.page_tables_bytes,
             program.resident_bytes,

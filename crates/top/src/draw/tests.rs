@@ -349,7 +349,7 @@ fn a_move_in_a_line() {
         "promote mariadbd 1021: 1.2G of 3G, 19 s left, stall 9.2 % (budget 10 %, longest 3 ms)"
     );
     one.going.stage = "holding back".into();
-    (one.going.done_bytes, one.going.moving_seconds) = (Bytes::ZERO, 0.0);
+    (one.going.done_bytes, one.going.call_seconds) = (Bytes::ZERO, 0.0);
     one.going.longest_stall_seconds = 0.0;
     assert_eq!(
         move_line(&one),

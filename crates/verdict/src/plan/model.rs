@@ -76,7 +76,7 @@ pub struct BasePages {
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
     /// The part of it that moves to the pools when the services restart.
-    #[serde(rename = "moves_bytes")]
+    #[serde(rename = "to_pools_bytes", alias = "moves_bytes")]
     pub moves: Bytes,
     #[serde(rename = "other_pools_bytes", default)]
     pub other_pools: Bytes,
@@ -128,7 +128,7 @@ pub struct ForDemand {
     pub source: String,
     pub from: PageSource,
     /// The mappings, each rounded up to whole pages separately.
-    #[serde(rename = "pieces")]
+    #[serde(rename = "mappings", alias = "pieces")]
     pub mappings: Vec<Mappings>,
     #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,

@@ -49,8 +49,8 @@ fn host(plan: &Plan, found: &mut Found) {
     }
     let (moves, used) = (plan.base.moves, plan.base.used);
     if moves > used {
-        let what = format!("moves_bytes ({moves}) exceeds used_bytes ({used})");
-        found.add("base.moves_bytes", what);
+        let what = format!("to_pools_bytes ({moves}) exceeds used_bytes ({used})");
+        found.add("base.to_pools_bytes", what);
     }
     for (i, service) in plan.services.iter().enumerate() {
         if service.name.is_empty() {

@@ -158,7 +158,7 @@ fn host(out: &mut Out, plan: &Plan) {
         out.comment(&line);
     }
     out.raw("used_bytes", bytes(plan.base.used));
-    out.raw("moves_bytes", bytes(plan.base.moves));
+    out.raw("to_pools_bytes", bytes(plan.base.moves));
     out.raw("other_pools_bytes", bytes(plan.base.other_pools));
     out.raw("margin_bytes", bytes(plan.base.margin));
 }
@@ -195,7 +195,7 @@ fn demand(out: &mut Out, demand: &ForDemand) {
     out.text("source", &demand.source);
     out.text("from", demand.from.name());
     let mapping = |p: &Mappings| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
-    out.list("pieces", demand.mappings.iter().map(mapping));
+    out.list("mappings", demand.mappings.iter().map(mapping));
     out.some_list("pages", pages(&demand.pages));
     out.some_list("missing", pages(&demand.missing));
 }

@@ -21,7 +21,7 @@ pub struct Line {
     #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
     /// The maximum bytes that a host-wide command could promote.
-    #[serde(rename = "could_move_bytes")]
+    #[serde(rename = "affected_bytes")]
     pub host_wide: Option<Bytes>,
 }
 

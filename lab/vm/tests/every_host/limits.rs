@@ -188,7 +188,7 @@ fn the_own_limit_bounds_what_is_available() {
     let sizes = host["page_sizes"].as_array().unwrap();
     let is_it = |of: &&Value| of["kind"] == "hugetlb" && of["page_bytes"] == size;
     let shown = sizes.iter().find(is_it).unwrap();
-    assert_eq!(shown["could_be_had_bytes"], 4 * size, "{shown}");
+    assert_eq!(shown["available_bytes"], 4 * size, "{shown}");
     let limited_by = shown["limited_by"].as_str().unwrap();
     assert_eq!(limited_by, "cgroup /hugeleaf-test-limited");
     let cgroups = host["cgroups"].as_array().unwrap();

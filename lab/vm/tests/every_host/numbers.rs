@@ -152,7 +152,7 @@ fn why_accounts_for_every_byte() {
     let judged: u64 = verdicts.iter().map(|v| v["bytes"].as_u64().unwrap()).sum();
     let number = |name: &str| process[name].as_u64().unwrap();
     assert_eq!(
-        judged + number("large_bytes") + number("small_bytes"),
+        judged + number("huge_bytes") + number("too_small_bytes"),
         number("resident_bytes")
     );
     let resident: u64 = smaps(victim.pid())

@@ -78,7 +78,7 @@ fn a_forked_tree_counts_each_page_once() {
         agrees("why", resident, shares, outside);
         let lines = why["summary"].as_array().unwrap();
         let parts: u64 = lines.iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
-        let rest = ["large_bytes", "small_bytes"].map(|n| why["totals"][n].as_u64().unwrap());
+        let rest = ["huge_bytes", "too_small_bytes"].map(|n| why["totals"][n].as_u64().unwrap());
         assert_eq!(parts + rest[0] + rest[1], resident);
     }
 }
@@ -109,7 +109,7 @@ fn pool_pages_of_a_forked_tree_count_once() {
         let table = &mem["totals"]["by_page_size"];
         assert_eq!(sum(table, |h| h["kind"] == "hugetlb"), used);
         let why = json(&["why", &target]);
-        let large = why["totals"]["large_bytes"].as_u64().unwrap();
+        let large = why["totals"]["huge_bytes"].as_u64().unwrap();
         // Libraries and this program may be on huge pages as well.
         let others = sum(table, |h| h["kind"] == "thp");
         assert_eq!(large, used + others);

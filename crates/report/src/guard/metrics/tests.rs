@@ -28,7 +28,7 @@ fn states_add_up() {
         pool("used") + pool("reserved") + pool("free"),
         100.0 * 2048.0 * 1024.0
     );
-    let programs: f64 = Stand::ALL
+    let programs: f64 = TreeState::ALL
         .iter()
         .map(|s| {
             sample(
@@ -85,15 +85,18 @@ fn no_label_is_a_process() {
 fn beyond_the_limit_units_are_one() {
     let mut said = status();
     said.programs = (0..500)
-        .map(|n| program(n, &format!("unit{n}"), Stand::Kept))
+        .map(|n| program(n, &format!("unit{n}"), TreeState::Managed))
         .collect();
     let all = text(metrics(&said, 20));
     let units = all
         .lines()
-        .filter(|l| l.starts_with("hugeleaf_memory_bytes{"))
+        .filter(|l| l.starts_with("hugeleaf_eligible_bytes{"))
         .count();
     assert_eq!(units, 2 * 21);
-    let other = sample(&all, "hugeleaf_memory_bytes{unit=\"other\",pages=\"huge\"}");
+    let other = sample(
+        &all,
+        "hugeleaf_eligible_bytes{unit=\"other\",pages=\"huge\"}",
+    );
     assert_eq!(other, 480.0 * Bytes::from_mib(4096).as_f64());
 }
 
