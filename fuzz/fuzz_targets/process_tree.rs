@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
-use hugeleaf_host::{ReadDetail, Root, find_targets, read_all_processes, read_host, read_process};
+use hugeleaf_host::{ReadDetail, Root, Target, read_all_processes, read_host, read_process};
 use hugeleaf_sys::{Pid, Kernel};
 use libfuzzer_sys::fuzz_target;
 
@@ -94,8 +94,8 @@ fuzz_target!(|data: &[u8]| {
         }
         let _ = read_all_processes(&root, &kernel, &host);
         for target in ["tree:7", "a", "a.service", "/system.slice"] {
-            if let Ok(target) = target.parse() {
-                let _ = find_targets(&root, &target);
+            if let Ok(target) = target.parse::<Target>() {
+                let _ = target.resolve(&root);
             }
         }
     });
