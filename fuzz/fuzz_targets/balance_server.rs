@@ -68,8 +68,9 @@ fuzz_target!(|data: &[u8]| {
         address,
         root: Root::at("/nonexistent"),
         set_limit: false,
+        below_limit: false,
     });
-    let _ = server.look();
+    let _ = server.observe();
     let _ = server.resize(Bytes::from_mib(64));
     let _ = server.give_back();
 });

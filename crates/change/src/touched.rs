@@ -17,7 +17,7 @@ use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, PageRun, PageState, Root};
 use hugeleaf_sys::{Kernel, Pid, ScanDetail, write_value};
 use hugeleaf_units::{Bytes, Range};
-use hugeleaf_verdict::predict::Seen as Touches;
+use hugeleaf_verdict::predict::Scan as Touches;
 
 /// Value for `clear_refs` that covers all pages.
 const ALL: &str = "1";

@@ -98,28 +98,28 @@ fn observe_one(
     let ranges = promotable_ranges(host, &process);
     let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
     let one = |time| sample(kernel, root, pid, &ranges, Watch { time, ..watch });
-    let mut looks = Vec::new();
+    let mut scans = Vec::new();
     let pause = watch.time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
         let sample = one(SHORT)?;
-        looks.push(sample);
+        scans.push(sample);
         if !kernel.wait(pause.saturating_sub(sample.seen.time), watch.stop) {
             return Err("stopped on request".to_owned());
         }
     }
-    looks.push(one(LONG)?);
+    scans.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);
     let used = spent(root, pid).map_err(|e| e.to_string())?.since(&before);
     Ok(One {
         process,
-        longest: looks
+        longest: scans
             .iter()
             .map(|sample| sample.cost)
             .max()
             .unwrap_or_default(),
         watched: Watched {
             base_page: host.base_page,
-            looks: looks.into_iter().map(|sample| sample.seen).collect(),
+            scans: scans.into_iter().map(|sample| sample.seen).collect(),
             time: elapsed,
             user: used.user,
             system: used.system,

@@ -60,11 +60,11 @@ impl Prediction<'_> {
                 format!("{waited:.0} % of the time"),
             );
         }
-        if let Some(look) = watched.looks.last() {
-            let text = format!("{} of {} on base pages", look.touched, look.resident);
+        if let Some(scan) = watched.scans.last() {
+            let text = format!("{} of {} on base pages", scan.touched, scan.resident);
             fact("touched in 1 s", text);
-            if !look.large.is_zero() {
-                fact("already on huge pages", look.large.to_string());
+            if !scan.large.is_zero() {
+                fact("already on huge pages", scan.large.to_string());
             }
         }
         if let Ok(predicted) = self.predicted {
@@ -111,11 +111,11 @@ impl Prediction<'_> {
             Err(why) => (None, Some(why.to_string())),
         };
         let watched = self.watched;
-        let looks: Vec<_> = (watched.looks.iter())
-            .map(|look| {
+        let scans: Vec<_> = (watched.scans.iter())
+            .map(|scan| {
                 json!({
-                    "seconds": look.time.as_secs_f64(), "resident_bytes": look.resident,
-                    "touched_bytes": look.touched, "huge_bytes": look.large,
+                    "seconds": scan.time.as_secs_f64(), "resident_bytes": scan.resident,
+                    "touched_bytes": scan.touched, "huge_bytes": scan.large,
                 })
             })
             .collect();
@@ -132,7 +132,7 @@ impl Prediction<'_> {
                 "waited_seconds": watched.waited.map(|time| time.as_secs_f64()),
                 "minor_faults": watched.faults,
                 "walk_cycles_share": watched.walks,
-                "scans": looks,
+                "scans": scans,
             },
             "read": self.reads,
         }))

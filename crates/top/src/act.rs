@@ -144,7 +144,7 @@ pub fn pids_of(program: &Program) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::Scanner;
+    use crate::scanner::Scanner;
     use crate::tests::tools;
     use crate::turn::Visible;
     use hugeleaf_sys::own_pid;
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn this_program_says_why_and_would_be_moved() {
         let tools = tools();
-        let mut looker = Scanner::new(tools.clone());
-        let sample = looker.scan(&Visible::default(), None).unwrap();
+        let mut scanner = Scanner::new(tools.clone());
+        let sample = scanner.scan(&Visible::default(), None).unwrap();
         let is_own = |p: &&Program| p.pids.contains(&own_pid().0);
         let own = sample.programs.iter().find(is_own).unwrap();
         let only = Program {

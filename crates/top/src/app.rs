@@ -13,9 +13,9 @@ use ratatui::crossterm::event::{
 
 use crate::act::{Asked, moved};
 use crate::history::History;
-use crate::look::is_own;
 use crate::model::{Id, Operation, Program, Sample};
 use crate::pane::{Ask, Body, Pane, help, refused};
+use crate::scanner::is_own;
 use crate::table::{Column, Placed, Sort, columns, rows};
 use crate::turn::Visible;
 
@@ -41,7 +41,7 @@ pub enum Event {
     Paste(String),
     /// The terminal has another size: columns and rows.
     Size(u16, u16),
-    Looked(Box<Sample>),
+    Scanned(Box<Sample>),
     Played(usize, Box<Sample>),
     /// The next sample of a recording is due.
     Tick,
@@ -81,16 +81,16 @@ pub enum Mode {
 pub struct Playing {
     /// Index of the sample that is shown, from 0.
     pub at: usize,
-    pub looks: usize,
+    pub scans: usize,
     pub paused: bool,
     speed: usize,
 }
 
 impl Playing {
-    pub const fn new(looks: usize) -> Playing {
+    pub const fn new(scans: usize) -> Playing {
         Playing {
             at: 0,
-            looks,
+            scans,
             paused: false,
             speed: 2,
         }
@@ -101,7 +101,7 @@ impl Playing {
     }
 
     pub const fn is_at_end(&self) -> bool {
-        self.at + 1 >= self.looks
+        self.at + 1 >= self.scans
     }
 }
 
@@ -176,7 +176,7 @@ impl App {
                     self.scroll(pane.scroll);
                 }
             }
-            Event::Looked(sample) => self.show(*sample),
+            Event::Scanned(sample) => self.show(*sample),
             Event::Played(at, sample) => {
                 if let Some(playing) = &mut self.playing {
                     // History only grows, so a step back clears it.
@@ -401,7 +401,7 @@ impl App {
             }
             KeyCode::Right => {
                 playing.paused = true;
-                let at = (playing.at + far).min(playing.looks - 1);
+                let at = (playing.at + far).min(playing.scans - 1);
                 self.effects.push(Effect::Show(at));
             }
             KeyCode::Char('+' | '=') => playing.speed = (playing.speed + 1).min(SPEEDS.len() - 1),

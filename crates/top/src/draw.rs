@@ -18,26 +18,26 @@ use crate::app::{App, LEAST, Mode};
 use crate::history::spark;
 use crate::model::{Operation, Program};
 use crate::table::{Column, Placed};
-use paint::{BAR, BOLD, Look, fill, keys, put, put_right};
+use paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 
 pub fn draw(app: &App, frame: &mut Frame<'_>) {
-    let look = Look {
+    let theme = Theme {
         colour: app.config.colour,
         width: usize::from(app.size.0),
     };
     let area = frame.area();
     // The terminal may have changed its size between two events.
     if area.width < app.size.0 || area.height < app.size.1 || app.is_too_small() {
-        return too_small(app, look, frame.buffer_mut());
+        return too_small(app, theme, frame.buffer_mut());
     }
     let buffer = frame.buffer_mut();
     match &app.mode {
-        Mode::Pane(pane) => pane::draw(app, pane, look, buffer),
+        Mode::Pane(pane) => pane::draw(app, pane, theme, buffer),
         Mode::List | Mode::Filter(_) => {
-            host::draw(app, look, buffer);
-            table(app, look, buffer);
-            moves(app, look, buffer);
-            let end = bottom(app, look, buffer);
+            host::draw(app, theme, buffer);
+            table(app, theme, buffer);
+            moves(app, theme, buffer);
+            let end = bottom(app, theme, buffer);
             if let Mode::Filter(_) = app.mode {
                 let last = app.size.1.saturating_sub(1);
                 frame.set_cursor_position(Position::new(end, last));
@@ -46,7 +46,7 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
     }
 }
 
-fn too_small(app: &App, look: Look, buffer: &mut Buffer) {
+fn too_small(app: &App, theme: Theme, buffer: &mut Buffer) {
     let (columns, rows) = app.size;
     let lines = [
         format!("hugeleaf top needs {} columns", LEAST.0),
@@ -54,11 +54,11 @@ fn too_small(app: &App, look: Look, buffer: &mut Buffer) {
         format!("and {rows}. q quits."),
     ];
     for (y, line) in lines.iter().enumerate() {
-        put(buffer, 0, y, line, look.mark(Mark::Warn));
+        put(buffer, 0, y, line, theme.mark(Mark::Warn));
     }
 }
 
-fn table(app: &App, look: Look, buffer: &mut Buffer) {
+fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
     let layout = app.layout();
     let placed = app.columns();
     heads(app, &placed, layout.host, buffer);
@@ -69,7 +69,7 @@ fn table(app: &App, look: Look, buffer: &mut Buffer) {
             2,
             first,
             "The first scan is running…",
-            look.mark(Mark::Dim),
+            theme.mark(Mark::Dim),
         );
         return;
     };
@@ -81,7 +81,7 @@ fn table(app: &App, look: Look, buffer: &mut Buffer) {
                 clean(&app.filter)
             ),
         };
-        put(buffer, 2, first, &text, look.mark(Mark::Dim));
+        put(buffer, 2, first, &text, theme.mark(Mark::Dim));
     }
     let selected = app.selected_row();
     for (y, row) in app.in_sight().enumerate() {
@@ -96,7 +96,7 @@ fn table(app: &App, look: Look, buffer: &mut Buffer) {
         for one in &placed {
             cell(
                 app,
-                look,
+                theme,
                 one,
                 program,
                 (first + y, is_selected),
@@ -129,7 +129,7 @@ fn heads(app: &App, placed: &[Placed], y: usize, buffer: &mut Buffer) {
 
 fn cell(
     app: &App,
-    look: Look,
+    theme: Theme,
     placed: &Placed,
     program: &Program,
     (y, is_selected): (usize, bool),
@@ -150,17 +150,17 @@ fn cell(
         true => placed.x,
         false => placed.x + placed.width.saturating_sub(width(&text)),
     };
-    let style = if is_selected { BAR } else { look.mark(mark) };
+    let style = if is_selected { BAR } else { theme.mark(mark) };
     put(buffer, x, y, &text, style);
 }
 
-fn moves(app: &App, look: Look, buffer: &mut Buffer) {
+fn moves(app: &App, theme: Theme, buffer: &mut Buffer) {
     let layout = app.layout();
     for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
         let y = layout.host + 1 + layout.list + n;
         put(buffer, 0, y, "JOB", BOLD);
-        let end = put(buffer, 6, y, &move_line(one), look.mark(Mark::Warn));
-        let room = look.width.saturating_sub(end + 2).min(40);
+        let end = put(buffer, 6, y, &move_line(one), theme.mark(Mark::Warn));
+        let room = theme.width.saturating_sub(end + 2).min(40);
         if let Some(part) = one
             .going
             .done_bytes
@@ -172,7 +172,7 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
                 end + 2,
                 y,
                 &bar_of(part, room),
-                look.mark(Mark::Warn),
+                theme.mark(Mark::Warn),
             );
         }
     }
@@ -196,7 +196,7 @@ fn move_line(one: &Operation) -> String {
 }
 
 /// Draws the last line: a note, the typed filter, or keys. Returns the column of the cursor.
-fn bottom(app: &App, look: Look, buffer: &mut Buffer) -> u16 {
+fn bottom(app: &App, theme: Theme, buffer: &mut Buffer) -> u16 {
     let y = usize::from(app.size.1).saturating_sub(1);
     let at = match app.selected_row() {
         Some(row) => format!("{} of {}", row + 1, app.rows.len()),
@@ -220,21 +220,21 @@ fn bottom(app: &App, look: Look, buffer: &mut Buffer) -> u16 {
                 end + 3,
                 y,
                 "Enter applies, Esc cancels",
-                look.mark(Mark::Dim),
+                theme.mark(Mark::Dim),
             );
-            put_right(buffer, look, y, &format!("  {at}"), Style::new());
+            put_right(buffer, theme, y, &format!("  {at}"), Style::new());
             end
         }
-        (_, Some(note)) => put(buffer, 0, y, &clean(note), look.mark(Mark::Warn)),
+        (_, Some(note)) => put(buffer, 0, y, &clean(note), theme.mark(Mark::Warn)),
         _ => {
             let right = format!("  {filter}{at}");
             keys(
                 buffer,
                 y,
                 &list_keys(app),
-                look.width.saturating_sub(width(&right)),
+                theme.width.saturating_sub(width(&right)),
             );
-            put_right(buffer, look, y, &right, Style::new());
+            put_right(buffer, theme, y, &right, Style::new());
             0
         }
     };

@@ -19,11 +19,11 @@ mod act;
 mod app;
 mod draw;
 mod history;
-mod look;
 mod model;
 mod pane;
 mod record;
 mod run;
+mod scanner;
 mod screen;
 mod table;
 #[cfg(test)]

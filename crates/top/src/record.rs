@@ -43,7 +43,7 @@ pub struct Recorder {
     file: File,
     length: u64,
     most: Bytes,
-    looks: usize,
+    scans: usize,
     before: HashMap<u32, Program>,
 }
 
@@ -70,15 +70,15 @@ impl Recorder {
             file,
             length: head.len() as u64,
             most: MOST,
-            looks: 0,
+            scans: 0,
             before: HashMap::new(),
         })
     }
 
     pub fn add(&mut self, sample: &Sample) -> Result<(), Failure> {
-        let whole = self.looks.is_multiple_of(WHOLE_EVERY);
+        let whole = self.scans.is_multiple_of(WHOLE_EVERY);
         let text = line_of(&self.line(sample, whole));
-        self.looks += 1;
+        self.scans += 1;
         let fail = |why: String| {
             let path = self.path.display();
             Failure::new(format!("{path}: {why}; the recording ends here"), NEW_FILE)
@@ -132,7 +132,7 @@ pub struct Recording {
     path: PathBuf,
     file: BufReader<File>,
     /// Offset of each sample's line, and true if it holds all programs.
-    looks: Vec<(u64, bool)>,
+    scans: Vec<(u64, bool)>,
     at: usize,
     sample: Sample,
     is_cut: bool,
@@ -148,7 +148,7 @@ impl Recording {
         let mut recording = Recording {
             path: path.to_owned(),
             file: BufReader::new(file),
-            looks: Vec::new(),
+            scans: Vec::new(),
             at: 0,
             sample: Sample::default(),
             is_cut: false,
@@ -175,13 +175,13 @@ impl Recording {
                 break;
             };
             let line = self.parse(&text, number)?;
-            if self.looks.is_empty() && !line.whole {
+            if self.scans.is_empty() && !line.whole {
                 return Err(self.broken(number, "the first scan is incomplete"));
             }
-            self.looks.push((at, line.whole));
+            self.scans.push((at, line.whole));
             number += 1;
         }
-        match self.looks.is_empty() {
+        match self.scans.is_empty() {
             true => Err(self.broken(number, "there is no scan in it")),
             false => Ok(()),
         }
@@ -221,8 +221,8 @@ impl Recording {
         )
     }
 
-    pub fn looks(&self) -> usize {
-        self.looks.len()
+    pub fn scans(&self) -> usize {
+        self.scans.len()
     }
 
     pub const fn at(&self) -> usize {
@@ -235,15 +235,15 @@ impl Recording {
 
     /// Goes to another sample. Past the end, shows the last one.
     pub fn show(&mut self, at: usize) -> Result<&Sample, Failure> {
-        let at = at.min(self.looks.len() - 1);
+        let at = at.min(self.scans.len() - 1);
         // Starts from the last complete line or from the sample that is shown, whichever is nearer.
-        let whole = (0..=at).rev().find(|n| self.looks[*n].1).unwrap_or(0);
+        let whole = (0..=at).rev().find(|n| self.scans[*n].1).unwrap_or(0);
         let from = match self.at < at && self.at >= whole && !self.sample.at.is_empty() {
             true => self.at + 1,
             false => whole,
         };
         for n in from..=at {
-            let (offset, _) = self.looks[n];
+            let (offset, _) = self.scans[n];
             let seek = self.file.seek(SeekFrom::Start(offset));
             seek.map_err(|why| unread(&self.path, &why))?;
             let gone = || std::io::Error::from(ErrorKind::UnexpectedEof);
@@ -325,7 +325,7 @@ mod tests {
         let all = samples(3 * WHOLE_EVERY + 5);
         let (_dir, path) = written(&all);
         let mut recording = Recording::open(&path).unwrap();
-        assert_eq!(recording.looks(), all.len());
+        assert_eq!(recording.scans(), all.len());
         assert!(!recording.is_cut());
         for (n, sample) in all.iter().enumerate() {
             assert_eq!(recording.show(n).unwrap(), sample, "{n}");
@@ -372,7 +372,7 @@ mod tests {
                 .ends_with("is reached; the recording ends here")
         );
         assert!(path.metadata().unwrap().len() <= 20_000);
-        assert!(Recording::open(&path).unwrap().looks() > 2);
+        assert!(Recording::open(&path).unwrap().scans() > 2);
     }
 
     #[test]
@@ -383,12 +383,12 @@ mod tests {
             file: OpenOptions::new().append(true).open("/dev/full").unwrap(),
             length: 0,
             most: MOST,
-            looks: 0,
+            scans: 0,
             before: HashMap::new(),
         };
         let error = recorder.add(&samples(1)[0]).unwrap_err().to_string();
         assert!(error.contains("No space left"), "{error}");
-        assert_eq!(Recording::open(&path).unwrap().looks(), 3);
+        assert_eq!(Recording::open(&path).unwrap().scans(), 3);
     }
 
     #[test]
@@ -406,7 +406,7 @@ mod tests {
             let lines = ends.iter().filter(|at| **at < length).count();
             match Recording::open(&cut) {
                 Ok(mut recording) => {
-                    assert_eq!(recording.looks(), lines - 1);
+                    assert_eq!(recording.scans(), lines - 1);
                     assert_eq!(recording.is_cut(), bytes[length - 1] != b'\n');
                     assert_eq!(recording.show(99).unwrap(), &all[lines - 2]);
                 }

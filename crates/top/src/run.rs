@@ -19,9 +19,9 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::act::{Asked, Tools, change, going_on, why};
 use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
-use crate::look::{EVERY, Scanner};
 use crate::model::{Operation, Program, Sample};
 use crate::record::{Recorder, Recording};
+use crate::scanner::{EVERY, Scanner};
 use crate::screen::{Screen, give_back};
 use crate::turn::Visible;
 
@@ -57,7 +57,7 @@ fn no_terminal(what: String) -> TopError {
 enum Message {
     Input(Input),
     InputEnded,
-    Looked(Result<Box<Sample>, ReadError>),
+    Scanned(Result<Box<Sample>, ReadError>),
     Event(Event),
     Signal(i32),
 }
@@ -77,7 +77,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
     let gone = |what: &str, e: std::io::Error| no_terminal(format!("{what}: {e}"));
     let (sender, receiver) = channel();
     take_signals(sender.clone()).map_err(|e| gone("signals", e))?;
-    let playing = recording.as_ref().map(|r| Playing::new(r.looks()));
+    let playing = recording.as_ref().map(|r| Playing::new(r.scans()));
     let mut view = View {
         app: App::new(settings.config, playing),
         screen: Screen::take().map_err(|e| gone("the terminal", e))?,
@@ -207,11 +207,11 @@ impl View {
             self.app.note = note;
             return Ok(());
         }
-        let looker = Scanner::new(self.tools.clone());
+        let scanner = Scanner::new(self.tools.clone());
         let (sender, wanted) = (self.sender.clone(), Arc::clone(&self.wanted));
         let moving = Arc::clone(&self.moving);
         let is_live = self.tools.root.is_live();
-        std::thread::spawn(move || scan(looker, &sender, &wanted, &moving, is_live));
+        std::thread::spawn(move || scan(scanner, &sender, &wanted, &moving, is_live));
         Ok(())
     }
 
@@ -269,10 +269,10 @@ impl View {
             Message::Signal(SIGCONT) => return Ok(Flow::end_if_gone(self.screen.take_again())),
             Message::Signal(SIGINT) => return Ok(Flow::End(None)),
             Message::Signal(signal) => return Ok(Flow::End(Some(signal))),
-            Message::Looked(looked) => {
-                let sample = looked?;
+            Message::Scanned(scanned) => {
+                let sample = scanned?;
                 self.record(&sample);
-                Event::Looked(sample)
+                Event::Scanned(sample)
             }
             Message::Event(event) => event,
             Message::Input(input) => match input {
@@ -390,7 +390,7 @@ impl Flow {
 /// Scans once a second, or less often to stay within the budget. Scans a captured host once.
 #[expect(clippy::disallowed_methods, reason = "waits for the next step")]
 fn scan(
-    mut looker: Scanner,
+    mut scanner: Scanner,
     sender: &Sender<Message>,
     wanted: &Mutex<Visible>,
     moving: &Mutex<Option<Operation>>,
@@ -400,12 +400,12 @@ fn scan(
     loop {
         let wanted = lock(wanted).clone();
         let own = lock(moving).clone();
-        let looked = looker.scan(&wanted, own).map(Box::new);
-        let is_last = looked.is_err() || !is_live;
-        if sender.send(Message::Looked(looked)).is_err() || is_last {
+        let scanned = scanner.scan(&wanted, own).map(Box::new);
+        let is_last = scanned.is_err() || !is_live;
+        if sender.send(Message::Scanned(scanned)).is_err() || is_last {
             return;
         }
-        due += looker.every();
+        due += scanner.every();
         let wait = due.saturating_duration_since(Instant::now());
         if wait.is_zero() {
             // It was suspended, or a scan took longer. Missed scans are not repeated.

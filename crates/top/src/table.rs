@@ -362,7 +362,7 @@ mod tests {
     fn old_figures_say_their_age() {
         const NOW: f64 = 1e6;
         let mut one = program(9, "b", 100, 100);
-        let looked = |one: &mut Program, ago: f64| {
+        let scanned = |one: &mut Program, ago: f64| {
             one.held_at_seconds = Some(NOW - ago);
             Column::Coverage.cell(one, NOW).to_string()
         };

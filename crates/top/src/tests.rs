@@ -197,12 +197,12 @@ pub fn config(colour: bool) -> Config {
 pub fn app(size: (u16, u16), colour: bool, sample: Sample) -> App {
     let mut app = App::new(config(colour), None);
     app.on(Event::Size(size.0, size.1));
-    app.on(Event::Looked(Box::new(sample)));
+    app.on(Event::Scanned(Box::new(sample)));
     app
 }
 
-pub fn playing(looks: usize) -> App {
-    let mut app = App::new(config(false), Some(Playing::new(looks)));
+pub fn playing(scans: usize) -> App {
+    let mut app = App::new(config(false), Some(Playing::new(scans)));
     app.on(Event::Played(0, Box::new(sample())));
     app
 }

@@ -13,7 +13,7 @@ const SHARE: f64 = 0.005;
 /// Maximum time that is saved up.
 const MOST: Duration = Duration::from_millis(20);
 /// Maximum debt, the earnings of 30 seconds, so that one long walk does not delay figures by minutes. After a walk
-/// that takes longer, the next sample is delayed ([`crate::look`]).
+/// that takes longer, the next sample is delayed ([`crate::scanner`]).
 const DEBT: Duration = Duration::from_millis(150);
 
 /// Returns the budget of processor time for page-table walks.

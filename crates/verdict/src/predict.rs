@@ -19,7 +19,7 @@ use crate::eligible::{self, Kind, Reason};
 
 /// One short scan of the base pages that a process touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct Scan {
     pub time: Duration,
     pub resident: Bytes,
     pub touched: Bytes,
@@ -30,7 +30,7 @@ pub struct Seen {
 pub struct Watched {
     pub base_page: PageSize,
     /// Short scans, and a long one last. The pages touched in one second are the working set.
-    pub looks: Vec<Seen>,
+    pub scans: Vec<Scan>,
     pub time: Duration,
     /// User-mode processor time of all threads meanwhile.
     pub user: Duration,
@@ -172,7 +172,7 @@ pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, NoPredicti
             },
         });
     }
-    let touched = watched.looks.iter().map(|look| look.touched).max();
+    let touched = watched.scans.iter().map(|scan| scan.touched).max();
     let touched = touched.unwrap_or_default();
     match touched.as_f64() / watched.base_page.bytes().as_f64() <= model.reach {
         true => Err(NoPrediction::Small(touched)),
@@ -190,24 +190,24 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
     let page = first.base_page.bytes().as_f64();
     #[expect(clippy::cast_possible_truncation, reason = "some thousand pages")]
     let reach = Bytes((model.reach * page) as u64);
-    let look = |at: usize| {
-        let looks = || all.iter().filter_map(move |one| one.looks.get(at));
-        let beyond: Bytes = looks().map(|look| look.touched.saturating_sub(reach)).sum();
-        let most = looks().map(|look| look.touched).max().unwrap_or_default();
-        let count = u32::try_from(looks().count().max(1)).unwrap_or(u32::MAX);
-        Seen {
-            time: looks().map(|look| look.time).sum::<Duration>() / count,
-            resident: looks().map(|look| look.resident).sum(),
+    let scan = |at: usize| {
+        let scans = || all.iter().filter_map(move |one| one.scans.get(at));
+        let beyond: Bytes = scans().map(|scan| scan.touched.saturating_sub(reach)).sum();
+        let most = scans().map(|scan| scan.touched).max().unwrap_or_default();
+        let count = u32::try_from(scans().count().max(1)).unwrap_or(u32::MAX);
+        Scan {
+            time: scans().map(|scan| scan.time).sum::<Duration>() / count,
+            resident: scans().map(|scan| scan.resident).sum(),
             // The reach that is subtracted once below is for all processes together.
             touched: most.max(beyond + most.min(reach)),
-            large: looks().map(|look| look.large).sum(),
+            large: scans().map(|scan| scan.large).sum(),
         }
     };
-    let looks = all.iter().map(|one| one.looks.len()).min().unwrap_or(0);
+    let scans = all.iter().map(|one| one.scans.len()).min().unwrap_or(0);
     let waited = all.iter().filter_map(|one| one.waited);
     Some(Watched {
         base_page: first.base_page,
-        looks: (0..looks).map(look).collect(),
+        scans: (0..scans).map(scan).collect(),
         time: all.iter().map(|one| one.time).max().unwrap_or_default(),
         user: all.iter().map(|one| one.user).sum(),
         system: all.iter().map(|one| one.system).sum(),
@@ -278,10 +278,10 @@ fn gain(share: f64) -> f64 {
 }
 
 fn of_large(watched: &Watched) -> f64 {
-    let last = watched.looks.last();
-    last.map_or(0.0, |look| {
-        look.large
-            .share_of(look.large + look.resident)
+    let last = watched.scans.last();
+    last.map_or(0.0, |scan| {
+        scan.large
+            .share_of(scan.large + scan.resident)
             .unwrap_or(0.0)
     })
 }
@@ -289,16 +289,16 @@ fn of_large(watched: &Watched) -> f64 {
 /// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
 fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
-    let short = &watched.looks[..watched.looks.len().saturating_sub(1)];
-    let rate = |look: &Seen| {
-        let (all, touched) = (look.resident.as_f64() / page, look.touched.as_f64() / page);
+    let short = &watched.scans[..watched.scans.len().saturating_sub(1)];
+    let rate = |scan: &Scan| {
+        let (all, touched) = (scan.resident.as_f64() / page, scan.touched.as_f64() / page);
         if all <= 0.0 || touched <= model.reach {
             return 0.0;
         }
         // Repeated touches count once, so estimate the random touches behind the pages seen.
         let part = (touched / all).min(model.full);
         let touches = -all * (1.0 - part).ln();
-        touches * (1.0 - model.reach / touched) / look.time.as_secs_f64().max(1e-6)
+        touches * (1.0 - model.reach / touched) / scan.time.as_secs_f64().max(1e-6)
     };
     let mut rates: Vec<f64> = short.iter().map(rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -309,9 +309,9 @@ fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), NoPrediction>
     if low * MAX_SCAN_RATIO < high && high > 1e6 {
         return Err(NoPrediction::Varies { low, high });
     }
-    let full = short.iter().filter(|look| {
-        look.touched
-            .share_of(look.resident)
+    let full = short.iter().filter(|scan| {
+        scan.touched
+            .share_of(scan.resident)
             .is_some_and(|part| part >= model.full)
     });
     Ok((middle, full.count() * 2 > short.len()))
@@ -323,8 +323,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    fn look(millis: u64, resident: u64, touched: u64) -> Seen {
-        Seen {
+    fn scan(millis: u64, resident: u64, touched: u64) -> Scan {
+        Scan {
             time: Duration::from_millis(millis),
             resident: Bytes(resident * PAGE),
             touched: Bytes(touched * PAGE),
@@ -334,11 +334,11 @@ mod tests {
 
     /// One thread that computes and touches `touched` of 262,144 pages in 10 ms.
     fn works(touched: u64) -> Watched {
-        let mut looks = vec![look(10, 1 << 18, touched); 9];
-        looks.push(look(1000, 1 << 18, 1 << 18));
+        let mut scans = vec![scan(10, 1 << 18, touched); 9];
+        scans.push(scan(1000, 1 << 18, 1 << 18));
         Watched {
             base_page: PageSize::new(Bytes(PAGE)).unwrap(),
-            looks,
+            scans,
             time: Duration::from_secs(4),
             user: Duration::from_secs(4),
             system: Duration::ZERO,
@@ -474,16 +474,16 @@ mod tests {
             Err(NoPrediction::Rests { .. })
         ));
         let mut small = works(1_000);
-        for look in &mut small.looks {
-            look.touched = Bytes(1_000 * PAGE);
+        for scan in &mut small.scans {
+            scan.touched = Bytes(1_000 * PAGE);
         }
         assert!(matches!(
             predict(&small, &READS, &MODEL),
             Err(NoPrediction::Small(_))
         ));
         let mut varies = works(100_000);
-        for look in &mut varies.looks[..4] {
-            look.touched = Bytes(1_700 * PAGE);
+        for scan in &mut varies.scans[..4] {
+            scan.touched = Bytes(1_700 * PAGE);
         }
         assert!(matches!(
             predict(&varies, &READS, &MODEL),
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn nothing_at_all_is_no_panic() {
         let mut nothing = works(0);
-        nothing.looks.clear();
+        nothing.scans.clear();
         nothing.time = Duration::ZERO;
         assert!(predict(&nothing, &READS, &MODEL).is_err());
         nothing.user = Duration::from_secs(1);

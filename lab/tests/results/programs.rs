@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_proof::rows::{Results, Row};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::predict::{MODEL, NoPrediction, Predicted, Reads, Seen, Watched, predict};
+use hugeleaf_verdict::predict::{MODEL, NoPrediction, Predicted, Reads, Scan, Watched, predict};
 use serde_json::Value;
 
 use crate::oltp;
@@ -163,7 +163,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
     let time = |name: &str| Duration::from_secs_f64(number(&watched[name]));
     let bytes = |of: &Value| Bytes(of.as_u64().unwrap_or(0));
     let looks = watched["looks"].as_array().unwrap().iter();
-    let seen = |look: &Value| Seen {
+    let seen = |look: &Value| Scan {
         time: Duration::from_secs_f64(number(&look["seconds"])),
         resident: bytes(&look["resident_bytes"]),
         touched: bytes(&look["touched_bytes"]),

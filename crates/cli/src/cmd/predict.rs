@@ -106,14 +106,14 @@ fn busiest(context: &Context, pids: &[Pid]) -> Vec<Pid> {
     if let [pid] = pids {
         return vec![*pid];
     }
-    let look = || pids.iter().map(|pid| spent(&context.root, *pid).ok());
-    let before: Vec<_> = look().collect();
+    let scan = || pids.iter().map(|pid| spent(&context.root, *pid).ok());
+    let before: Vec<_> = scan().collect();
     context.kernel.wait(WHILE, &context.stop);
     let used = |(now, then): (Option<Spent>, &Option<Spent>)| {
         let since = now?.since(then.as_ref()?);
         Some(since.user + since.system + since.waited.unwrap_or_default())
     };
-    let used = look()
+    let used = scan()
         .zip(&before)
         .map(|pair| used(pair).unwrap_or_default());
     let mut by_use: Vec<(Duration, Pid)> = used.zip(pids.iter().copied()).collect();

@@ -99,20 +99,20 @@ fn the_mark_stays_with_its_program() {
     for program in next.programs.iter_mut().filter(|p| p.pid == marked) {
         program.held = Some(Held::default());
     }
-    app.on(Event::Looked(Box::new(next.clone())));
+    app.on(Event::Scanned(Box::new(next.clone())));
     assert_eq!(selected(&app), marked);
     assert!(app.selected_row().unwrap() > 1);
     // It ends, and the row stays selected.
     let row = app.selected_row().unwrap();
     next.programs.retain(|p| p.pid != marked);
-    app.on(Event::Looked(Box::new(next.clone())));
+    app.on(Event::Scanned(Box::new(next.clone())));
     assert_eq!(app.selected_row(), Some(row.min(5)));
     // Another program with that PID is not the same.
     let now = selected(&app);
     for program in next.programs.iter_mut().filter(|p| p.pid == now) {
         program.start_ticks += 1;
     }
-    app.on(Event::Looked(Box::new(next)));
+    app.on(Event::Scanned(Box::new(next)));
     assert!(app.selected_row().is_some());
 }
 
@@ -452,7 +452,7 @@ fn what_others_move_is_shown_too() {
     let mut sample = busy();
     sample.guard = Some(GuardLine::default());
     sample.moves = vec![moving(); 9];
-    app.on(Event::Looked(Box::new(sample)));
+    app.on(Event::Scanned(Box::new(sample)));
     assert_eq!(app.layout().moves, 1);
 }
 
@@ -492,7 +492,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (0u32..60).prop_map(|n| {
             let mut sample = busy();
             sample.programs = (0..n).map(|pid| program(pid * 7 % 50, "p", u64::from(pid), 3)).collect();
-            Event::Looked(Box::new(sample))
+            Event::Scanned(Box::new(sample))
         }),
         1 => ".*".prop_map(Event::Paste),
         1 => ".*".prop_map(Event::Note),

@@ -6,15 +6,15 @@ use hugeleaf_units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use super::paint::{BOLD, Look, put, put_right};
+use super::paint::{BOLD, Theme, put, put_right};
 use crate::app::App;
 use crate::history::spark;
 use crate::model::{GuardLine, HostLine, Sample};
 
 const LABEL: usize = 10;
 
-pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
-    title(app, look, buffer);
+pub(super) fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
+    title(app, theme, buffer);
     let Some(sample) = &app.sample else { return };
     let host = &sample.host;
     let mut lines = vec![
@@ -37,9 +37,9 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
     }
     for (y, (label, text, mark)) in lines.iter().enumerate() {
         put(buffer, 0, y + 1, label, BOLD);
-        let end = put(buffer, LABEL, y + 1, text, look.mark(*mark));
+        let end = put(buffer, LABEL, y + 1, text, theme.mark(*mark));
         if *label == "HUGE" {
-            let room = look.width.saturating_sub(end + 2).min(60);
+            let room = theme.width.saturating_sub(end + 2).min(60);
             put(
                 buffer,
                 end + 2,
@@ -51,17 +51,17 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
     }
 }
 
-fn title(app: &App, look: Look, buffer: &mut Buffer) {
+fn title(app: &App, theme: Theme, buffer: &mut Buffer) {
     let end = put(buffer, 0, 0, "hugeleaf top", BOLD);
     let Some(sample) = &app.sample else { return };
     let programs = counted(sample.programs.len(), "process tree");
     let kernel = format!("Linux {}, {programs}", clean(&sample.host.kernel));
     let right = right(app, sample);
-    let room = look.width.saturating_sub(width(&right) + 2);
+    let room = theme.width.saturating_sub(width(&right) + 2);
     if end + 2 + width(&kernel) <= room {
         put(buffer, end + 2, 0, &kernel, Style::new());
     }
-    put_right(buffer, look, 0, &right, Style::new());
+    put_right(buffer, theme, 0, &right, Style::new());
 }
 
 /// Returns the time and the scan interval. For a recording, returns its position.
@@ -79,7 +79,7 @@ fn right(app: &App, sample: &Sample) -> String {
             format!(
                 "scan {} of {}, {how}  {date} {time}",
                 playing.at + 1,
-                playing.looks
+                playing.scans
             )
         }
         None => {

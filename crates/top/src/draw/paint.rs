@@ -6,12 +6,12 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Theme {
     pub(super) colour: bool,
     pub(super) width: usize,
 }
 
-impl Look {
+impl Theme {
     pub(super) fn mark(self, mark: Mark) -> Style {
         let style = Style::new();
         match (mark, self.colour) {
@@ -54,10 +54,10 @@ pub(super) fn fill(buffer: &mut Buffer, y: usize, style: Style) {
     put(buffer, 0, y, &row, style);
 }
 
-pub(super) fn put_right(buffer: &mut Buffer, look: Look, y: usize, text: &str, style: Style) {
+pub(super) fn put_right(buffer: &mut Buffer, theme: Theme, y: usize, text: &str, style: Style) {
     put(
         buffer,
-        look.width.saturating_sub(width(text)),
+        theme.width.saturating_sub(width(text)),
         y,
         text,
         style,

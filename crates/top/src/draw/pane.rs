@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Sparkline, Widget};
 
-use super::paint::{BAR, BOLD, Look, fill, keys, put, put_right};
+use super::paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 use crate::app::App;
 use crate::model::Program;
 use crate::pane::{Body, Pane};
 
-pub(super) fn draw(app: &App, pane: &Pane, look: Look, buffer: &mut Buffer) {
+pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     fill(buffer, 0, BAR);
     let title = match (&pane.about, &pane.body) {
         (Some(program), _) => {
@@ -32,7 +32,7 @@ pub(super) fn draw(app: &App, pane: &Pane, look: Look, buffer: &mut Buffer) {
     put(buffer, 0, 0, &title, BAR);
     let mut y = 1;
     if let Some(program) = &pane.about {
-        head(app, program, app.pane_head(pane), look, buffer);
+        head(app, program, app.pane_head(pane), theme, buffer);
         y += app.pane_head(pane);
     }
     let (lines, height) = (app.pane_lines(pane), app.pane_height(pane));
@@ -40,7 +40,7 @@ pub(super) fn draw(app: &App, pane: &Pane, look: Look, buffer: &mut Buffer) {
     for (n, line) in lines[from..].iter().take(height).enumerate() {
         let mut x = 1;
         for (text, paint) in line {
-            x = put(buffer, x, y + n, text, look.paint(*paint));
+            x = put(buffer, x, y + n, text, theme.paint(*paint));
         }
     }
     let last = usize::from(app.size.1).saturating_sub(1);
@@ -54,14 +54,14 @@ pub(super) fn draw(app: &App, pane: &Pane, look: Look, buffer: &mut Buffer) {
         true => format!("  lines {}-{seen} of {}", from + 1, lines.len()),
         false => String::new(),
     };
-    let room = look.width.saturating_sub(width(&more));
+    let room = theme.width.saturating_sub(width(&more));
     match &app.note {
         Some(note) => {
-            put(buffer, 0, last, &clean(note), look.mark(Mark::Warn));
+            put(buffer, 0, last, &clean(note), theme.mark(Mark::Warn));
         }
         None => {
             keys(buffer, last, &pane_keys(app, pane), room);
-            put_right(buffer, look, last, &more, Style::new());
+            put_right(buffer, theme, last, &more, Style::new());
         }
     }
 }
@@ -87,11 +87,11 @@ fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buffer) {
+fn head(app: &App, about: &Program, height: usize, theme: Theme, buffer: &mut Buffer) {
     let programs = app.sample.iter().flat_map(|sample| &sample.programs);
     let now = programs.into_iter().find(|p| p.id() == about.id());
     let Some(program) = now else {
-        put(buffer, 1, 1, "It has ended.", look.mark(Mark::Warn));
+        put(buffer, 1, 1, "It has ended.", theme.mark(Mark::Warn));
         return;
     };
     let facts = match program.held {
@@ -117,20 +117,20 @@ fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buff
     chart(
         &app.history.of(program.id()),
         height.saturating_sub(2),
-        look,
+        theme,
         buffer,
     );
 }
 
 /// Draws coverage over time below the facts, in `rows` rows.
-fn chart(points: &[f64], rows: usize, look: Look, buffer: &mut Buffer) {
+fn chart(points: &[f64], rows: usize, theme: Theme, buffer: &mut Buffer) {
     const LABEL: usize = 7;
     if rows < 2 {
         return;
     }
-    put(buffer, 1, 2, "100 %", look.mark(Mark::Dim));
-    put(buffer, 1, 1 + rows, "  0 %", look.mark(Mark::Dim));
-    let room = look.width.saturating_sub(LABEL + 1);
+    put(buffer, 1, 2, "100 %", theme.mark(Mark::Dim));
+    put(buffer, 1, 1 + rows, "  0 %", theme.mark(Mark::Dim));
+    let room = theme.width.saturating_sub(LABEL + 1);
     let points = &points[points.len().saturating_sub(room)..];
     let size = |n: usize| u16::try_from(n).unwrap_or(0);
     let area = Rect::new(size(LABEL), 2, size(points.len()), size(rows));

@@ -112,7 +112,7 @@ fn after_a_while(size: (u16, u16), colour: bool, last: &Sample) -> App {
         }
         app.history.add(&first);
     }
-    app.on(Event::Looked(Box::new(last.clone())));
+    app.on(Event::Scanned(Box::new(last.clone())));
     app
 }
 

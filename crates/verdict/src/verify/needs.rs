@@ -21,29 +21,29 @@ pub fn slack(total: Pages) -> Pages {
 }
 
 /// A row and its service. A planned service that was not found has none.
-pub(super) struct Looked<'a> {
+pub(super) struct Checked<'a> {
     pub row: Row,
     pub service: Option<&'a Service>,
     pub is_planned: bool,
 }
 
 /// Returns a row for each service that requests pool pages in its configuration or in a plan.
-pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
+pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Checked<'a>> {
     let (pairs, not_found) = pairs(facts);
-    let found = pairs.into_iter().map(|(service, planned)| Looked {
+    let found = pairs.into_iter().map(|(service, planned)| Checked {
         row: row(facts, service, planned),
         service: Some(service),
         is_planned: planned.is_some(),
     });
-    let not_found = not_found.into_iter().map(|planned| Looked {
+    let not_found = not_found.into_iter().map(|planned| Checked {
         row: row_of_plan(planned),
         service: None,
         is_planned: true,
     });
     let all = found.chain(not_found);
-    let mut all: Vec<Looked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
+    let mut all: Vec<Checked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
     // Several instances of a program may share a name, but metrics need distinct ones.
-    each_its_own(all.iter_mut().map(|looked| &mut looked.row.name));
+    each_its_own(all.iter_mut().map(|checked| &mut checked.row.name));
     all
 }
 
@@ -199,7 +199,7 @@ fn got(service: &Service) -> Vec<PagesOf> {
 }
 
 /// Returns the pools of all sizes, with the pages that no service requests.
-pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
+pub(super) fn pools(facts: &Facts<'_>, rows: &[Checked<'_>]) -> Vec<PoolRow> {
     let of = |pool: &Pool| {
         let mut row = PoolRow {
             page: pool.size,
@@ -210,12 +210,12 @@ pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
             unused: Pages(0),
         };
         let of = |all: &[PagesOf]| count_of(all, pool.size);
-        let told = |l: &Looked<'_>| {
+        let told = |l: &Checked<'_>| {
             let (other, pages, _) = other_pool(facts, l.service?, &l.row)?;
             (other.size == pool.size).then_some(pages)
         };
         let waits =
-            |l: &Looked<'_>| of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default();
+            |l: &Checked<'_>| of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default();
         let waiting = rows.iter().map(waits).sum();
         row.unused = (row.available() - waiting).min(row.total - row.surplus);
         Some(row)
@@ -233,27 +233,31 @@ fn pool_of(pools: &[PoolRow], page: PageSize) -> Option<&PoolRow> {
 }
 
 /// Finds running services with fewer pages than requested, each with the reason.
-pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+pub(super) fn short(
+    facts: &Facts<'_>,
+    rows: &mut [Checked<'_>],
+    pools: &[PoolRow],
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for looked in rows {
-        let (Some(service), Some(page)) = (looked.service, looked.row.page()) else {
+    for checked in rows {
+        let (Some(service), Some(page)) = (checked.service, checked.row.page()) else {
             continue;
         };
-        if looked.row.short.get() == 0 {
+        if checked.row.short.get() == 0 {
             // It has its pages, whatever the permissions. A cgroup limit may still kill it.
-            findings.extend(rights::cgroup(facts, service, &looked.row));
+            findings.extend(rights::cgroup(facts, service, &checked.row));
             continue;
         }
-        let rights = rights::of(facts, service, &looked.row);
+        let rights = rights::of(facts, service, &checked.row);
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,
-            None => match other_pool(facts, service, &looked.row) {
-                Some((other, _, settings)) => by_other_pool(&looked.row, page, other, &settings),
-                None => by_pool(service, &looked.row, page, available),
+            None => match other_pool(facts, service, &checked.row) {
+                Some((other, _, settings)) => by_other_pool(&checked.row, page, other, &settings),
+                None => by_pool(service, &checked.row, page, available),
             },
         };
-        looked.row.reason = Some(finding.text.clone());
+        checked.row.reason = Some(finding.text.clone());
         findings.push(finding);
     }
     findings
@@ -364,11 +368,11 @@ fn restart_command(row: &Row) -> String {
 
 /// Finds services that would not get their pages at the next start, although they have them or are stopped. Surplus pages
 /// disappear when freed, and other processes may take pages of a pool while the service is down.
-pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>) -> Vec<Finding> {
-    let one = |looked: &Looked<'_>| {
-        let row = &looked.row;
+pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &Facts<'_>) -> Vec<Finding> {
+    let one = |checked: &Checked<'_>| {
+        let row = &checked.row;
         // With huge pages off it would start without. A service that was not found may run and have its pages.
-        let is_off = looked.service.is_some_and(|s| s.wish.how.is_off());
+        let is_off = checked.service.is_some_and(|s| s.wish.how.is_off());
         let is_unknown = !row.is_found && !can_be_found(row.kind);
         if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
             return None;
@@ -386,7 +390,7 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
             (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
-        let insists = looked.service.map_or(Requirement::Unknown, |s| s.wish.how);
+        let insists = checked.service.map_or(Requirement::Unknown, |s| s.wish.how);
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
@@ -426,14 +430,14 @@ fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: P
 
 /// Finds services that would each get their pages alone, but not all together. After a reboot the last one to start would
 /// get none. Stopped services count with their planned request.
-pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+pub(super) fn together(facts: &Facts<'_>, rows: &[Checked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        let asks = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) > Pages(0);
-        let asking: Vec<&Looked<'_>> = rows.iter().filter(asks).collect();
+        let asks = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
+        let asking: Vec<&Checked<'_>> = rows.iter().filter(asks).collect();
         let needed = needed_together(facts, &asking, pool);
         let there = pool.total - pool.surplus;
-        let is_reported = asking.iter().any(|looked| looked.row.short > Pages(0));
-        let alone = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) <= there;
+        let is_reported = asking.iter().any(|checked| checked.row.short > Pages(0));
+        let alone = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) <= there;
         let missing = needed - there;
         let is_new = asking.len() > 1 && !is_reported && asking.iter().all(alone);
         (missing > Pages(0) && is_new).then(|| {
@@ -453,7 +457,7 @@ pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]
     pools.iter().filter_map(one).collect()
 }
 
-fn names(asking: &[&Looked<'_>]) -> String {
+fn names(asking: &[&Checked<'_>]) -> String {
     const SHOWN: usize = 5;
     let mut names: Vec<&str> = asking.iter().map(|l| &*l.row.name).take(SHOWN).collect();
     if asking.len() > SHOWN {
@@ -463,15 +467,15 @@ fn names(asking: &[&Looked<'_>]) -> String {
 }
 
 /// Returns the pages of a pool that all services need together.
-fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) -> Pages {
-    let of = |looked: &&Looked<'_>| match count_of(&looked.row.got, pool.page) {
-        Pages(0) => count_of(&looked.row.asked, pool.page),
+fn needed_together(facts: &Facts<'_>, asking: &[&Checked<'_>], pool: &PoolRow) -> Pages {
+    let of = |checked: &&Checked<'_>| match count_of(&checked.row.got, pool.page) {
+        Pages(0) => count_of(&checked.row.asked, pool.page),
         got => got,
     };
     // Containers, and programs with a user-defined demand, also run under their own names, and must count only once. Pages
     // of services without a plan may therefore belong to them, except for pages that others already used when the plan was
     // made.
-    let is_unseen = |l: &&&Looked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
+    let is_unseen = |l: &&&Checked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
     let unseen: Pages = asking.iter().filter(is_unseen).map(of).sum();
     let seen = || asking.iter().filter(|l| !is_unseen(l));
     let known: Pages = seen().filter(|l| l.is_planned).map(of).sum();

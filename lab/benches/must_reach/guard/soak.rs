@@ -198,7 +198,7 @@ impl Crowd {
             let moved = guard
                 .program(&status, alive.holder.pid())
                 .map_or(0, |program| {
-                    program["moved_bytes"].as_u64().unwrap_or_default()
+                    program["promoted_bytes"].as_u64().unwrap_or_default()
                 });
             // The guard counts a process tree.
             let pid = alive.holder.pid();

@@ -390,9 +390,9 @@ mod tests {
 
     #[test]
     fn this_program_is_seen_and_looked_at() {
-        let mut looker = Scanner::new(tools());
+        let mut scanner = Scanner::new(tools());
         let me = own_pid().0;
-        let sample = looker.scan(&Visible::default(), None).unwrap();
+        let sample = scanner.scan(&Visible::default(), None).unwrap();
         let own = sample.programs.iter().find(|p| is_own(p)).unwrap();
         let wanted = Visible {
             selected: Some(own.id()),
@@ -403,7 +403,7 @@ mod tests {
         // Time must pass until a page-table walk is due.
         let until = Instant::now() + Duration::from_secs(300);
         while Instant::now() < until {
-            let sample = looker.scan(&wanted, None).unwrap();
+            let sample = scanner.scan(&wanted, None).unwrap();
             let own = sample
                 .programs
                 .iter()
@@ -419,10 +419,10 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_done_less_often() {
-        let mut looker = Scanner::new(tools());
+        let mut scanner = Scanner::new(tools());
         for (took, every) in [(900, 2), (5, 1), (60, 2), (60, 3), (60, 3), (2, 1)] {
-            looker.pace(Duration::from_millis(took));
-            assert_eq!(looker.every(), Duration::from_secs(every), "{took} ms");
+            scanner.pace(Duration::from_millis(took));
+            assert_eq!(scanner.every(), Duration::from_secs(every), "{took} ms");
         }
     }
 }
