@@ -1,7 +1,7 @@
 //! Parses counters and times of the host and of a thread. The first byte selects the parser.
 #![no_main]
 
-use hugeleaf_host::process::spent::parse_schedstat;
+use hugeleaf_host::process::cpu_time::parse_schedstat;
 use hugeleaf_host::system::boot_time;
 use hugeleaf_host::system::counters::{parse_stalled, parse_vmstat};
 use libfuzzer_sys::fuzz_target;

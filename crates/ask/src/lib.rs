@@ -16,10 +16,10 @@ mod percent;
 mod place;
 pub mod postgres;
 pub mod redis;
-mod wire;
+mod transport;
 
 pub use place::Place;
-pub use wire::{Exchange, LONGEST, Wire};
+pub use transport::{Exchange, LONGEST, Wire};
 
 /// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

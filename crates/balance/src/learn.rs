@@ -5,9 +5,9 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::standing::Trouble;
 use crate::state::{BackOff, Cause, Check, LastStep, OpenOrder, ReservedGift, State, Track};
 
 /// Result of an [`crate::Order`].

@@ -22,29 +22,29 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
+mod apply_scan;
 mod choose;
 mod component;
+mod component_state;
 mod counters;
 mod ghost;
 mod history;
 mod learn;
-mod look;
+mod oracle_views;
 mod policy;
 mod rate;
 mod settings;
 mod spill;
-mod standing;
 mod state;
-mod view;
 
 pub use component::{Benefit, Component, Estimate, Granule, NoGranule};
+pub use component_state::{Problem, Standing, Trouble};
 pub use counters::Counters;
 pub use ghost::{Ghost, Step};
 pub use history::{History, Mode, OperationKind, ResizeOperation, Status};
 pub use learn::{Came, changed, learn};
+pub use oracle_views::{DynamicComponent, SgaInfo, View, view};
 pub use policy::decide;
 pub use settings::Settings;
 pub use spill::{Ran, Spills};
-pub use standing::{Problem, Standing, Trouble};
 pub use state::{Move, Order, State};
-pub use view::{DynamicComponent, SgaInfo, View, view};

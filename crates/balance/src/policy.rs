@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use hugeleaf_units::Bytes;
 
+use crate::apply_scan::sample;
 use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
+use crate::component_state::{Problem, Standing, Trouble, seconds_until};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
-use crate::look::sample;
 use crate::settings::Settings;
-use crate::standing::{Problem, Standing, Trouble, seconds_until};
 use crate::state::{Cause, Check, Move, OpenOrder, Order, Plan, State, Track};
 
 /// Divisor of a component's size for a try, which is at least a granule.

@@ -7,8 +7,8 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::component::{Component, Granule};
+use crate::component_state::{Problem, Standing, Trouble};
 use crate::history::{History, OperationKind};
-use crate::standing::{Problem, Standing, Trouble};
 
 /// A move of memory. Between two components it consists of two successive orders. The second follows only when
 /// [`crate::learn`] has received the amount that the first one freed.

@@ -8,12 +8,12 @@ use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks;
-use crate::error::ChangeError;
+use crate::finish::{self, Outcome};
 use crate::memory::HeldBeforeSplit;
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
+use crate::precondition::ChangeError;
 use crate::split::{self, Splitter};
-use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, State, Work};
 use crate::{pacer, privilege, readback, work, zeros};
 
@@ -63,7 +63,7 @@ pub fn demote(
             splitter.split_shared(&mut job, work, options, by_file);
         }
     }
-    Ok(whole::finish(
+    Ok(finish::finish(
         job,
         works,
         skipped,

@@ -26,8 +26,8 @@
 
 pub mod blocks;
 mod demote;
-mod error;
-mod fetch;
+pub mod drift;
+mod finish;
 pub mod host;
 mod identity;
 mod memory;
@@ -35,21 +35,21 @@ mod mover;
 mod options;
 mod outcome;
 pub mod pacer;
+mod precondition;
+mod prefault;
 pub mod pressure;
 mod privilege;
 mod readback;
 mod refusals;
 mod split;
-pub mod standing;
 pub mod start;
 mod totals;
-mod touched;
-mod whole;
 mod work;
+mod working_set;
 mod zeros;
 
 pub use demote::demote;
-pub use error::ChangeError;
+pub use finish::Outcome;
 pub use memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 pub use mover::promote;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
@@ -58,8 +58,8 @@ pub use outcome::{
     StoppedBy,
 };
 pub use pacer::Stalls;
+pub use precondition::ChangeError;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use touched::{Look, MAX_LOCK_TIME, Touched, Watch, may_walk, sample, touched, walk_time};
-pub use whole::Outcome;
+pub use working_set::{Look, MAX_LOCK_TIME, Touched, Watch, may_walk, sample, touched, walk_time};

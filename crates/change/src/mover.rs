@@ -12,11 +12,11 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Kind};
 
 use crate::blocks::{self, Block, Rules};
-use crate::error::ChangeError;
-use crate::fetch::Fetch;
+use crate::finish::{self, Outcome};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
-use crate::whole::{self, Outcome};
+use crate::precondition::ChangeError;
+use crate::prefault::Fetch;
 use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
 
@@ -68,7 +68,7 @@ pub fn promote(
         };
         mover.all(&mut works, options);
     }
-    Ok(whole::finish(
+    Ok(finish::finish(
         job,
         works,
         skipped,

@@ -9,9 +9,9 @@ use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use crate::error::ChangeError;
 use crate::memory::{Memory, ProcessIdentity};
 use crate::pacer::Stalls;
+use crate::precondition::ChangeError;
 use crate::refusals::{NoSplit, NoZeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

@@ -4,7 +4,7 @@ use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{ProcessError, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
-use crate::error::ChangeError;
+use crate::precondition::ChangeError;
 
 /// A capability: its setcap(8) name and its bit in `CapEff` (linux/capability.h).
 type Capability = (&'static str, u32);

@@ -10,7 +10,6 @@ use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{Plan, Rules};
-use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::memory::{HeldBeforeSplit, Memory, ProcessIdentity, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
@@ -18,6 +17,7 @@ use crate::outcome::{
     BlockResult, Ended, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy,
 };
 use crate::pacer::Stalls;
+use crate::precondition::ChangeError;
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{HostLock, Kernel};
 
-use crate::alone::{NoLock, alone};
 use crate::balance::Said;
 use crate::balance::{BalanceStatus, Run, Target, run};
 use crate::config::Share;
 use crate::fault::{FAULT, caught};
+use crate::instance_lock::{NoLock, alone};
 
 /// Interval between attempts to take the lock.
 const AGAIN: Duration = Duration::from_secs(60);

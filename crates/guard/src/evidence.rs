@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
-use hugeleaf_proof::rule::Rule;
+use hugeleaf_proof::effective_sample::{self, PairLogs};
 use hugeleaf_proof::stats::{self, Better, LogInterval};
-use hugeleaf_proof::weigh::{self, PairLogs};
+use hugeleaf_proof::stopping_rule::Rule;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Keep;
@@ -148,7 +148,7 @@ fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterv
             fixed_pairs: Some(logs.len()),
             ..Rule::default()
         };
-        Some(weigh::analyse(&rule, &pairs)?.interval)
+        Some(effective_sample::analyse(&rule, &pairs)?.interval)
     };
     match weigh(1.0 - 2.0 * share) {
         Some(interval) => Some((stats::judge(&interval, EQUAL.ln(), better), interval)),

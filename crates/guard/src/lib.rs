@@ -23,7 +23,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod allowance;
-mod alone;
 pub mod balance;
 mod balancing;
 pub mod client;
@@ -32,11 +31,11 @@ mod daemon;
 pub mod evidence;
 mod fault;
 mod files;
-mod keep;
+mod instance_lock;
 mod limits;
 mod log;
 mod observe;
-pub mod once;
+pub mod one_shot;
 mod pace;
 mod policy;
 mod pool_watch;
@@ -45,6 +44,7 @@ mod rule;
 mod seen;
 pub mod serve;
 mod state;
+mod state_store;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -53,12 +53,12 @@ mod why;
 mod work;
 
 pub use allowance::Allowance;
-pub use alone::NoLock;
 pub use balancing::balance_lock;
 pub use config::{Action, Config, ConfigError, Keep};
 pub use daemon::{Guard, GuardError, Order, Orders, Places, Views};
 pub use evidence::{Evidence, Proven};
 pub use files::Files;
+pub use instance_lock::NoLock;
 pub use log::Entry;
 pub use pools::PoolFinding;
 pub use state::{Counts, Proof, Remembered, State};

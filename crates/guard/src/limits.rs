@@ -182,7 +182,7 @@ pub(crate) fn checked<'de, D: Deserializer<'de>, T>(
 
 fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     let number = i64::deserialize(from)?;
-    let least = hugeleaf_proof::rule::MIN_PAIRS;
+    let least = hugeleaf_proof::stopping_rule::MIN_PAIRS;
     match usize::try_from(number)
         .ok()
         .filter(|n| (least..=1000).contains(n))

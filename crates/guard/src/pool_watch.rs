@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use hugeleaf_change::drift::{in_force, verify};
 use hugeleaf_change::host::{ChangeContext, Resized, resize_pool};
-use hugeleaf_change::standing::{in_force, verify};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;

@@ -8,13 +8,13 @@ pub mod account;
 mod ask;
 mod jvm;
 mod kind;
-mod made_up;
 mod mariadb;
 mod measured;
 mod postgres;
 mod postgres_files;
 mod running;
 mod source;
+mod synthetic;
 pub mod sysv;
 
 use std::path::PathBuf;

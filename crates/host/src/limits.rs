@@ -5,11 +5,11 @@
 //! this reader sees its files. Inside a container, both the path and the mount begin at the container's own cgroup.
 //! Its limits are at the mount itself, and the limits above it are not visible.
 
+pub(crate) mod cgroup_paths;
 #[cfg(feature = "full")]
 pub mod guest;
 pub mod hugetlb;
 mod memory;
-pub(crate) mod mounts;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -22,8 +22,8 @@ use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::files;
 
-pub use mounts::{Mount, cgroup_in, mounts_in};
-use mounts::{below, mount_lines, mounts, own_and_above};
+pub use cgroup_paths::{Mount, cgroup_in, mounts_in};
+use cgroup_paths::{below, mount_lines, mounts, own_and_above};
 
 /// Maximum depth of cgroups. Real ones do not nest deeper, but a loop of bind mounts would.
 const DEEPEST: usize = 32;

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::state::{RESIDENT, down, settings, up};
-use crate::{growth, judge};
+use crate::{density, growth};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
 /// dynamic threshold of 32M.
@@ -89,8 +89,8 @@ pub fn grew(start: usize, length: usize) -> bool {
         return false;
     }
     growth::note(length);
-    let large = growth::large(judge::ARENA, length);
-    judge::record(judge::ARENA, start, length, large);
+    let large = growth::large(density::ARENA, length);
+    density::record(density::ARENA, start, length, large);
     let end = start + length;
     let (Some(next), Some(to)) = (up(start, settings.pmd), up(end, settings.pmd)) else {
         return true;

@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls;
 use crate::settings::number;
 use crate::state;
-use crate::{elf, heap, judge, pool, say, sweep, window};
+use crate::{backlog, density, elf, heap, pool, say, window};
 
 /// Address of libc's `__register_atfork`, if found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
@@ -52,9 +52,9 @@ pub fn watch() {
 
 extern "C" fn in_child() {
     state::LOCK.reopen();
-    sweep::LOCK.reopen();
+    backlog::LOCK.reopen();
     window::leave();
-    judge::leave();
+    density::leave();
 }
 
 extern "C" fn before() {

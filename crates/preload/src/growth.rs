@@ -8,11 +8,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
+use crate::backlog;
 use crate::calls;
-use crate::judge::{self, Judgement};
+use crate::density::{self, Judgement};
 use crate::settings::number;
 use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, stood_aside};
-use crate::sweep;
 
 /// Bytes requested since the last check.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
@@ -51,7 +51,7 @@ pub fn windows() -> bool {
 /// Returns true if a mapping of that length is recorded before the process has grown.
 #[inline(always)]
 pub fn watching(length: usize) -> bool {
-    judge::is_watching() || length >= settings().data_after
+    density::is_watching() || length >= settings().data_after
 }
 
 #[inline(always)]
@@ -76,7 +76,7 @@ pub fn note_commit(bytes: usize) {
 /// Returns true if the next `length` bytes of a kind get huge pages from the first touch.
 /// Call it after `note`. Runs a check if only that is missing.
 pub fn large(kind: usize, length: usize) -> bool {
-    let judgement = judge::judgement(kind, length);
+    let judgement = density::judgement(kind, length);
     if judgement != Judgement::Short {
         return judgement == Judgement::Large;
     }
@@ -86,14 +86,14 @@ pub fn large(kind: usize, length: usize) -> bool {
         return false;
     }
     check();
-    judge::judgement(kind, length) == Judgement::Large
+    density::judgement(kind, length) == Judgement::Large
 }
 
 #[cold]
 fn check() {
     let asked = SINCE.swap(0, Relaxed);
     let all = asked.saturating_add(COMMITTED.swap(0, Relaxed));
-    judge::watch();
+    density::watch();
     let Some(resident) = resident() else {
         NEXT.store(RAREST, Relaxed);
         return;
@@ -107,7 +107,7 @@ fn check() {
         let used = first || gained >= asked / 4;
         let grew = SHORT.swap(false, Relaxed) || first || gained > all / 64;
         USED.store(used, Relaxed);
-        let soon = judge::credit() / 5;
+        let soon = density::credit() / 5;
         let next = match used {
             _ if !grew => later.min(RAREST),
             true => soon,
@@ -116,7 +116,7 @@ fn check() {
         };
         NEXT.store(next, Relaxed);
         if grew {
-            judge::look(libc_break());
+            density::look(libc_break());
             go_on_sweeping(resident, all);
         }
     } else {
@@ -131,9 +131,9 @@ fn check() {
 /// Promotes existing memory if the last sweep is incomplete or the process has grown since.
 fn go_on_sweeping(resident: usize, asked: usize) {
     let swept = SWEPT.load(Relaxed);
-    let more = swept / sweep::every();
+    let more = swept / backlog::every();
     if swept == 0 || resident > swept.saturating_add(more) {
-        let done = sweep::step(asked);
+        let done = backlog::step(asked);
         SWEPT.store(if done { resident } else { 0 }, Relaxed);
         if !done {
             NEXT.store((8 * settings().pmd).min(NEXT.load(Relaxed)), Relaxed);

@@ -17,9 +17,9 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::room::populate_and_promote;
+use crate::placement::populate_and_promote;
 use crate::state::{down, growing, libc_break, set_libc_break, settings, stood_aside, up};
-use crate::{growth, judge, must, room, say};
+use crate::{density, growth, mandatory, placement, say};
 
 /// The kernel's break, or the end of the mapped part of our own range.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -85,13 +85,13 @@ fn set_from(now: usize, to: usize) -> isize {
     let mapped = MAPPED.load(Relaxed);
     if to > mapped {
         growth::note(to - mapped);
-        let large = growth::large(judge::HEAP, to - mapped);
+        let large = growth::large(density::HEAP, to - mapped);
         if !extend(mapped, to, large) {
-            return must::refused(must::Role::Data);
+            return mandatory::refused(mandatory::Role::Data);
         }
         // More memory may have been mapped than requested.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;
-        judge::record_as(judge::HEAP, mapped, to - mapped, bytes, large);
+        density::record_as(density::HEAP, mapped, to - mapped, bytes, large);
         growth::note(bytes - (to - mapped));
     }
     clear(now, to);
@@ -136,7 +136,7 @@ fn shrink(now: usize, to: usize) -> isize {
     let mapped = MAPPED.load(Relaxed);
     if keep < mapped {
         release(keep, mapped);
-        judge::heap_shrank(mapped - keep);
+        density::heap_shrank(mapped - keep);
         MAPPED.store(keep, Relaxed);
         STALE.store(keep.min(STALE.load(Relaxed)), Relaxed);
     }
@@ -235,7 +235,7 @@ pub unsafe fn leave_pools() -> bool {
     let start = own.max(POOL_FROM.load(Relaxed));
     if own != 0 && start < end {
         // SAFETY: ensured by the caller; the heap is mapped up to there.
-        if !unsafe { room::leave_reserved(start, end - start) } {
+        if !unsafe { placement::leave_reserved(start, end - start) } {
             return false;
         }
         POOL_FROM.store(end, Relaxed);
@@ -274,7 +274,7 @@ fn extend_own(mapped: usize, to: usize) -> bool {
 
 /// Maps populated hugetlb pages of one size over all of `[from, to)`, or nothing.
 fn map_pool(from: usize, to: usize, size: usize) -> bool {
-    let laid = room::lay(from, to - from, size, flag::PRIVATE);
+    let laid = placement::lay(from, to - from, size, flag::PRIVATE);
     if laid {
         POOL_FROM.fetch_min(from, Relaxed);
     }
@@ -314,7 +314,7 @@ pub fn reserve(bytes: usize) -> bool {
         return false;
     }
     let from = down(mapped, settings().base);
-    if !room::populate(from, to - from, settings().base) {
+    if !placement::populate(from, to - from, settings().base) {
         release(mapped, to);
         MAPPED.store(mapped, Relaxed);
         return false;

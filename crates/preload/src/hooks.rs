@@ -12,11 +12,14 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, failed, flag};
+use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
-use crate::room::{self, populate, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{growing, libc_text, settings, stood_aside, up};
-use crate::{arena, elf, fork, growth, heap, judge, must, must_map, pool, segments, stack, window};
+use crate::{
+    arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
+    window,
+};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
@@ -74,7 +77,7 @@ fn map(
         return own();
     }
     let settings = settings();
-    let call = must_map::Call {
+    let call = mandatory_mmap::Call {
         address,
         length,
         protection,
@@ -82,7 +85,7 @@ fn map(
         file,
         offset,
     };
-    if let Some(answer) = must_map::mapped(&call) {
+    if let Some(answer) = mandatory_mmap::mapped(&call) {
         return answer;
     }
     if flags & flag::ANONYMOUS != 0 {
@@ -120,7 +123,7 @@ fn other_private(
             return stack::of_thread(length, protection, flags).unwrap_or_else(own);
         }
         if length >= settings.stack_after && settings.stack.mandatory {
-            return must::refused(must::Role::Stack);
+            return mandatory::refused(mandatory::Role::Stack);
         }
         return own();
     }
@@ -152,7 +155,7 @@ fn other_private(
         fits_in(at as usize, length);
         return at;
     }
-    judged(at, judge::COMMIT, length)
+    judged(at, density::COMMIT, length)
 }
 
 /// Returns true if the address is inside memory in use, which `MAP_FIXED` replaces in part. Memory that
@@ -223,7 +226,7 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
 
 pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     arena::unmapped(address, length);
-    judge::unmapped(address, length);
+    density::unmapped(address, length);
     heap::changed(address, length);
     if pool::holds(address, length) && address & (settings().base - 1) == 0 {
         pool::unmap(address, length);
@@ -282,18 +285,18 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     let heap = libc && protection == MEMORY && arena::grew(address, length);
     // Other mappings of libc are stacks.
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
-        return match must::settle(address, length) {
+        return match mandatory::settle(address, length) {
             true => 0,
-            false => must::refused(must::Role::Stack),
+            false => mandatory::refused(mandatory::Role::Stack),
         };
     }
     let must = settings.data.mandatory && growing() && (heap || !libc);
-    if must && !must::usable(address, length) {
-        return must::refused(must::Role::Data);
+    if must && !mandatory::usable(address, length) {
+        return mandatory::refused(mandatory::Role::Data);
     }
     if !heap && protection == MEMORY && settings.data.wanted() && !stood_aside() {
         growth::note_commit(length);
-        judged(address as isize, judge::COMMIT, length);
+        judged(address as isize, density::COMMIT, length);
     }
     0
 }
@@ -321,7 +324,7 @@ pub extern "C" fn mremap(
     }
     if length > old_length && settings.data.mandatory && growing() {
         growth::note(length - old_length);
-        if let Some(answer) = must_map::grow(old, old_length, length, flags, to) {
+        if let Some(answer) = mandatory_mmap::grow(old, old_length, length, flags, to) {
             return finish(answer);
         }
     }
@@ -343,8 +346,8 @@ pub extern "C" fn mremap(
 /// Judges a mapping that has grown as a new one.
 fn grown(at: isize, old_length: usize, length: usize) -> usize {
     if length > old_length && growing() && settings().data.wanted() {
-        judge::unmapped(0, old_length);
-        judged(at, judge::kind_of(length), length);
+        density::unmapped(0, old_length);
+        judged(at, density::kind_of(length), length);
     }
     finish(at)
 }
@@ -385,7 +388,7 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
 /// Moving much of it in one call fails or never ends.
 fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
     // SAFETY: the program's own call.
-    match unsafe { room::move_parts(old, length, to, page) } {
+    match unsafe { placement::move_parts(old, length, to, page) } {
         Ok(()) => {
             segments::moved(old, length, to);
             to as isize
@@ -482,7 +485,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
     let at = unsafe { calls::shmat(id, address, flags) };
     if settings().shm.mandatory && !failed(at) && at as usize & settings().pmd.wrapping_sub(1) != 0
     {
-        must::stays(must::Kind::Misaligned);
+        mandatory::stays(mandatory::Kind::Misaligned);
     }
     finish(at)
 }
@@ -518,7 +521,7 @@ pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
 fn filtered() {
     let settings = settings();
     if settings.data.mandatory || settings.shm.mandatory {
-        must::stays(must::Kind::Filtered);
+        mandatory::stays(mandatory::Kind::Filtered);
     }
     crate::state::stand_aside();
 }

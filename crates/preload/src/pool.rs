@@ -19,7 +19,7 @@ use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, flag};
 use crate::state::{LOCK, down, settings, up};
-use crate::{heap, room};
+use crate::{heap, placement};
 
 /// Start and end of the range. Zero: none was reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -59,7 +59,7 @@ pub fn cut(length: usize) -> Option<usize> {
     }
     if at < mapped {
         let from = down(at, page);
-        if !room::lay(from, mapped - from, page, flag::PRIVATE) {
+        if !placement::lay(from, mapped - from, page, flag::PRIVATE) {
             return None;
         }
         MAPPED.store(from, Relaxed);
@@ -227,7 +227,7 @@ pub fn leave() -> bool {
 
 fn leave_page(at: usize, page: usize) -> bool {
     // SAFETY: one thread, as ensured by the callers; the page is populated, and ours.
-    let left = unsafe { room::leave_reserved(at, page) };
+    let left = unsafe { placement::leave_reserved(at, page) };
     if left {
         let bit = bit_of_page(at);
         set_bits(bit, bit + 1, true);

@@ -3,7 +3,7 @@
 
 use crate::calls::{self, Advice, failed};
 use crate::state::{growing, settings, stood_aside, up};
-use crate::{growth, judge, must, pool, window};
+use crate::{density, growth, mandatory, pool, window};
 
 #[inline(always)]
 pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
@@ -11,7 +11,7 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     let settings = settings();
     if !growing() {
         return if growth::watching(length) && !stood_aside() {
-            judged(own(), judge::kind_of(length), length)
+            judged(own(), density::kind_of(length), length)
         } else {
             own()
         };
@@ -22,24 +22,24 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     if let Some(at) = pool::cut(length) {
         return at as isize;
     }
-    let kind = judge::kind_of(length);
+    let kind = density::kind_of(length);
     if growth::windows() && settings.data.thp {
         let large = growth::large(kind, length);
         if let Some(at) = window::cut(kind, large, length) {
-            judge::record(kind, at, length, large);
+            density::record(kind, at, length, large);
             return at as isize;
         }
         if settings.data.mandatory {
-            return must::plain(length);
+            return mandatory::plain(length);
         }
     }
     // Only hugetlb pages are acceptable, and those belong to the heap. Malloc falls back to mappings
     // of 1M if the heap cannot grow.
     if settings.data.mandatory && !settings.data.thp {
         if length >= settings.data.pools[0] / 2 {
-            return must::refused(must::Role::Data);
+            return mandatory::refused(mandatory::Role::Data);
         }
-        must::small(length);
+        mandatory::small(length);
     }
     judged(own(), kind, length)
 }
@@ -50,7 +50,7 @@ pub fn judged(at: isize, kind: usize, length: usize) -> isize {
         return at;
     }
     let large = length >= settings().pmd && growth::large(kind, length);
-    judge::record(kind, at as usize, length, large);
+    density::record(kind, at as usize, length, large);
     if large && settings().touch {
         calls::advise(at as usize, length, Advice::HugePage);
     }

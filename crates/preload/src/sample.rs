@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls;
-use crate::room::lend;
+use crate::placement::lend;
 use crate::state::settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,11 @@
 
 use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, flag};
-use crate::room::{self, move_over, populate, reserve, reserve_for, reserved_pages};
+use crate::placement::{self, move_over, populate, reserve, reserve_for, reserved_pages};
 use crate::say::{self, decimal};
 use crate::settings::number;
 use crate::state::{down, settings, up};
-use crate::{must, segments, tmpfs};
+use crate::{mandatory, segments, tmpfs};
 
 pub enum Answer {
     At(usize),
@@ -31,7 +31,7 @@ pub fn anonymous(length: usize) -> Answer {
     let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));
     match whole.or_else(|| transparent(length, 0)) {
         Some(at) => Answer::At(at),
-        None if settings.shm.mandatory => Answer::Fail(must::refused(must::Role::Shm)),
+        None if settings.shm.mandatory => Answer::Fail(mandatory::refused(mandatory::Role::Shm)),
         None => mosaic(length).map_or(Answer::Pass, Answer::At),
     }
 }
@@ -60,11 +60,11 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     let rest = down(offset, settings.base) & settings.pmd.wrapping_sub(1);
     let at = if settings.shmem_touch && rest == 0 {
         let flags = flag::SHARED | flag::ANONYMOUS;
-        room::put(length, 0, MEMORY, flags, (usize::MAX, 0))
+        placement::put(length, 0, MEMORY, flags, (usize::MAX, 0))
     } else {
         // Address and file offset must be congruent modulo the huge page.
         let file = tmpfs::file(up(length.checked_add(rest)?, settings.base)?)?;
-        let at = room::put(length, rest, MEMORY, flag::SHARED, (file, rest));
+        let at = placement::put(length, rest, MEMORY, flag::SHARED, (file, rest));
         calls::close(file);
         at
     };
@@ -73,7 +73,7 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     }
     let at = at as usize;
     calls::advise(at, length, Advice::HugePage);
-    if settings.shm.mandatory && !must::settle(at, length) {
+    if settings.shm.mandatory && !mandatory::settle(at, length) {
         // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(at, length) };
         return None;
@@ -84,7 +84,7 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
 /// Maps shared anonymous memory on huge pages that can replace the mapping at an address.
 /// Returns it with its page size.
 pub fn anonymous_for(length: usize, address: usize) -> Option<(usize, usize)> {
-    let fits = |size: &usize| (address | length) & (size - 1) == 0 && room::can_move(*size);
+    let fits = |size: &usize| (address | length) & (size - 1) == 0 && placement::can_move(*size);
     let mut sizes = settings().shm.sizes().filter(fits);
     let reserved = sizes.find_map(|size| Some((reserved_pages(length, size, flag::SHARED)?, size)));
     reserved.or_else(|| Some((transparent(length, address)?, settings().base)))
@@ -102,7 +102,7 @@ fn mosaic(length: usize) -> Option<usize> {
         let pages = free_pages(size).unwrap_or(0);
         let pages = pages.min((length - done) >> size.trailing_zeros());
         let bytes = pages << size.trailing_zeros();
-        if room::lay(room.at + done, bytes, size, flag::SHARED) {
+        if placement::lay(room.at + done, bytes, size, flag::SHARED) {
             done += bytes;
         }
     }
@@ -161,7 +161,7 @@ pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset:
     if !calls::is_tmpfs(file) {
         return pass();
     }
-    let at = match room::put(length, offset, protection, flags, (file, offset)) {
+    let at = match placement::put(length, offset, protection, flags, (file, offset)) {
         calls::EEXIST | calls::ENOMEM => return pass(),
         at => at,
     };
@@ -197,13 +197,13 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
             }
         }
         if settings.shm.mandatory && !settings.shm.thp {
-            return must::refused(must::Role::Shm);
+            return mandatory::refused(mandatory::Role::Shm);
         }
     }
     let id = calls::shmget(key, size, flags);
     if settings.shm.mandatory && new && size >= settings.pmd && id >= 0 && !fill_thp(id as usize) {
         calls::shm_remove(id as usize);
-        return must::refused(must::Role::Shm);
+        return mandatory::refused(mandatory::Role::Shm);
     }
     id
 }
@@ -228,7 +228,7 @@ fn fill_thp(id: usize) -> bool {
         return false;
     }
     let size = calls::shm_size(id).unwrap_or(0);
-    let huge = must::settle(at as usize, size);
+    let huge = mandatory::settle(at as usize, size);
     // SAFETY: attached above.
     unsafe { calls::shmdt(at as usize) };
     huge

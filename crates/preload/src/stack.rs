@@ -9,8 +9,8 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::must;
-use crate::room::reserve_as;
+use crate::mandatory;
+use crate::placement::reserve_as;
 use crate::state::{down, settings};
 
 /// Maps a thread's stack without the flag that forbids huge pages, its top at the end of one.
@@ -28,10 +28,13 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
         calls::advise(room.at, length, Advice::HugePage);
     }
     // Without access rights so far (glibc's way), promotion waits until it gets them.
-    if settings.stack.mandatory && protection & flag::WRITE != 0 && !must::settle(room.at, length) {
+    if settings.stack.mandatory
+        && protection & flag::WRITE != 0
+        && !mandatory::settle(room.at, length)
+    {
         // SAFETY: made above, not handed out.
         unsafe { calls::munmap(room.at, length) };
-        return Some(must::refused(must::Role::Stack));
+        return Some(mandatory::refused(mandatory::Role::Stack));
     }
     Some(at as isize)
 }
@@ -55,7 +58,7 @@ pub fn of_first_thread() {
     let low = down(here.saturating_sub(far), settings.base);
     // The kernel extends it on touch, without a call that could be refused.
     if settings.stack.mandatory {
-        must::stays(must::Kind::FirstStack);
+        mandatory::stays(mandatory::Kind::FirstStack);
     }
     // A touch refused by the kernel (`ulimit -v`) would end the program; a system call fails.
     // SAFETY: the first thread's stack, far below its used part.

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::room::{populate_and_promote, reserve};
+use crate::placement::{populate_and_promote, reserve};
 use crate::say;
 use crate::state::{down, settings, up};
 

@@ -15,8 +15,8 @@
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::judge::{KINDS, judging};
-use crate::room::{populate_and_promote, reserve};
+use crate::density::{KINDS, judging};
+use crate::placement::{populate_and_promote, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
 /// The part of a window that is mapped but not handed out, for one kind.

@@ -6,11 +6,11 @@
 //! result with reason and remedy; the host is never changed to provide it.
 
 pub mod chase;
-pub mod described;
 mod layout;
 mod measuring;
-mod room;
+mod memory_limit;
 mod started;
+pub mod workload_file;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::experiment::Circumstances;
 
 pub use layout::{astray, held_by_folio};
 pub use measuring::Measuring;
-pub use room::room;
+pub use memory_limit::memory_limit;
 pub use started::{MovedNone, lacks_pool, page_tables, promote, under_run};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

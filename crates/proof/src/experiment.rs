@@ -18,6 +18,7 @@ use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
+use crate::effective_sample::{self, Analysis, PairLogs, Part};
 use crate::hold::{self, Holds};
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
@@ -27,10 +28,9 @@ use crate::result::{
     SettingsInForce,
 };
 use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
-use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
+use crate::stopping_rule::{MIN_PAIRS, Rule};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
-use crate::weigh::{self, Analysis, PairLogs, Part};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
@@ -332,7 +332,7 @@ impl Made {
                 first,
                 at_seconds: at.as_secs_f64(),
             },
-            logs: weigh::pair(base, large)?,
+            logs: effective_sample::pair(base, large)?,
             as_asked: true,
         })
     }
@@ -536,7 +536,7 @@ impl Engine<'_> {
                 return Ok(Ending::Interrupted);
             }
             let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
-            let interval = weigh::analyse(&rule, &logs).map(|w| w.interval);
+            let interval = effective_sample::analyse(&rule, &logs).map(|w| w.interval);
             let event = Event::Paired {
                 pairs: logs.len(),
                 interval,
@@ -953,8 +953,9 @@ impl Engine<'_> {
 
     fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Analysis>, Option<LogInterval>) {
         let rule = &self.settings.rule;
-        let weighed = weigh::analyse(rule, logs);
-        let interval = weighed.map(|w| weigh::bounded(rule, logs, &w).unwrap_or(w.interval));
+        let weighed = effective_sample::analyse(rule, logs);
+        let interval =
+            weighed.map(|w| effective_sample::bounded(rule, logs, &w).unwrap_or(w.interval));
         (weighed, interval)
     }
 
@@ -994,8 +995,10 @@ impl Engine<'_> {
             return None;
         }
         let closed = |edge: f64| edge.is_finite().then_some(edge);
-        let shared =
-            weigh::shared_bucket(&self.buckets_of(Arm::Base), &self.buckets_of(Arm::Large));
+        let shared = effective_sample::shared_bucket(
+            &self.buckets_of(Arm::Base),
+            &self.buckets_of(Arm::Large),
+        );
         Some(Buckets {
             shared: shared.map(|edges| edges.map(closed)),
             interpolated: weighed.map(|w| w.interval.center.exp()),

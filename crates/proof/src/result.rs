@@ -120,7 +120,7 @@ pub struct Equivalence {
     pub not_above: bool,
 }
 
-/// Checks of the pairs beyond their ratio (see [`crate::weigh`]).
+/// Checks of the pairs beyond their ratio (see [`crate::effective_sample`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairChecks {
     /// The correlation of each log ratio with the previous one.

@@ -9,8 +9,8 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
+use crate::host_memory::Room;
 use crate::populate::{Method, Populator, Stopped};
-use crate::room::Room;
 
 pub(crate) struct Taken {
     /// File that other processes can map. `None` for private memory, and if there were no pages.

@@ -35,12 +35,12 @@ mod elastic;
 mod error;
 mod extent;
 mod handle;
+mod host_memory;
 mod hugetlb;
 mod manager;
 mod options;
 mod populate;
 mod region;
-mod room;
 mod steps;
 mod thp;
 

@@ -8,7 +8,7 @@ use hugeleaf_sys::{Advice, Errno, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::MemoryError;
-use crate::room::Room;
+use crate::host_memory::Room;
 
 /// Limit of the memory that all threads together populate at one time. The kernel holds the mmap
 /// lock during a call and every mmap(2) of the process waits for it, including that of a new

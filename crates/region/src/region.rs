@@ -5,9 +5,9 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
 
 use crate::error::MemoryError;
 use crate::extent::{Extent, Why};
+use crate::host_memory::Room;
 use crate::options::RegionOptions;
 use crate::populate::{Populator, Progress};
-use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 

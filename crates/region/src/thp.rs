@@ -10,9 +10,9 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
+use crate::host_memory::Room;
 use crate::options::RegionOptions;
 use crate::populate::{Method, Populator};
-use crate::room::Room;
 use crate::steps::Step;
 
 /// Number of attempts for a block that the kernel reports as busy.

@@ -1,7 +1,7 @@
 //! `hugeleaf check`: a host's features row by row, with their measured benefit.
 
 use hugeleaf_host::system::features::Abilities;
-use hugeleaf_proof::worth::{Worth, Worths};
+use hugeleaf_proof::past_gains::{Worth, Worths};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
 use serde_json::{Value as Json, json};

@@ -1,6 +1,6 @@
 //! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
-use hugeleaf_guard::once::Pass;
+use hugeleaf_guard::one_shot::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
 use hugeleaf_guard::{Action, Entry, TreeState};
 

@@ -9,8 +9,8 @@ use hugeleaf_change::{
 use hugeleaf_host::{Host, Role};
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, took};
-use hugeleaf_verdict::ends::{Ends, ends};
 use hugeleaf_verdict::growth::{self, Holes};
+use hugeleaf_verdict::unaligned_ends::{Ends, ends};
 use hugeleaf_verdict::{advice, eligible};
 use serde_json::json;
 

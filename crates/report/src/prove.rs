@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
-use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
+use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{Arm, Design, Ending, Holds, embedded};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};

@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::asymmetric_lock::Gate;
 use crate::chunk::{Owner, Shape};
 use crate::fork;
-use crate::gate::Gate;
 use crate::ghosts::Ghosts;
 use crate::memory::pushed;
 use crate::names;
-use crate::node::{Node, Queue, QueueKind, Table};
+use crate::page_header::{Node, Queue, QueueKind, Table};
 use crate::share::{Connection, Held, Share};
 use crate::spare::LocalSpares;
 use crate::store::Store;

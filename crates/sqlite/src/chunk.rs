@@ -9,7 +9,7 @@ use std::ptr::null;
 use hugeleaf::Granule;
 
 use crate::memory::{filled, listed};
-use crate::node::Node;
+use crate::page_header::Node;
 
 /// Owner of a slot: the address of a cache.
 pub(crate) type Owner = *const ();

@@ -20,18 +20,18 @@
 #![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
+mod asymmetric_lock;
 mod cache;
 mod chunk;
 mod ffi;
 mod filter;
 mod fixed;
 mod fork;
-mod gate;
 mod ghosts;
 mod memory;
 mod methods;
 mod names;
-mod node;
+mod page_header;
 mod share;
 mod spare;
 mod store;
@@ -165,7 +165,7 @@ pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, In
 pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
     // It counts the header of the replaced cache, which is as large as the one here.
     let header = methods::header(api).map_err(InstallError::Refused)?;
-    let header = header.next_multiple_of(node::LINE);
+    let header = header.next_multiple_of(page_header::LINE);
     Ok(page + Bytes(header as u64))
 }
 

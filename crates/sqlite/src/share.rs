@@ -15,7 +15,7 @@ use crate::chunk::{Blank, Chunk, Owner, Shape};
 use crate::filter;
 use crate::fork;
 use crate::memory::{listed, pushed};
-use crate::node::Node;
+use crate::page_header::Node;
 use crate::timing::Timing;
 
 /// Number of keys in the ghost list. With 4000 it took a tenth of the time of a load that always hits, with 1000 a

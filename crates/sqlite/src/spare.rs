@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use crate::chunk::Shape;
 use crate::memory::pushed;
-use crate::node::{LINE, Node};
+use crate::page_header::{LINE, Node};
 
 /// Maximum number of bytes kept.
 const MOST: usize = 512 << 10;

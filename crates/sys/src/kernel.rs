@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
+use crate::fault_hook::{Answer, Gate, ProcessCall};
 use crate::files::HostChange;
-use crate::gate::{Answer, Gate, ProcessCall};
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::priority::RealTimePriority;
@@ -302,7 +302,7 @@ impl Kernel {
         let subject = || format!("{pages} pages of {page}");
         match self.ask(ProcessCall::Fetch(page, pages), "madvise", subject)? {
             Some(_) => Ok(()),
-            None => crate::fetch::fetch(page, pages),
+            None => crate::prefault::fetch(page, pages),
         }
     }
 
@@ -315,7 +315,7 @@ impl Kernel {
     pub fn drain_page_lists(&self, page: PageSize) -> Result<(), SysError> {
         match self.ask(ProcessCall::Drain(page), "madvise", || page.to_string())? {
             Some(_) => Ok(()),
-            None => crate::fetch::drain(page, self.base_page()),
+            None => crate::prefault::drain(page, self.base_page()),
         }
     }
 

@@ -16,26 +16,24 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod advice;
-mod asked;
+mod atomic_file;
 mod barrier;
-mod careful;
-mod draft;
+mod command_output;
 mod error;
 mod ethtool;
-mod fetch;
+mod fault_hook;
 mod file_capabilities;
 mod file_system;
 mod files;
 mod filter;
 mod frames;
-mod gate;
 mod kernel;
 mod lock;
 mod memory;
 mod memory_file;
 mod pagemap;
-mod patience;
 mod populate;
+mod prefault;
 mod priority;
 mod process;
 mod question;
@@ -44,18 +42,18 @@ mod space;
 mod split;
 mod start;
 mod tracefs;
+mod trusted_path;
+mod untrusted_fs;
 mod usage;
-mod walk;
+mod watchdog;
 
 pub use advice::Advice;
-pub use asked::{ProgramOutput, confine, run_for_output};
+pub use atomic_file::{Draft, Existing, draft_beside, is_draft_of, write_whole};
 pub use barrier::Barrier;
-pub use careful::{
-    Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
-};
-pub use draft::{Draft, Existing, draft_beside, is_draft_of, write_whole};
+pub use command_output::{ProgramOutput, confine, run_for_output};
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
+pub use fault_hook::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystem, file_system_at};
 pub use files::{
@@ -64,7 +62,6 @@ pub use files::{
 };
 pub use filter::Filters;
 pub use frames::frames_of;
-pub use gate::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use kernel::Kernel;
 pub use lock::{HostLock, Mark, lock_host, mark};
 pub use memory::{Mapping, Sharing, advise_own, name_own};
@@ -72,7 +69,6 @@ pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
-pub use patience::with_stall_limit;
 pub use priority::RealTimePriority;
 pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
@@ -86,5 +82,9 @@ pub use start::{
     peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
 };
 pub use tracefs::Detached;
+pub use trusted_path::{PathError, check_trusted, open_trusted};
+pub use untrusted_fs::{
+    Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
+};
 pub use usage::{Usage, children_usage, process_usage, thread_usage};
-pub use walk::{PathError, check_trusted, open_trusted};
+pub use watchdog::with_stall_limit;

@@ -17,7 +17,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::gate::{Memory, MemoryCall};
+use crate::fault_hook::{Memory, MemoryCall};
 use crate::{Errno, SysError};
 
 /// A file in memory. Its pages exist as long as a process has it open or mapped.

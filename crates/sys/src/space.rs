@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
-use crate::gate::{Memory, MemoryCall};
+use crate::fault_hook::{Memory, MemoryCall};
 use crate::memory_file::MemoryFile;
 use crate::{Errno, SysError, last_errno};
 
@@ -464,7 +464,7 @@ pub fn own_page_map() -> Result<File, SysError> {
 mod tests {
     use super::*;
     use crate::Kernel;
-    use crate::gate::Gate;
+    use crate::fault_hook::Gate;
     use std::sync::Arc;
 
     fn base() -> PageSize {

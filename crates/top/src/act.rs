@@ -144,9 +144,9 @@ pub fn pids_of(program: &Program) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan_schedule::Visible;
     use crate::scanner::Scanner;
     use crate::tests::tools;
-    use crate::turn::Visible;
     use hugeleaf_sys::own_pid;
 
     #[test]

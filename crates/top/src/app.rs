@@ -15,9 +15,9 @@ use crate::act::{Asked, moved};
 use crate::history::History;
 use crate::model::{Id, Operation, Program, Sample};
 use crate::pane::{Ask, Body, Pane, help, refused};
+use crate::scan_schedule::Visible;
 use crate::scanner::is_own;
 use crate::table::{Column, Placed, Sort, columns, rows};
-use crate::turn::Visible;
 
 /// Minimum size of the screen. Below it, only that fact is shown.
 pub const LEAST: (u16, u16) = (52, 12);

@@ -23,12 +23,12 @@ mod model;
 mod pane;
 mod record;
 mod run;
+mod scan_schedule;
 mod scanner;
 mod screen;
 mod table;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 pub use act::Tools;
 pub use app::Config;

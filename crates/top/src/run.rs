@@ -21,9 +21,9 @@ use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
 use crate::model::{Operation, Program, Sample};
 use crate::record::{Recorder, Recording};
+use crate::scan_schedule::Visible;
 use crate::scanner::{EVERY, Scanner};
 use crate::screen::{Screen, give_back};
-use crate::turn::Visible;
 
 /// Interval without events after which the terminal is checked.
 const HEARTBEAT: Duration = Duration::from_secs(1);

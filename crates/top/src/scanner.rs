@@ -17,7 +17,7 @@ use jiff::Zoned;
 
 use crate::act::Tools;
 use crate::model::{Cost, GuardLine, Held, HostLine, Id, Operation, Program, Rates, Sample};
-use crate::turn::{Visible, WalkCandidate, allowance, order};
+use crate::scan_schedule::{Visible, WalkCandidate, allowance, order};
 
 /// Interval at which settings of the host are read again.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);

@@ -366,21 +366,21 @@ mod tests {
             one.held_at_seconds = Some(NOW - ago);
             Column::Coverage.cell(one, NOW).to_string()
         };
-        let live = looked(&mut one, 3.0);
+        let live = scanned(&mut one, 3.0);
         assert!(live.ends_with(" %"), "{live}");
         assert_eq!(
-            looked(&mut one, 240.0),
+            scanned(&mut one, 240.0),
             format!("{} 4m", live.replace(' ', ""))
         );
         assert_eq!(Column::Small.cell(&one, NOW).mark, Mark::Dim);
         for ago in [20.0, 59.0, 60.0, 3_599.0, 86_399.0, 172_800.0, 1e12] {
             assert!(
-                looked(&mut one, ago).len() <= Column::Coverage.width(),
+                scanned(&mut one, ago).len() <= Column::Coverage.width(),
                 "{ago}"
             );
         }
         (one.held, one.unreadable) = (None, Some("denied".into()));
-        assert!(!looked(&mut one, 240.0).contains('m'));
+        assert!(!scanned(&mut one, 240.0).contains('m'));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod events;
 mod finish;
 mod interval;
 mod locks;
-mod memory;
+mod memory_snapshot;
 mod outside;
 mod processes;
 mod queue;
@@ -93,7 +93,7 @@ pub fn collect(
     let cpus = online(root);
     watch(Progress::Before);
     let pids = options.target.as_ref().map(|t| t.pids.clone());
-    let before = memory::read(root, kernel, pids.as_deref());
+    let before = memory_snapshot::read(root, kernel, pids.as_deref());
     let tracefs = match options.intervals_only {
         true => off(),
         false => Tracefs::find(root),
@@ -119,12 +119,12 @@ pub fn collect(
         .target
         .is_some()
         .then(|| session.queue.processes.target());
-    let after = memory::read(root, kernel, target.as_deref());
+    let after = memory_snapshot::read(root, kernel, target.as_deref());
     watch(Progress::Names);
     let mut trace = session.finish(nanos, &host, options);
     trace
         .sources
-        .push(memory::source(before.as_ref().or(after.as_ref())));
+        .push(memory_snapshot::source(before.as_ref().or(after.as_ref())));
     trace.ending = ending;
     trace.clock_note = clock_note(wall, nanos);
     trace.memory_before = before;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::asking::Asking;
 use crate::overcommit;
-use crate::plan::room;
+use crate::plan::reservation;
 use crate::shell_word;
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.
@@ -249,7 +249,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
         return Ok(());
     };
     let fits = match change.to.parse() {
-        Ok(pages) => room::fits(host, size, node, Pages(pages)),
+        Ok(pages) => reservation::fits(host, size, node, Pages(pages)),
         Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
     let instead = PLAN.to_owned();
@@ -333,7 +333,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
         Pages(0) => String::new(),
         all => format!("{all} and "),
     };
-    let most = room::most_pages(host, size, None).ok();
+    let most = reservation::most_pages(host, size, None).ok();
     let most = most.map_or(String::new(), |most| format!(", {most} at most"));
     let command = Setting::pool(size, None).command("N");
     format!("{command}    # N: {existing}as many as the program needs{most}")

@@ -27,7 +27,6 @@ pub mod advice;
 mod asking;
 pub mod check;
 pub mod eligible;
-pub mod ends;
 pub mod findings;
 pub mod growth;
 pub(crate) mod overcommit;
@@ -36,6 +35,7 @@ pub mod predict;
 pub mod roles;
 pub mod run;
 pub mod trace;
+pub mod unaligned_ends;
 pub mod verify;
 pub mod why;
 

@@ -9,26 +9,26 @@
 
 mod allowed;
 mod arithmetic;
+mod build;
 mod check;
 mod derive;
 mod facts;
 mod file;
 mod files;
-mod keep;
 mod knobs;
 mod layout;
-mod make;
+mod merge;
 mod model;
 mod named;
 mod notes;
 mod promise;
 mod read;
+pub(crate) mod reservation;
 mod rights;
-pub(crate) mod room;
-mod sense;
+mod rightsize;
+mod service_hints;
 mod step;
-mod tighten;
-mod ways;
+mod validate;
 mod write;
 
 #[cfg(test)]
@@ -36,20 +36,20 @@ mod tests;
 
 pub use allowed::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
+pub use build::make;
 pub use check::{Now, check};
 pub use derive::{pool_path, steps};
 pub use facts::{Facts, InForce, Wishes};
 pub use file::{PlanError, parse};
 pub use files::{GRUB, OURS};
-pub use keep::keep;
-pub use make::make;
+pub use merge::keep;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, Group, Kept, Knob, Limit, Mount, PagesOf, Plan, PoolPlan,
     Promise, ServicePlan, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;
-pub use room::Margin;
+pub use reservation::Margin;
+pub use rightsize::{Sample, sample, tighten};
 pub use step::{Needs, Step, What};
-pub use tighten::{Sample, sample, tighten};
 pub use write::{needs, write};

@@ -9,9 +9,9 @@
 //! pinning ([`Effect`]).
 
 pub mod areas;
-mod cost;
-mod honest;
+mod bottlenecks;
 mod memory;
+mod no_gain;
 mod quality;
 mod rules;
 mod seen;

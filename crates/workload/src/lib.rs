@@ -29,12 +29,12 @@ pub mod chase;
 pub mod child;
 mod client;
 mod database;
-pub mod described;
-mod kernel;
 mod oltp;
 pub mod protocol;
+mod self_advice;
 mod serve;
 pub mod times;
+pub mod workload_file;
 
 pub use cache::{CacheError, DATABASE_PAGE, SqliteCache};
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};

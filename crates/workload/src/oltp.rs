@@ -11,8 +11,8 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::child::{self, ChildError, Program};
 use crate::client::Client;
-use crate::kernel::OwnAdvice;
 use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
+use crate::self_advice::OwnAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.
 const LEAST: Bytes = Bytes::from_mib(16);

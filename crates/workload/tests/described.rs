@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_workload::described::{Described, Script, Stage, StageError};
+use hugeleaf_workload::workload_file::{Described, Script, Stage, StageError};
 
 fn parse(text: &str) -> Result<Described, String> {
     Described::parse(Path::new("w.toml"), text).map_err(|e| e.to_string())

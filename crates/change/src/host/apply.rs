@@ -8,12 +8,12 @@ use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::PageSize;
 use hugeleaf_verdict::plan::{Step, What};
 
+use super::apply_step::{Change, Made, make, make_folders};
 use super::error::HostError;
 use super::journal::{Applied, Writer, applied, boot, next_id};
-use super::look::{self, Looked, has_systemd, look_one, probe, set_along};
-use super::make::{Change, Made, make, make_folders};
 use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
 use super::place::{Place, below};
+use super::preview::{self, Looked, has_systemd, look_one, probe, set_along};
 use super::record::{Begin, Header, Listed, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
@@ -54,7 +54,7 @@ pub fn apply(
     if let Some(id) = twice(request.steps) {
         return Err(HostError::SameId(id));
     }
-    let (looked, mut obstacles) = look::inspect(context.root, request.steps);
+    let (looked, mut obstacles) = preview::inspect(context.root, request.steps);
     obstacles.extend(probe(context.root, &looked));
     if !obstacles.is_empty() {
         return Err(HostError::Refused(obstacles, request.steps.len()));

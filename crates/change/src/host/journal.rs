@@ -8,8 +8,8 @@ use hugeleaf_host::{Fact, ReadError, Root};
 use hugeleaf_sys::{HostChange, Kernel, SysError, check_trusted};
 use hugeleaf_verdict::plan::Needs;
 
+use super::apply_step::make_folders;
 use super::error::HostError;
-use super::make::make_folders;
 use super::outcome::State;
 use super::place::{Place, fresh, missing_folders};
 use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};

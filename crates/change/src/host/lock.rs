@@ -3,8 +3,8 @@
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, HostLock, Kernel, check_trusted, lock_host, own_pid};
 
+use super::apply_step::make_folders;
 use super::error::HostError;
-use super::make::make_folders;
 use super::place::missing_folders;
 
 const FOLDER: &str = "var/lib/hugeleaf";

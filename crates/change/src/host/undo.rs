@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 use hugeleaf_host::Fact;
 use hugeleaf_sys::{Errno, HostChange, SysError};
 
+use super::apply_step::{Change, make, read_again, remove_above, remove_drafts};
 use super::block;
 use super::error::HostError;
 use super::journal::{Applied, AppliedStep, Writer, applied, boot};
-use super::look::{SIDE_EFFECTS, has_systemd, real_file, set_along};
-use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
+use super::preview::{SIDE_EFFECTS, has_systemd, real_file, set_along};
 use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
 

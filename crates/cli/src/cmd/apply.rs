@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use hugeleaf_change::drift::in_force;
 use hugeleaf_change::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
 };
-use hugeleaf_change::standing::in_force;
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};

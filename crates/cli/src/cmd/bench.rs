@@ -1,10 +1,10 @@
 //! Implements `hugeleaf bench`. Also runs the lab's experiments and prints their results ([`measured`]).
 
 mod chase;
-mod described;
 mod failure;
 mod lists;
 mod setup;
+mod workload_file;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,13 @@ enum Workload {
     /// Measure the latency of dependent random reads, by working set and page size
     Chase(chase::Args),
     /// Measure a workload that a file describes; short form: hugeleaf bench NAME
-    File(described::Args),
+    File(workload_file::Args),
 }
 
 /// Runs an experiment, prints the result, then writes it. A full disk loses only the file.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.workload {
-        None => described::list(context),
+        None => workload_file::list(context),
         Some(Workload::Chase(args)) => {
             let about = Experiment {
                 name: "chase",

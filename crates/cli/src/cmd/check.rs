@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::standing::servers_here;
+use hugeleaf_change::drift::servers_here;
 use hugeleaf_host::Host;
 use hugeleaf_host::system::features::read_features;
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::worth::{Worths, add};
+use hugeleaf_proof::past_gains::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
 use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hugeleaf_guard::client::{ask, ask_status};
-use hugeleaf_guard::once::once;
+use hugeleaf_guard::one_shot::once;
 use hugeleaf_guard::status::Status as GuardStatus;
 use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State, Views};
 use hugeleaf_report::guard as views;

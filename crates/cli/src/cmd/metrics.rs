@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_guard::client::ask_status;
-use hugeleaf_guard::{Places, once};
+use hugeleaf_guard::{Places, one_shot};
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::guard::metrics;
 use hugeleaf_report::metrics::text;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let asked = || ask_status(&Places::default().socket()).ok();
     let status = match context.root.is_live().then(asked).flatten() {
         Some(status) => status,
-        None => once::look_once(&context.root, &context.kernel, &context.host()?)?,
+        None => one_shot::scan_once(&context.root, &context.kernel, &context.host()?)?,
     };
     let text = text(metrics(&status, status.series));
     match &args.textfile {

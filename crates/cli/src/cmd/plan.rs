@@ -7,8 +7,8 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_change::drift::{in_force, servers_here};
 use hugeleaf_change::host::{inspect, mount_point};
-use hugeleaf_change::standing::{in_force, servers_here};
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use hugeleaf_change::Watch;
 use hugeleaf_change::walk_time;
 use hugeleaf_host::Host;
-use hugeleaf_host::process::spent::{Spent, spent};
-use hugeleaf_proof::bench::{Machine, room};
+use hugeleaf_host::process::cpu_time::{Spent, spent};
+use hugeleaf_proof::bench::{Machine, memory_limit};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::predict::{observe, reads, table};
 use hugeleaf_report::predict::Prediction;
@@ -161,7 +161,7 @@ impl Args {
                 )
             });
         }
-        let most = room(&context.root).unwrap_or_default();
+        let most = memory_limit(&context.root).unwrap_or_default();
         let circumstances = circumstances(&context.root, host, &[]);
         let machine = Machine {
             root: &context.root,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hugeleaf_change::{Pace, Percent};
 use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
-use hugeleaf_proof::rule::MIN_PAIRS;
+use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
     Design, Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError,
     Verdict, circumstances, run as experiment,

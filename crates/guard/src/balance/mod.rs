@@ -3,12 +3,12 @@
 //! `rules` parses the configuration, `server` has the trait, `kinds` the table of kinds. `core` decides (pure, by
 //! `hugeleaf-balance`). `run` has one thread per target and per server, so that no server blocks another.
 
-mod core;
+mod component;
+mod controller;
 mod jvm;
 mod kinds;
 mod mariadb;
 mod memcached;
-mod part;
 mod postgresql;
 mod process;
 mod redis;
@@ -20,7 +20,7 @@ mod status;
 mod tests;
 mod worker;
 
-pub use core::{Core, Said};
+pub use controller::{Core, Said};
 pub use hugeleaf_balance::{ResizeOperation, View};
 pub use kinds::{KINDS, kind_named};
 pub(crate) use rules::WrittenTarget;

@@ -13,8 +13,8 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::core::{Core, HostState, Said};
-use super::part::Report;
+use super::component::Report;
+use super::controller::{Core, HostState, Said};
 use super::rules::{BalanceAction, Target};
 use super::status::BalanceStatus;
 use super::worker::Worker;

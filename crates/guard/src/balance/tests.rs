@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::core::{Command, Core, Done, HostState};
+use super::component::Report;
+use super::controller::{Command, Core, Done, HostState};
 use super::kinds::{KINDS, kind_named};
-use super::part::Report;
 use super::process::ProcessSeen;
 use super::rules::{BalanceAction, Member, Pages, Target};
 use super::server::{Counts, Look, Observer, Server};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hugeleaf_host::Root;
 
-use super::part::Report;
+use super::component::Report;
 use super::process::{find, see};
 use super::rules::Member;
 use super::server::{Observer, Opening, Server};

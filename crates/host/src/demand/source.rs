@@ -9,8 +9,8 @@ use hugeleaf_units::Bytes;
 use super::kind::{Given, Program, ServiceResult, SourceKind};
 use super::running::{Reader, held_of, shared_objects};
 use super::{
-    Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, made_up,
-    mariadb, measured, postgres, sysv,
+    Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, mariadb,
+    measured, postgres, synthetic, sysv,
 };
 use crate::fact::Fact;
 use crate::limits;
@@ -33,8 +33,8 @@ pub static SOURCES: &[SourceKind] = &[
     mariadb::SOURCE,
     jvm::SOURCE,
     CONTAINER,
-    made_up::BYTES,
-    made_up::MOVER,
+    synthetic::BYTES,
+    synthetic::MOVER,
 ];
 
 /// The source of a demand, as named by a person.

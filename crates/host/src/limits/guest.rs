@@ -3,8 +3,8 @@
 use hugeleaf_sys::{Pid, own_pid};
 use hugeleaf_units::Bytes;
 
+use super::cgroup_paths::{below, mounts, own_and_above};
 use super::memory;
-use super::mounts::{below, mounts, own_and_above};
 use crate::model::MemoryLimit;
 use crate::parse::number;
 use crate::root::Root;

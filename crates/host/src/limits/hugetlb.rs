@@ -3,7 +3,7 @@
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::mounts::{Mount, below, shown};
+use super::cgroup_paths::{Mount, below, shown};
 use crate::fact::Fact;
 pub use crate::model::name_of;
 use crate::model::{Cgroup, HugetlbLimit};

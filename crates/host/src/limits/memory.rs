@@ -3,7 +3,7 @@
 
 use hugeleaf_units::Bytes;
 
-use super::mounts::{Mount, below, shown};
+use super::cgroup_paths::{Mount, below, shown};
 use crate::model::MemoryLimit;
 use crate::parse::{ParseError, number};
 use crate::root::Root;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "full")]
 mod all;
+#[cfg(feature = "full")]
+pub mod cpu_time;
 pub mod maps;
 #[cfg(feature = "full")]
 pub mod orders;
@@ -15,8 +17,6 @@ mod rings;
 mod role;
 #[cfg(feature = "full")]
 mod run;
-#[cfg(feature = "full")]
-pub mod spent;
 pub mod stat;
 
 use hugeleaf_sys::Pid;

@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
-use crate::limits::mounts::unescape;
+use crate::limits::cgroup_paths::unescape;
 use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
 use crate::parse::MountLine;
 use crate::process::maps::read_maps;

@@ -20,14 +20,14 @@ mod program;
 mod refused;
 mod schedule;
 
-#[path = "../../src/judge.rs"]
-mod judge;
+#[path = "../../src/density.rs"]
+mod density;
+#[path = "../../src/placement.rs"]
+mod placement;
 #[path = "../../src/pool.rs"]
 mod pool;
 #[path = "../../src/calls.rs"]
 mod real;
-#[path = "../../src/room.rs"]
-mod room;
 #[path = "../../src/state.rs"]
 mod state;
 #[path = "../../src/window.rs"]

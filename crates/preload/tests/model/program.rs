@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::schedule::{self, begin, drawn, take_part};
 use crate::settings::{PageLadder, Settings};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
-use crate::{judge, pool, real, window};
+use crate::{density, pool, real, window};
 
 /// Memory of the program: start, length, owner.
 static HAS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
@@ -39,15 +39,15 @@ fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
         return pool::cut(length);
     }
-    let kind = judge::kind_of(length);
-    let large = judge::judgement(kind, length) == judge::Judgement::Large;
+    let kind = density::kind_of(length);
+    let large = density::judgement(kind, length) == density::Judgement::Large;
     let at = window::cut(kind, large, length)?;
-    judge::record(kind, at, length, large);
+    density::record(kind, at, length, large);
     Some(at)
 }
 
 fn give_back(start: usize, length: usize) {
-    judge::unmapped(start, length);
+    density::unmapped(start, length);
     if pool::holds(start, length) {
         pool::unmap(start, length);
     } else {
@@ -96,7 +96,7 @@ fn one_step(whose: usize) {
                 give_back(start, length);
             }
         }
-        13 => judge::look(0),
+        13 => density::look(0),
         14 => RESIDENT.store(
             drawn(64) * state::settings().pmd,
             std::sync::atomic::Ordering::Relaxed,
@@ -116,7 +116,7 @@ fn forked() {
         schedule::is_alone();
         LOCK.reopen();
         window::leave();
-        judge::leave();
+        density::leave();
         real::exit(usize::from(!gets_its_own()));
     }
     assert_eq!(
@@ -129,7 +129,7 @@ fn forked() {
 /// Checks in the child that it gets memory.
 /// The list is not locked, because other threads wait outside of it.
 fn gets_its_own() -> bool {
-    judge::look(0);
+    density::look(0);
     (1..40_usize).all(|pages| {
         let length = pages * 8 * state::settings().base;
         ask(length, false).is_some_and(|start| overlaps(start, length).is_none())
@@ -197,7 +197,7 @@ fn growth_in_every_order_that_is_drawn() {
     // SAFETY: no thread has started yet.
     unsafe { state::set(settings()) };
     GROWING.store(true, std::sync::atomic::Ordering::Relaxed);
-    judge::watch();
+    density::watch();
     let first = said("HUGELEAF_SEED", 1);
     // A longer run sets the number of programs, or a limit of processor time, because other work
     // shares the processors.

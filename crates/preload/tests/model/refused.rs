@@ -4,7 +4,7 @@
 #![allow(unsafe_code)] // memory as mmap hands it out
 
 use hugeleaf_preload::calls::{self, flag};
-use hugeleaf_preload::room::lay;
+use hugeleaf_preload::placement::lay;
 use hugeleaf_preload::state::up;
 
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use hugeleaf_sys::{Question, run_for_output};
 
 use super::reading::{Kind, Metric, MetricError, Reading};
-use super::shown;
+use super::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
@@ -27,14 +27,14 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
     let open = move |_: &_, _: Question<'_>| Ok(open(&command, gauge));
-    let shown = format!("{}{}", typed.gauge_prefix(), shown::command(typed.rest));
+    let shown = format!("{}{}", typed.gauge_prefix(), redact::command(typed.rest));
     Ok(MetricSpec::new(shown, open))
 }
 
 /// Opens `cmd:COMMAND`: the last output of `sh -c COMMAND`, run anew for every reading. It is a rising counter
 /// unless `gauge` is set.
 fn open(command: &str, gauge: Option<Better>) -> Metric {
-    let name = shown::command(command);
+    let name = redact::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move |question: Question<'_>| {
         // The guard shows errors to every local user, so the command's output is only in the next step.

@@ -5,7 +5,7 @@ use hugeleaf_sys::Question;
 
 use super::prometheus::{self, Selected, Selector};
 use super::reading::{Kind, Metric, MetricError, Reading};
-use super::shown::without;
+use super::redact::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 

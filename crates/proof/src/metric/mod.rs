@@ -12,19 +12,19 @@ mod perf;
 mod postgres;
 pub mod prometheus;
 mod reading;
+mod redact;
 mod redis;
 mod servers;
-mod shown;
 mod spec;
 
 pub use command::last_number;
 pub use perf::{TranslationTotals, Translations, cpi, walk_cycles};
 pub use reading::{Kind, Measured, Metric, MetricError, Reading, between, measured};
-pub use shown::redact;
+pub use redact::redact;
 pub use spec::{MetricKind, MetricSpec, SpecError};
 
+use redact::kind as kind_of;
 use servers::{SERVERS, names};
-use shown::kind as kind_of;
 use spec::Typed;
 
 use crate::stats::Better;

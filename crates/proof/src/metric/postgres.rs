@@ -7,7 +7,7 @@ use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
 use hugeleaf_sys::Question;
 
 use super::reading::{Metric, MetricError, Reading};
-use super::shown::{host_name, without};
+use super::redact::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {

@@ -5,7 +5,7 @@ use hugeleaf_ask::redis::{Address, Connection};
 use hugeleaf_sys::Question;
 
 use super::reading::{Metric, MetricError, Reading};
-use super::shown::without;
+use super::redact::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_sys::{Pid, Question};
 
 use super::reading::{Metric, MetricError, PATIENCE};
-use super::shown::kind as kind_of;
+use super::redact::kind as kind_of;
 use crate::stats::Better;
 
 /// A kind of metric: its texts in help, documents and errors, and its parser.

@@ -20,11 +20,11 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
-use super::entry::{Entry, Reason};
+use super::granule_entry::{Entry, Reason};
 use super::ledger::Shape;
 use crate::error::{MemoryError, again};
+use crate::host_memory::Room;
 use crate::populate::{is_short, populate};
-use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::thp;
 

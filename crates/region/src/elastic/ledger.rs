@@ -18,8 +18,8 @@ use hugeleaf_host::Pid;
 use hugeleaf_sys::{Memory, MemoryFile};
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
 use super::error::ElasticError;
+use super::granule_entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
 use super::lock::{self, Token, Word};
 use super::names::{Component, components};
 use super::process::{Identity, namespace};
@@ -34,7 +34,7 @@ pub(crate) const MOST_GRANULES: u64 = 1 << 24;
 pub(crate) const NAME: usize = 47;
 
 mod at {
-    use super::super::entry::{COMPONENTS, PROCESSES, STEPS};
+    use super::super::granule_entry::{COMPONENTS, PROCESSES, STEPS};
 
     // Constant words, checked when a process attaches.
     pub(super) const MAGIC: usize = 0;
@@ -470,7 +470,7 @@ impl Locked<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::Reason;
+    use super::super::granule_entry::Reason;
     use super::*;
     use hugeleaf_sys::Kernel;
 

@@ -10,11 +10,11 @@
 //! This module must not hand out a granule before it is populated, nor take memory from a process
 //! that may still be alive.
 
+mod alloc;
 mod backing;
-mod entry;
 mod error;
+mod granule_entry;
 mod ledger;
-mod lend;
 mod lock;
 mod names;
 mod process;
@@ -28,11 +28,11 @@ use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize, Range, Rung};
 
 use crate::error::MemoryError;
-use crate::room::Room;
+use crate::host_memory::Room;
 use crate::steps::Steps;
 
 use backing::{Backing, Plan};
-use entry::{COMPONENTS, STEPS};
+use granule_entry::{COMPONENTS, STEPS};
 use ledger::{Ledger, MOST_GRANULES, NAME, Shape};
 use names::components;
 

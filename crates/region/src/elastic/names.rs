@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::entry::COMPONENTS;
+use super::granule_entry::COMPONENTS;
 
 /// The name of a granule from taking it to returning or transferring it; the same in all processes.
 /// Names are never reused, so an old name is always recognised.

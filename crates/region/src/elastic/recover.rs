@@ -4,7 +4,7 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::Bytes;
 
 use super::backing::Run;
-use super::entry::{Entry, PROCESSES, State};
+use super::granule_entry::{Entry, PROCESSES, State};
 use super::ledger::Locked;
 use super::process::Identity;
 use super::{Elastic, ElasticError};

@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::{Elastic, ElasticError, plan};
 use crate::error::MemoryError;
 use crate::handle::{Handle, Lines, bad, held_in};
-use crate::room::Room;
+use crate::host_memory::Room;
 use crate::steps::Steps;
 
 /// Version of the text format. Changes with the format or the meaning of the table.

@@ -5,12 +5,12 @@ use std::fmt;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::backing::Run;
-use super::entry::{Entry, PROCESSES, Reason, State};
+use super::granule_entry::{Entry, PROCESSES, Reason, State};
 use super::ledger::Locked;
 use super::names::components;
 use super::{Component, Elastic, ElasticError};
 use crate::extent::{Extent, Why};
-use crate::room::Room;
+use crate::host_memory::Room;
 use crate::thp::{self, OnPages};
 
 /// Memory and page sizes by component: the table that Oracle shows as `v$sgainfo`.

@@ -7,8 +7,8 @@ use super::facts::InForce;
 use super::knobs::knob_now;
 use super::model::{Plan, PoolPlan};
 use super::promise::unknown_to;
-use super::room;
-use super::room::Margin;
+use super::reservation;
+use super::reservation::Margin;
 use crate::list;
 
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
             plan.host.base_page, host.base_page
         ));
     }
-    let sizes = room::sizes(host);
+    let sizes = reservation::sizes(host);
     for pool in &plan.pools {
         if !sizes.contains(&pool.page) {
             refuse(format!("this kernel cannot reserve pages of {}", pool.page));
@@ -154,7 +154,7 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
 /// Finds pool growth that would leave base pages less than half of the margin. Even a forced plan
 /// must leave the floor of the host.
 fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
-    let (total, used) = match room::used(host) {
+    let (total, used) = match reservation::used(host) {
         Ok(known) => known,
         Err(refusal) => return vec![refusal],
     };
@@ -206,7 +206,7 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
             "the plan was made under Linux {theirs}, but this is {ours}: settings may differ"
         ));
     }
-    for page in room::sizes(host) {
+    for page in reservation::sizes(host) {
         let not_ours = plan.of_size(page).map(|p| p.others + p.promised);
         let of_services = plan.services.iter().map(|s| s.pages_of(page));
         let wanted: Pages = of_services.chain(not_ours).sum();

@@ -10,7 +10,7 @@ use crate::advice::Want;
 
 use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
-use super::room::Margin;
+use super::reservation::Margin;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::model::Plan;
 use super::read::check;
-use super::sense::{Contradiction, sense};
+use super::validate::{Contradiction, sense};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {

@@ -9,8 +9,8 @@ use hugeleaf_units::Bytes;
 
 use super::model::{Knob, Plan, ServicePlan};
 use crate::advice::{self, Setting, Want};
-use crate::ends::ends;
 use crate::list;
+use crate::unaligned_ends::ends;
 
 const SHMMAX: &str = "/proc/sys/kernel/shmmax";
 const SHMALL: &str = "/proc/sys/kernel/shmall";

@@ -9,7 +9,7 @@ use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
-use super::room::{Budget, PoolBudget, fits};
+use super::reservation::{Budget, PoolBudget, fits};
 use crate::{clean, list};
 
 pub(super) fn notes(

@@ -11,7 +11,7 @@ use hugeleaf_units::PageSize;
 use super::arithmetic::sum_pages;
 use super::facts::{Facts, InForce, held};
 use super::model::{PagesOf, Plan, Promise, ServicePlan};
-use super::room::Budget;
+use super::reservation::Budget;
 use crate::clean;
 
 #[derive(Debug, Clone)]

@@ -2,15 +2,15 @@
 
 use hugeleaf_trace::Trace;
 
-use super::{Seen, TraceFinding, cost, honest, memory, quality};
+use super::{Seen, TraceFinding, bottlenecks, memory, no_gain, quality};
 
 /// Rules in favour of huge pages, and rules about defects of existing huge pages.
 const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
-    cost::pin_locking,
-    cost::page_locks,
-    cost::io_pieces,
-    cost::base_faults,
-    cost::page_walks,
+    bottlenecks::pin_locking,
+    bottlenecks::page_locks,
+    bottlenecks::io_pieces,
+    bottlenecks::base_faults,
+    bottlenecks::page_walks,
     memory::page_tables,
     memory::compaction_stalls,
     memory::khugepaged_busy,
@@ -21,7 +21,7 @@ const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
 
 /// Rules about the limits of the trace.
 const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
-    cost::other_locks,
+    bottlenecks::other_locks,
     quality::lost,
     quality::few_samples,
     quality::skew,
@@ -31,7 +31,7 @@ pub fn findings(trace: &Trace) -> Vec<TraceFinding> {
     let seen = Seen::of(trace);
     let mut all: Vec<TraceFinding> = FOR.iter().filter_map(|rule| rule(&seen)).collect();
     if all.is_empty() {
-        all.extend(honest::no_gain(&seen));
+        all.extend(no_gain::no_gain(&seen));
     }
     all.extend(ABOUT.iter().filter_map(|rule| rule(&seen)));
     all.sort_by_key(|finding| finding.severity);

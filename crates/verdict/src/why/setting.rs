@@ -3,7 +3,7 @@
 use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::ends::ends;
+use crate::unaligned_ends::ends;
 
 use crate::eligible::{Kind, tmpfs_mount};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::room;
+use hugeleaf_proof::bench::memory_limit;
 use hugeleaf_proof::{Circumstances, circumstances};
 use hugeleaf_sys::{Draft, Existing};
 use hugeleaf_units::Bytes;
@@ -32,7 +32,7 @@ impl Setup {
     pub fn new(name: &str, output: &Output, context: &Context) -> Result<Setup, Failure> {
         context.need_live("bench")?;
         let host = context.host()?;
-        let Some(most) = room(&context.root) else {
+        let Some(most) = memory_limit(&context.root) else {
             return Err(match host.memory.available.error() {
                 Some(error) => error.clone().into(),
                 None => Failure::missing(

@@ -8,15 +8,15 @@ mod counts;
 mod figures;
 mod file;
 mod needs;
+mod runner;
 mod shipped;
 mod size;
-mod stage;
 
 pub use figures::{Figure, NoFigure, Ran, figures};
 pub use file::{
     Better, Described, FileError, Load, Loop, Measure, OwnArm, SCHEMA, Script, Server, Source,
 };
 pub use needs::Needs;
+pub use runner::{Running, Stage, StageError, Watched};
 pub use shipped::{SHIPPED, Shipped, shipped};
 pub use size::Size;
-pub use stage::{Running, Stage, StageError, Watched};

@@ -12,8 +12,8 @@
 //!
 //! For a quantile read from buckets only its bucket is known; [`bounded`] accounts for that.
 
-use crate::rule::Rule;
 use crate::stats::{self, LogInterval};
+use crate::stopping_rule::Rule;
 
 /// Threshold for a lag-1 correlation, times the root of the number of pairs. Chance alone exceeds
 /// it in one of ten experiments.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::rows::Results;
 
 use hugeleaf_verdict::shell_word;
-pub use hugeleaf_workload::described::Described;
+pub use hugeleaf_workload::workload_file::Described;
 
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;

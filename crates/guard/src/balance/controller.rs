@@ -13,7 +13,7 @@ use hugeleaf_balance::{
 };
 use hugeleaf_units::Bytes;
 
-use super::part::{Ordered, Outcome, Part, Report};
+use super::component::{Ordered, Outcome, Part, Report};
 use super::rules::{BalanceAction, Target};
 use super::status::{BalanceStatus, ComponentStatus};
 use crate::seen::ProgramId;

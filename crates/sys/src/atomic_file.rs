@@ -2,7 +2,7 @@
 //!
 //! The content is written to a new file with a random name in the same folder. Nobody can have
 //! created it before (O_EXCL), it is not a link, and it is on disk before it is renamed. After a
-//! crash or on a full disk, the old file still exists. [`crate::walk`] has the rules for following
+//! crash or on a full disk, the old file still exists. [`crate::trusted_path`] has the rules for following
 //! paths and links.
 
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 
-use crate::walk::{Found, PathError, fail, name_of, walk};
+use crate::trusted_path::{Found, PathError, fail, name_of, walk};
 use crate::{Errno, SysError, effective_uid};
 
 /// Permissions of a new file before the umask.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::component::Component;
+use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::learn::{Came, learn};
 use crate::settings::Settings;
-use crate::standing::Trouble;
 use crate::state::{BackOff, ByHand, State, Track};
 
 /// Growth of the loss since a failed try after which a component is tried again.

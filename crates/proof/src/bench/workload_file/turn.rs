@@ -7,7 +7,7 @@ use std::path::Path;
 use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::described::{Figure, Ran, Running, Script, Stage, StageError, figures};
+use hugeleaf_workload::workload_file::{Figure, Ran, Running, Script, Stage, StageError, figures};
 
 use super::LabSettings;
 use super::arm::{LabArm, LabPages};

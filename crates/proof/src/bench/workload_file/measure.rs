@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::described::{Better, Described, Loop, Measure, Stage};
+use hugeleaf_workload::workload_file::{Better, Described, Loop, Measure, Stage};
 use serde_json::{Value as Json, json};
 
 use super::LabSettings;

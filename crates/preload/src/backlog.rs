@@ -13,9 +13,9 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice};
-use crate::judge;
+use crate::density;
 use crate::maps::{Mapping, movable};
-use crate::room::lend;
+use crate::placement::lend;
 use crate::state::{Lock, down, settings, up};
 
 /// Allows one sweep at a time.
@@ -192,7 +192,7 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     // base pages.
     let touch = match mapping.shared {
         true => settings.shmem_touch,
-        false => settings.touch && !judge::judging(),
+        false => settings.touch && !density::judging(),
     };
     if touch {
         calls::advise(mapping.start, mapping.end - mapping.start, Advice::HugePage);

@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
-use crate::room::{collapse, populate_and_promote, reserve};
+use crate::placement::{collapse, populate_and_promote, reserve};
 use crate::state::{down, settings, up};
-use crate::{say, sweep};
+use crate::{backlog, say};
 
 /// A kind of memory that stays on base pages, reported once.
 #[derive(Clone, Copy)]
@@ -183,7 +183,7 @@ pub fn usable(start: usize, length: usize) -> bool {
 #[cold]
 pub fn is_private_memory(start: usize, end: usize) -> bool {
     let mut at = start;
-    sweep::own_maps(|line| {
+    backlog::own_maps(|line| {
         if let Some((from, to)) = private_memory(line)
             && from <= at
             && at < to

@@ -28,7 +28,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::process::Gid;
 
 use crate::Errno;
-use crate::walk::{MOST_LINKS, name_of};
+use crate::trusted_path::{MOST_LINKS, name_of};
 
 /// Most files that the kernel generates are shorter than this.
 const MOSTLY_ENOUGH: usize = 4 << 10;

@@ -11,8 +11,8 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::must::{Kind, Role, committed, is_private_memory, refused, settle, small, stays};
-use crate::room::{collapse, move_over, put, reserve_as};
+use crate::mandatory::{Kind, Role, committed, is_private_memory, refused, settle, small, stays};
+use crate::placement::{collapse, move_over, put, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{down, settings, up};
 use crate::{private, segments};

@@ -146,7 +146,7 @@ fn histogram(regex: &Regex, percentile: f64, printed: &str) -> Result<f64, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::described::Described;
+    use crate::workload_file::Described;
     use std::path::Path;
 
     fn measured(measures: &str, printed: &str) -> Result<Vec<f64>, NoFigure> {

@@ -4,11 +4,11 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, Pages};
 
 use super::backing::{Filled, Run, Unfilled};
-use super::entry::{Entry, Reason, State};
+use super::granule_entry::{Entry, Reason, State};
 use super::ledger::{Listed, Locked};
 use super::{Component, Elastic, ElasticError, Granule};
 use crate::error::MemoryError;
-use crate::room::Room;
+use crate::host_memory::Room;
 
 impl Elastic {
     /// Takes one granule on the first rung that has the pages. It is populated, zeroed and within

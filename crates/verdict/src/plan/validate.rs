@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::allowed;
 use super::model::{Plan, PoolPlan};
-use super::room::Margin;
+use super::reservation::Margin;
 use crate::list;
 
 /// A contradiction and its place: the keys and indices that lead to it, as in `pool.0.node`.

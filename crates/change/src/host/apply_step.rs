@@ -6,9 +6,9 @@ use hugeleaf_sys::{
     Errno, FileMeta, HostChange, Kernel, SysError, draft_beside, is_draft_of, look_at,
 };
 
-use super::look::real_file;
 use super::outcome::State;
 use super::place::{self, Place, below};
+use super::preview::real_file;
 use super::{ChangeContext, knob, pool};
 
 #[derive(Debug, Clone, Copy)]

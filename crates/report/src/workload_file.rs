@@ -1,7 +1,7 @@
 //! `bench --list` and `bench FILE --dry-run`: workloads described by files, and the requirements that a host
 //! lacks.
 
-use hugeleaf_proof::bench::described::Described;
+use hugeleaf_proof::bench::workload_file::Described;
 use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 

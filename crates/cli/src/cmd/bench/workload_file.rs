@@ -3,14 +3,14 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::bench::described::{LabArm, LabPages, LabSettings, measure, merged};
-use hugeleaf_proof::bench::{BenchEvent, Machine, room};
+use hugeleaf_proof::bench::workload_file::{LabArm, LabPages, LabSettings, measure, merged};
+use hugeleaf_proof::bench::{BenchEvent, Machine, memory_limit};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
-use hugeleaf_report::described as view;
+use hugeleaf_report::workload_file as view;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::described::{Described, SHIPPED, shipped};
+use hugeleaf_workload::workload_file::{Described, SHIPPED, shipped};
 
 use super::failure::failure;
 use super::lists::parse_rounds;
@@ -100,7 +100,7 @@ impl Args {
         if self.dry_run {
             let unmet = described
                 .needs
-                .unmet_here(room(&context.root).unwrap_or_default(), &self.below);
+                .unmet_here(memory_limit(&context.root).unwrap_or_default(), &self.below);
             let json = || view::one_json(described, unmet.as_ref());
             context.answer(Context::view(false), json, || {
                 view::one(described, unmet.as_ref())
@@ -283,7 +283,7 @@ fn usual(described: &Described, machine: &Machine<'_>) -> Vec<LabPages> {
 }
 
 pub(super) fn list(context: &Context) -> Result<Status, Failure> {
-    let memory = room(&context.root).unwrap_or_default();
+    let memory = memory_limit(&context.root).unwrap_or_default();
     let mut all = Vec::new();
     for shipped in SHIPPED {
         let described = shipped.described();

@@ -5,7 +5,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::SysError;
 use crate::advice::Advice;
-use crate::gate::Memory;
+use crate::fault_hook::Memory;
 
 /// Implements [`crate::Kernel::fetch`].
 pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {

@@ -11,8 +11,8 @@ use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, standing};
-use super::room::{Budget, Margin, PoolBudget, pools_now, sizes, used};
-use super::{knobs, notes, rights, ways};
+use super::reservation::{Budget, Margin, PoolBudget, pools_now, sizes, used};
+use super::{knobs, notes, rights, service_hints};
 use crate::{asking, clean, free_name, list};
 
 /// Makes a plan for these services, in order of priority.
@@ -159,7 +159,8 @@ fn settings(
         rights::rights(plan, host, service, index);
     }
     for (service, index) in services.iter().zip(0..) {
-        plan.services[index].ways = ways::ways(plan, facts, service, &plan.services[index]);
+        plan.services[index].ways =
+            service_hints::ways(plan, facts, service, &plan.services[index]);
     }
     unwanted
 }

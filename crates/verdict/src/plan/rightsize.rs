@@ -9,13 +9,13 @@ use hugeleaf_units::{Failure, PageSize, Pages};
 
 use super::Wishes;
 use super::arithmetic::{all_pages_text, pages_text};
+use super::build::{bare, boot};
 use super::facts::Facts;
 use super::layout::{Wanted, Wants};
-use super::make::{bare, boot};
 use super::model::{PagesOf, Plan};
 use super::notes::{command_line, contradicted};
 use super::promise::standing;
-use super::room::{Margin, PoolNow, pools_now, used};
+use super::reservation::{Margin, PoolNow, pools_now, used};
 
 /// The pages in use or reserved in each pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

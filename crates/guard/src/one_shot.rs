@@ -139,7 +139,7 @@ fn pools_outlook(
 }
 
 /// Returns the metrics of a host without a guard: process trees from 16M on, without promotions and tests.
-pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
+pub fn scan_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();
     for rule in &mut config.rules {

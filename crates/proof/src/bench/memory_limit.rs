@@ -7,7 +7,7 @@ use hugeleaf_units::Bytes;
 
 /// Returns half of the memory available without reclaim, and of the room in the tightest memory
 /// cgroup. `None` if unknown. Reserved huge pages are excluded.
-pub fn room(root: &Root) -> Option<Bytes> {
+pub fn memory_limit(root: &Root) -> Option<Bytes> {
     let available = available(root).get()?;
     let within = limits::of(root, "self")
         .memory_room()
@@ -29,13 +29,13 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         let root = Root::at(dir.path());
-        assert_eq!(room(&root), None);
+        assert_eq!(memory_limit(&root), None);
         put("proc/meminfo", "MemAvailable:  1024 kB\n");
-        assert_eq!(room(&root), Some(Bytes::from_kib(512)));
+        assert_eq!(memory_limit(&root), Some(Bytes::from_kib(512)));
         put("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n");
         put("proc/self/cgroup", "0::/a\n");
         put("cg/a/memory.max", "204800\n");
         put("cg/a/memory.current", "0\n");
-        assert_eq!(room(&root), Some(Bytes::from_kib(100)));
+        assert_eq!(memory_limit(&root), Some(Bytes::from_kib(100)));
     }
 }
