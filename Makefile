@@ -16,7 +16,7 @@ CMD ?= hugeleaf
 VM = scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build lab try test test-repeat test-all lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
+.PHONY: help compiler build lab try test test-repeat test-all lint fmt bench soak suites docs fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -60,6 +60,9 @@ soak: compiler  ## the tests with large numbers, then every fuzz target
 
 suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlbfs), bare and under run: an hour or two
 	scripts/suites.sh
+
+docs:           ## the documentation site: target/docs; needs Python 3.11
+	scripts/docs.sh
 
 dist: compiler  ## packages: a deb and an archive with a static program, x86-64 and arm64, each tried in a clean root
 	scripts/dist.sh

@@ -36,6 +36,8 @@ documents() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
     RUSTDOCFLAGS="-D warnings" scripts/lab.sh doc --workspace --no-deps --quiet
 }
+# A link that leads nowhere fails.
+site() { scripts/docs.sh; }
 library_packages() { scripts/publish-check.sh; }
 oldest_rust() { scripts/msrv.sh hugeleaf hugeleaf-capi hugeleaf-cli; }
 # Models draw orders of threads: the more the better.
@@ -56,7 +58,7 @@ quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
-steps=(lab_lints program_alone documents library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies packages all_hosts)
+steps=(lab_lints program_alone documents site library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies packages all_hosts)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…
