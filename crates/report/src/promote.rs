@@ -393,7 +393,8 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     )
 }
 
-/// Formats the stall of processes: `stalled 3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3 ms)`.
+/// Formats the stall of processes: `stalled 3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3
+/// ms)`.
 pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
     let over = pace.longest_stall.map(|most| {
         let most = measured(most.as_secs_f64());
