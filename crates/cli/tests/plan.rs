@@ -350,7 +350,7 @@ fn an_ordinary_user_plans_too() {
         .unwrap();
     let text = good(&output);
     assert!(
-        text.contains("RIGHTS") && text.contains("nobody (uid 65534)"),
+        text.contains("PERMISSIONS") && text.contains("nobody (uid 65534)"),
         "{text}"
     );
 }

@@ -36,7 +36,7 @@ impl Planned<'_> {
             .section("POOLS", vec![pools(plan).into()])
             .section("BASE-PAGE MEMORY", base(plan))
             .section("SETTINGS", plan.knobs.iter().map(setting).collect())
-            .section("RIGHTS", vec![rights(plan).into()])
+            .section("PERMISSIONS", vec![rights(plan).into()])
             .section("STEPS", self.steps.iter().map(step).collect())
             .section("NOTES", vec![self.notes().into()])
             .section("", self.next());
@@ -206,7 +206,7 @@ fn rights(plan: &Plan) -> Vec<Note> {
             Some(last) => last.commands.push(change),
             None => notes.push(Note {
                 commands: vec![change],
-                ..Note::new("lacks", right.lacks)
+                ..Note::new("problem", right.lacks)
             }),
         }
     }

@@ -393,7 +393,7 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     )
 }
 
-/// Formats how long processes were held up: `3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3
+/// Formats the stall of processes: `stalled 3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3
 /// ms)`.
 pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
     let over = pace.longest_stall.map(|most| {
@@ -404,7 +404,7 @@ pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
         )
     });
     format!(
-        "{} in {} calls, longest {}{}",
+        "stalled {} in {} calls, longest {}{}",
         took(stalls.total.as_secs_f64()),
         thousands(&stalls.count.to_string()),
         measured(stalls.longest.as_secs_f64()),
@@ -641,8 +641,8 @@ promoted 3.1G of 3.1G; 10M not
  PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
 1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
 by role:  anon 3.1G of 3.1G
-speed:    3.1G in 31 s, 102M a second at --budget 10%; 3.0 s in 1,550 calls, longest 3.10 ms, 300 ms
-          of waiting for busy pages or free memory
+speed:    3.1G in 31 s, 102M a second at --budget 10%; stalled 3.0 s in 1,550 calls, longest 3.10
+          ms, 300 ms of waiting for busy pages or free memory
 
 failed:
   10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere

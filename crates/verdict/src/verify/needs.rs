@@ -334,9 +334,9 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
         return Finding::problem(
             "started-before-pool",
             format!(
-                "{name} asked for {asked} on huge pages and is {short} short, though the pool has \
-                 {available} free now: it started before they were reserved, and fell back to base \
-                 pages silently."
+                "{name} asked for {asked} on huge pages and is {short} short. It started before \
+                 they were reserved, and fell back to base pages silently. The pool has {available} \
+                 free now."
             ),
             restart,
         );
