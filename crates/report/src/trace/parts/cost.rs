@@ -29,7 +29,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
     let counted = profile::counted(trace);
     let (busy, idle) = (count(counted.busy), count(counted.idle));
     let text =
-        format!("Shares are of the {busy} samples that found a CPU busy; {idle} found one idle.");
+        format!("Shares are of the {busy} samples on busy CPUs; {idle} samples found an idle CPU.");
     is_measured(trace, Collection::CpuSamples).then_some(text)
 }
 
