@@ -43,8 +43,7 @@ fn got(table: &[Held]) -> String {
 
 /// Returns the reason for missing memory, and the amount in ranges too small for such pages.
 fn why(state: &RoleState) -> Option<String> {
-    let small =
-        (!state.small.is_zero()).then(|| format!("{} in too small ranges", state.small));
+    let small = (!state.small.is_zero()).then(|| format!("{} in too small ranges", state.small));
     match (&state.reason, small) {
         (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
         (Some(reason), None) => Some(reason.clone()),
