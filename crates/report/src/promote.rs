@@ -187,8 +187,8 @@ fn counted_once(outcome: &Outcome) -> Option<String> {
     };
     (asked != outcome.requested()).then(|| {
         format!(
-            "{columns}, memory counts once for each mapping, {asked} in all; elsewhere it counts \
-             once"
+            "{columns}, shared memory counts once for each mapping, {asked} in all; everywhere \
+             else it counts once"
         )
     })
 }

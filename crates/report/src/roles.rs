@@ -43,8 +43,7 @@ fn got(table: &[Held]) -> String {
 
 /// Returns the reason for missing memory, and the amount in ranges too small for such pages.
 fn why(state: &RoleState) -> Option<String> {
-    let small =
-        (!state.small.is_zero()).then(|| format!("{} in ranges smaller than a page", state.small));
+    let small = (!state.small.is_zero()).then(|| format!("{} in too small ranges", state.small));
     match (&state.reason, small) {
         (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
         (Some(reason), None) => Some(reason.clone()),
@@ -108,9 +107,8 @@ mod tests {
             "\
 ROLE  ASKED  GOT                                MISSING  REASON
 data  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M      12M  a reason of some words that goes
-                                                         on; 1M in ranges smaller than a
-                                                         page
-text  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M        -  1M in ranges smaller than a page
+                                                         on; 1M in too small ranges
+text  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M        -  1M in too small ranges
 next, for data: hugeleaf promote 1
 "
         );

@@ -353,7 +353,7 @@ fn shrink_underused(host: &Host, thp: &Thp) -> String {
     let none = thp.khugepaged.max_ptes_none.get().map(Pages::get);
     match thp.shrink_underused {
         Fact::Known(true) if none.is_some() && none == all_but_one => {
-            "; shrink_underused on (splits nothing with this max_ptes_none)".to_owned()
+            "; shrink_underused on (no effect with this max_ptes_none)".to_owned()
         }
         Fact::Known(true) => "; shrink_underused on".to_owned(),
         Fact::Known(false) => "; shrink_underused off".to_owned(),

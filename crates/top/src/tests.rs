@@ -122,7 +122,7 @@ pub fn busy() -> Sample {
         what: "promote".into(),
         by: "guard".into(),
         going: MoveStatus {
-            stage: "moving".into(),
+            stage: "promoting".into(),
             ..MoveStatus::default()
         },
         budget_percent: 10,

@@ -38,7 +38,7 @@ impl Effect {
         match self {
             Effect::Translation => "memory mapped by one page-table or TLB entry",
             Effect::Contiguity => "contiguous memory, independent of its mapping",
-            Effect::Unit => "memory counted, locked and pinned at a time",
+            Effect::Unit => "memory that the kernel counts, locks and pins in one step",
         }
     }
 }

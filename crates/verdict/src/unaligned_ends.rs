@@ -1,4 +1,4 @@
-//! The ends of mappings, where no full huge page fits, on processors that translate a smaller size
+//! The ends of mappings, where no whole huge page fits, on processors that translate a smaller size
 //! with one TLB entry too.
 //!
 //! On arm64 with 16K base pages, a huge page is 32M, so up to 32M at each end of a mapping stay on

@@ -155,9 +155,9 @@ fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
         s.block
     );
     results.experiment.how = format!(
-        "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
-         arms in a new order in each, drawn from seed {}; written data is read back after each sample; with a ring \
-         {} transfers in flight per thread, else one",
+        "buffers are slots of one data space of {}, used in rotation; each device has {}; {} rounds of {:.2} s, the \
+         arms in a new random order in each, from seed {}; written data is read back after each sample; with \
+         io_uring, {} transfers in flight per thread, otherwise one",
         s.space,
         s.each,
         s.rounds,
@@ -367,8 +367,8 @@ fn one_run(
 
 fn caveats(run: &mut Measuring<'_>) {
     run.on_a_virtual_machine(
-        "its devices are other programs' files, and each segment of a transfer is handed to them by its \
-         own descriptor.",
+        "the hypervisor emulates its devices, and each segment of a transfer takes a descriptor of its \
+         own.",
     );
     let results = &mut run.results;
     let is_lock =

@@ -118,7 +118,7 @@ fn about(s: &PinSettings, results: &mut Results) {
         s.block
     );
     results.experiment.how = format!(
-        "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new order in each, drawn from \
+        "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new random order in each, from \
          seed {}",
         s.space,
         s.rounds,
@@ -131,8 +131,8 @@ fn about(s: &PinSettings, results: &mut Results) {
         "Time of one pin by number of threads",
     )];
     results.remarks = vec![
-        "the published model: while there are pages to pin: lock the segment, pin a page, unlock the segment; turns of \
-         the lock for 256K: 64 on pages of 4K, 4 on pages of 64K, 1 on pages of 16M"
+        "the published model: while there are pages to pin: lock the segment, pin a page, unlock the segment; lock \
+         cycles for 256K: 64 on 4K pages, 4 on 64K pages, 1 on 16M pages"
             .to_owned(),
     ];
 }
@@ -276,7 +276,7 @@ fn caveats(run: &mut Measuring<'_>) {
     }
     if has_direct {
         results.caveats.push(
-            "direct is a whole read including the device; its processor time has the cost of pinning."
+            "direct is a whole read including the device; its CPU time includes the cost of pinning."
                 .to_owned(),
         );
     }

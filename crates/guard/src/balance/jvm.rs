@@ -25,7 +25,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["jvm"],
     address: "PID, or a word of the command line that no other JVM has",
     example: "shop.jar",
-    resizes: "`SoftMaxHeapSize` by jcmd, if the collector obeys it (ZGC, Shenandoah); memory returns after the collector's delay (ZUncommitDelay: 5 minutes by default)",
+    resizes: "`SoftMaxHeapSize` by jcmd, if the collector obeys it (ZGC, Shenandoah); the JVM returns memory after the collector's delay (ZUncommitDelay: 5 minutes by default)",
     benefit: "processor time of the collector's threads",
     // One tick of the kernel's clock, the unit of its processor times.
     miss: Duration::from_millis(10),

@@ -23,7 +23,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["memcached"],
     address: "host:port or a socket path",
     example: "localhost:11211",
-    resizes: "`cache_memlimit`, in whole MiB; slab pages above it are moved out of their classes",
+    resizes: "`cache_memlimit`, in whole MiB; the balancer moves slab pages above it out of their classes",
     benefit: "`get_hits` and `get_misses`",
     miss: Duration::from_millis(1),
     processes: &["memcached"],

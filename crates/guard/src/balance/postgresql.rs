@@ -14,7 +14,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
     address: "libpq connection string: host=… user=… dbname=…",
     example: "host=/run/postgresql user=postgres",
-    resizes: "nothing: `shared_buffers` changes only with a restart; its size is shown and stays reserved",
+    resizes: "none: `shared_buffers` changes only with a restart; its size is shown and deducted from the target",
     benefit: "not measured",
     miss: Duration::from_micros(100),
     processes: &["postgres"],

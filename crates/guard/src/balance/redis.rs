@@ -20,7 +20,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["redis", "valkey"],
     address: "host:port, a socket path, or redis://USER:PASSWORD@host:port",
     example: "localhost:6379",
-    resizes: "`maxmemory`; below the memory in use, or without `below_limit` below the configured value, only if the policy may evict any key (`allkeys`); 0 (no limit) is kept without `set_limit`",
+    resizes: "`maxmemory`. If the policy may not evict any key (all but `allkeys-…`): never below the memory in use, and below the configured value only with `below_limit`. 0 (no limit) is changed only with `set_limit`",
     benefit: "`keyspace_hits` and `keyspace_misses`",
     miss: Duration::from_millis(1),
     processes: &["redis-server", "valkey-server"],

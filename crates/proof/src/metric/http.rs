@@ -15,8 +15,9 @@ const MOST_BYTES: usize = 64 << 20;
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["http", "https"],
     form: "http://HOST/PATH#NAME",
-    help: "counter of a Prometheus page, `NAME` or `NAME{label=\"x\"}`; of a histogram `mean(NAME)` (`NAME_sum` / \
-           `NAME_count`), or `p99(NAME)`, which is as precise as its bucket",
+    help: "a value of a Prometheus page. `NAME` or `NAME{label=\"x\"}`: a counter. `mean(NAME)`: the mean of a \
+           histogram (`NAME_sum` / `NAME_count`). `p99(NAME)`: a quantile of a histogram, only as precise as its \
+           buckets",
     example: "http://localhost:9100/metrics#mean(request_seconds)",
     needs_address: true,
     can_be_gauge: true,

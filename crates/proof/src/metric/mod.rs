@@ -44,8 +44,8 @@ pub fn forms_and_help() -> Vec<(String, String)> {
         (kind.form.to_owned(), format!("{}{example}", kind.help))
     };
     let gauge = format!(
-        "a gauge instead of a counter, better when lower; `gauge:higher:…` for better when higher. \
-         Allowed before {}",
+        "a gauge instead of a counter, of which lower values are better; with `gauge:higher:…`, \
+         higher values. Allowed before {}",
         names(metrics().filter(|kind| kind.can_be_gauge))
             .iter()
             .map(|name| format!("`{name}`"))

@@ -37,9 +37,9 @@ const CPI: MetricKind = MetricKind {
 const WALK_CYCLES: MetricKind = MetricKind {
     names: &["walk-cycles"],
     form: "walk-cycles[:rHEX]",
-    help: "share of cycles in page table walks, by raw event `rHEX` or the known event of this \
-           processor; on AMD Zen, which does not count these cycles, walks per 1000 instructions. The \
-           unit names the events",
+    help: "share of cycles spent in page-table walks, counted by the raw event `rHEX` or by the \
+           event known for this processor. AMD Zen does not count these cycles, so walks per 1000 \
+           instructions are measured there. The unit in the result names the events",
     example: "walk-cycles",
     needs_address: false,
     can_be_gauge: false,

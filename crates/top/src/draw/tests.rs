@@ -361,7 +361,7 @@ fn a_move_in_a_line() {
         "promote mariadbd 1021: reading (budget 10 %)"
     );
     let guard = &busy().moves[0];
-    let says = "promote redis-server 977 by the guard: moving (budget 10 %)";
+    let says = "promote redis-server 977 by the guard: promoting (budget 10 %)";
     assert_eq!(move_line(guard), says);
 }
 

@@ -107,7 +107,7 @@ reasons! {
     Misaligned = "misaligned", Change, ALIGNMENT,
         "misaligned shared memory: address and offset differ modulo the huge page size; needs a restart";
     ShmemSizeOff = "shmem-size-off", Change, SHMEM,
-        "the shmem_enabled of the huge page size forbids huge pages here, and promotion of shared memory obeys it";
+        "the shmem_enabled of this huge page size forbids huge pages here, also for promotion";
     ShmemDeny = "shmem-deny", Change, "shmem_huge_global_enabled (mm/shmem.c)",
         "shmem_enabled is deny, which forbids huge pages in all shared memory";
     ShmGroup = "hugetlb-shm-group", Change, POOL_RIGHT,
@@ -115,11 +115,11 @@ reasons! {
     Memlock = "memlock", Change, POOL_RIGHT,
         "SysV memory on pool pages counts against the memlock limit, which is too low";
     CgroupReservation = "cgroup-reservation", Change, "hugetlb_reserve_pages (mm/hugetlb.c)",
-        "a cgroup limits reservations from the pool: mmap on pool pages fails";
+        "a cgroup limits reservations from the pool, so mmap on pool pages fails";
     PoolShort = "pool-short", Change, "hugetlb_acct_memory (mm/hugetlb.c)",
         "the pool has fewer free pages than this memory needs";
     CgroupFault = "cgroup-fault", Change, "alloc_hugetlb_folio (mm/hugetlb.c)",
-        "a cgroup limits faults on the pool: mmap on pool pages succeeds, and touching them ends in SIGBUS";
+        "a cgroup limits faults on the pool: mmap on pool pages would succeed, but the first touch would raise SIGBUS";
     PoolUnused = "pool-unused", Change, "hugeleaf: the program must request them",
         "the pool has enough free pages, but the program did not request them";
     Userfaultfd = "userfaultfd", Change, PAGES,
@@ -135,9 +135,9 @@ reasons! {
     NoContiguous = "no-contiguous", Change, NEW_PAGE,
         "no free block of a huge page's size is left";
     ExclusiveUnknown = "exclusive-unknown", Change, "hugeleaf: /proc/PID/pagemap could not be read",
-        "the pages exclusive to the process are unknown, because its page map could not be read";
+        "the page map of the process could not be read, so it is unknown which pages it shares with others";
     SmallFolios = "small-folios", Change, "page_cache_ra_order (mm/readahead.c), when it is read",
-        "the file was written or read in parts smaller than a huge page, and stays so in the page cache";
+        "the file was read or written in small parts, so the page cache holds it in folios smaller than a huge page";
     Hugetlb = "hugetlb", Nothing, MAPPING,
         "hugetlb pages: promote and demote do not apply";
     NoThp = "no-thp", Nothing, "CONFIG_TRANSPARENT_HUGEPAGE",
@@ -149,7 +149,7 @@ reasons! {
     TooSmall = "too-small", Nothing, ALIGNMENT,
         "smaller than a huge page, or the unaligned ends of a mapping";
     Sparse = "sparse", Nothing, "hugeleaf: not worth the memory",
-        "fewer than half of the pages are resident: huge pages would add more memory than they hold";
+        "fewer than half of the pages are resident: promotion would more than double this memory";
     MainStack = "stack", Nothing, "hugeleaf: its size varies",
         "the stack of the main thread: promotion skips it, because its size varies";
     ThreadStack = "thread-stack", Nothing, DISABLED,
@@ -169,5 +169,5 @@ reasons! {
     NoLargeFolios = "no-large-folios", Nothing, FILE,
         "the page cache of this file uses base pages: no large folios";
     PrivateFile = "private-file", Nothing, "hpage_collapse_scan_file (mm/khugepaged.c): the page cache, not copies of it",
-        "private copies of file pages (a program's initialised data), which the kernel makes one by one";
+        "private copies of file pages (a program's initialised data), which the kernel copies one base page at a time";
 }

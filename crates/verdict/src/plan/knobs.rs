@@ -175,7 +175,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
             order.size
         ),
         risk: format!(
-            "every program that uses madvise gets pages of {} where no full huge page fits; sparse \
+            "every program that uses madvise gets pages of {} where no whole huge page fits; sparse \
              memory grows slightly",
             order.size
         ),
@@ -203,7 +203,7 @@ fn ends_of_mappings(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
             names(&gain)
         ),
         risk: format!(
-            "programs for which THP is on get pages of {size} where no full huge page fits, and may \
+            "programs for which THP is on get pages of {size} where no whole huge page fits, and may \
              hold more memory than they touch"
         ),
         restart: running(&gain),

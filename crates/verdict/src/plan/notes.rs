@@ -68,7 +68,7 @@ fn cut(plan: &Plan) -> Vec<String> {
             Some(_) => "the minimum that stays free even with --force".to_owned(),
         };
         Some(format!(
-            "cut: {} lacks {missing}; base pages keep the {used} in use and {free}",
+            "cut: {} lacks {missing}, because base pages keep the {used} in use and {free}",
             service.name
         ))
     };
@@ -128,14 +128,14 @@ fn idle(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
         if until_boot > 0 {
             lines.push(format!(
                 "{} in the pool are neither in use nor planned for a service; they stay until \
-                 the next boot, and no file asks for them again. To free them earlier: \
+                 the next boot, but no file requests them after it. To free them earlier: \
                  hugeleaf plan --tighten",
                 text(until_boot)
             ));
         }
         if configured > 0 {
             let by = match plan.of_size(*size).next() {
-                Some(_) => "they stay, because a file of this host asks for them at each boot",
+                Some(_) => "they stay, because a file on this host requests them at each boot",
                 None => "they stay",
             };
             lines.push(format!(

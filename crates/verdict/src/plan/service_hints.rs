@@ -110,15 +110,15 @@ fn private(plan: &Plan, planned: &ServicePlan, saves: bool) -> Vec<String> {
     }
     let target = crate::findings::shell_word(planned.known_as());
     let why = match saves {
-        true => "its memory is private and it forks to save, so nothing is reserved for it; ",
+        true => "nothing is reserved: its memory is private, and it forks to save; ",
         false => "",
     };
     let live = match planned.runs {
-        true => format!("while it runs: hugeleaf promote {target}; "),
+        true => format!("to promote it while it runs: hugeleaf promote {target}; "),
         false => String::new(),
     };
     vec![format!(
-        "{why}{live}from its start: hugeleaf run -- COMMAND"
+        "{why}{live}to start it on huge pages: hugeleaf run -- COMMAND"
     )]
 }
 

@@ -39,9 +39,9 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
         return None;
     }
     let times = match times.is_finite() {
-        true if times >= 20.0 => format!("{times:.0} times the user time"),
-        true => format!("{times:.1} times the user time"),
-        false => "all CPU time".to_owned(),
+        true if times >= 20.0 => format!("System time is {times:.0} times user time"),
+        true => format!("System time is {times:.1} times user time"),
+        false => "All CPU time is system time".to_owned(),
     };
     let mut evidence = vec![
         format!("user {:.2} s, system {:.2} s", cpu.user, cpu.system),
@@ -63,9 +63,10 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Unit],
         text: format!(
-            "The kernel takes {times}, and {} of all samples are in finding, pinning and \
-             releasing pages one by one. With huge pages there are fewer of them.",
-            percent(pin)
+            "{times}, and {} of the samples of {} are in finding, pinning and releasing pages one \
+             by one. With huge pages, there are fewer pages to handle.",
+            percent(pin),
+            seen.who()
         ),
         evidence,
         command: seen.command("why", "hugeleaf mem"),

@@ -109,9 +109,9 @@ pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Note,
         effects: Vec::new(),
         text: format!(
-            "{} of the kernel's samples are in functions that re-enable interrupts. Clock samples \
-             cannot occur while interrupts are off, so the time of the preceding work is counted \
-             there. Read them with their callers.",
+            "{} of the kernel's samples are in functions that re-enable interrupts. The sampling \
+             clock stops while interrupts are off, so the time of the work before them is counted \
+             there. Their callers did that work.",
             percent(part)
         ),
         evidence: vec![format!(

@@ -169,7 +169,7 @@ pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
-    format!("shared copy-on-write {who}; a huge page would be a copy, {bytes} more memory")
+    format!("shared copy-on-write {who}; promotion would copy it and take {bytes} more memory")
 }
 
 /// Returns the promotion command for copy-on-write pages once their sharers have exited. `who` includes
@@ -182,7 +182,7 @@ pub fn once_ended(who: &str, f: &Figures) -> String {
 }
 
 pub fn private_copies(of: &str) -> String {
-    format!("private copies of pages of {of}, which the kernel makes one by one")
+    format!("private copies of pages of {of}, which the kernel copies one base page at a time")
 }
 
 /// Returns the smaller THP size to enable for `of` bytes. Among the sizes that fit at least half of
@@ -202,11 +202,11 @@ pub fn best_size(sizes: &[OffSize], of: Bytes) -> Option<&OffSize> {
 pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
-            "no full huge page fits here; {} pages would fit {} of it, but that size is off on \
+            "no whole huge page fits here; {} pages would fit {} of it, but that size is off on \
              this host ({})",
             off.size, off.bytes, off.knob
         ),
-        None => "no full huge page fits here, and no disabled smaller size would fit a tenth of it"
+        None => "no whole huge page fits here, and no disabled smaller size would fit a tenth of it"
             .to_owned(),
     }
 }
@@ -214,7 +214,7 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
 pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
-            "# affects the whole host, for at most {} here: {}, then restart {who}",
+            "# host-wide setting, helps at most {} here: {}, then restart {who}",
             off.bytes,
             off.turn_on.trim_start_matches("# ")
         ),

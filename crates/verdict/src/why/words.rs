@@ -270,7 +270,7 @@ impl Words<'_> {
             ),
             Reason::ShmemSizeOff => (
                 format!(
-                    "{path} is {}, and promotion of shared memory obeys it",
+                    "{path} is {}, which forbids huge pages here, also for promotion",
                     own.text().unwrap_or_default()
                 ),
                 self.then(Change::new(Setting::file(&*path), "inherit"), &promote),

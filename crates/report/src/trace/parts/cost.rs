@@ -29,7 +29,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
     let counted = profile::counted(trace);
     let (busy, idle) = (count(counted.busy), count(counted.idle));
     let text =
-        format!("Shares are of the {busy} samples that found a CPU busy; {idle} found one idle.");
+        format!("Shares are of the {busy} samples on busy CPUs; {idle} samples found an idle CPU.");
     is_measured(trace, Collection::CpuSamples).then_some(text)
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn turns_line(lock: &Lock) -> String {
     match (turns.threads, changes) {
         (0 | 1, _) | (_, None) => "Too few completed waits to detect turns.".to_owned(),
         (threads, Some(changes)) if changes >= 0.5 => format!(
-            "{threads} threads take turns: {} of {} times the lock went to another thread than before.",
+            "{threads} threads take turns: {} of {} times the lock went to a different thread.",
             count(turns.changed),
             count(turns.got.saturating_sub(1))
         ),
@@ -216,7 +216,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         ));
     }
     if estimated {
-        notes.push("Counted in a part of the time, and scaled up.".to_owned());
+        notes.push("Counted during part of the trace, and scaled up.".to_owned());
     } else if large > 0 && any {
         notes.push(format!(
             "Huge pages are of {}: the number of units for each call if its memory were on them.",

@@ -80,7 +80,8 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
     if trace.target.is_some() {
         let title = format!("Memory of {} by page size", who(trace));
         let drawn = std::mem::take(&mut drawn);
-        let note = "Memory that its processes share counts once a process.".to_owned();
+        let note =
+            "Memory that several of its processes share is counted in each of them.".to_owned();
         sections.push(by_size(title, drawn, sizes(trace, Whose::Target)).noted([note]));
     }
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
