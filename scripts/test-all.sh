@@ -35,6 +35,8 @@ lab_smoke() { scripts/bench.sh --smoke; }
 documents() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
     RUSTDOCFLAGS="-D warnings" scripts/lab.sh doc --workspace --no-deps --quiet
+    # The examples in them.
+    tests cargo test --workspace --doc --locked --no-fail-fast "${runner[@]}"
 }
 # A link that leads nowhere fails.
 site() { scripts/docs.sh; }

@@ -592,6 +592,128 @@ fn the_library_brings_few_crates() {
     );
 }
 
+// --- examples of the library ---
+
+/// Public items of the library have an example that `cargo test --doc` compiles: types, traits and re-exports in their own documents,
+/// methods in any example that names their type.
+#[test]
+fn public_items_of_the_library_have_examples() {
+    let files = all_files().into_iter();
+    let is_library = |path: &str| path.starts_with("crates/region/src/") && path.ends_with(".rs");
+    let files: Vec<(String, String)> = files
+        .filter(|(path, _)| is_library(path) && !path.contains("/tests/"))
+        .collect();
+    let items = public_items(&files);
+    assert!(items.len() > 50, "the public items were not found");
+    let examples: Vec<String> = { files.iter() }
+        .flat_map(|(_, text)| examples_of(text))
+        .collect();
+    let mut findings = Vec::new();
+    for (path, text) in &files {
+        let code = without_comments_and_tests(text);
+        let lines: Vec<&str> = text.lines().collect();
+        let mut of_type = None;
+        for (at, line) in code.lines().enumerate() {
+            let name = defined(line).filter(|name| items.contains(*name));
+            if let Some(name) = name
+                && examples_of(&documents_above(&lines[..at])).is_empty()
+            {
+                findings.push(format!("{path}:{}: {name}", at + 1));
+            }
+            if let Some(implements) = line.strip_prefix("impl ") {
+                let name = implements.strip_suffix(" {").unwrap_or_default();
+                of_type = items.get(name);
+            }
+            let Some((name, method)) = of_type.zip(method(line)) else {
+                continue;
+            };
+            let calls = [format!(".{method}("), format!("{name}::{method}(")];
+            let has_call = |example: &String| {
+                has_word(example, name) && calls.iter().any(|call| example.contains(call))
+            };
+            if !examples.iter().any(has_call) {
+                findings.push(format!("{path}:{}: {name}::{method}", at + 1));
+            }
+        }
+    }
+    check("show its use in an example", &findings);
+}
+
+/// Returns the names that lib.rs and its public modules re-export.
+fn public_items(files: &[(String, String)]) -> BTreeSet<String> {
+    let mut items = BTreeSet::new();
+    for (path, text) in files {
+        if !path.ends_with("/lib.rs") && !path.ends_with("/balance.rs") {
+            continue;
+        }
+        let code = without_comments_and_tests(text);
+        let uses = code.split(';').filter_map(|statement| {
+            let statement = statement.trim();
+            statement.strip_prefix("pub use ")
+        });
+        let mut paths = Vec::new();
+        uses.for_each(|tree| spread(Vec::new(), tree, &mut paths));
+        items.extend(paths.iter().filter_map(|path| path.last().cloned()));
+    }
+    items
+}
+
+/// Returns the name of the type, trait or re-export of one other crate that a line defines.
+fn defined(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    if let Some(path) = rest.strip_prefix("use hugeleaf_") {
+        return path.strip_suffix(';')?.rsplit("::").next();
+    }
+    let (kind, name) = rest.split_once(' ')?;
+    let is_item = ["struct", "enum", "trait", "type", "const", "fn"].contains(&kind);
+    is_item
+        .then(|| name.split(|c| !is_part(c)).next())
+        .flatten()
+}
+
+fn method(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("    pub ")?;
+    let name = rest.trim_start_matches("const ").strip_prefix("fn ")?;
+    name.split(['(', '<']).next()
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|found| found == word)
+}
+
+/// Returns the doc comment that ends above an item, without its attributes.
+fn documents_above(lines: &[&str]) -> String {
+    let above = lines.iter().rev();
+    let above = above.take_while(|line| line.starts_with("///") || line.starts_with("#["));
+    let mut above: Vec<&str> = above.copied().collect();
+    above.reverse();
+    above.join("\n")
+}
+
+/// Returns the examples in doc comments that rustdoc compiles.
+fn examples_of(text: &str) -> Vec<String> {
+    let mut examples = Vec::new();
+    let mut open: Option<(bool, String)> = None;
+    for line in text.lines() {
+        let line = line.trim_start();
+        let Some(doc) = { line.strip_prefix("///") }.or(line.strip_prefix("//!")) else {
+            continue;
+        };
+        match (doc.trim_start().strip_prefix("```"), &mut open) {
+            (Some(kind), None) => open = Some((["", "no_run"].contains(&kind), String::new())),
+            (Some(_), Some(_)) => examples.extend(open.take().filter(|(runs, _)| *runs)),
+            (None, Some((_, example))) => {
+                example.push_str(doc);
+                example.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    examples.into_iter().map(|(_, example)| example).collect()
+}
+
 /// clippy reads one `clippy.toml` per crate, so those of crates repeat the root's.
 #[test]
 fn the_lints_of_a_crate_include_those_of_all() {

@@ -7,6 +7,22 @@ use hugeleaf_units::{Bytes, Ladder, PageSize};
 use crate::extent::Why;
 
 /// A failed memory request. A failed request leaves no memory behind.
+///
+/// ```
+/// use hugeleaf::{Bytes, MemoryError, Region, RegionOptions};
+///
+/// // No host has pages of 1E, and the `!` allows no others.
+/// let options = RegionOptions::new(Bytes::from_mib(4), "1E!".parse()?);
+/// match Region::new(&options) {
+///     Ok(region) => println!("{} ready", region.len()),
+///     Err(MemoryError::Short { missing, why, .. }) => {
+///         println!("{missing} missing: {why}\n  next: {}", why.next());
+///     }
+///     Err(error) => println!("{error}\n  next: {}", error.next()),
+/// }
+/// # assert!(matches!(Region::new(&options), Err(MemoryError::NoSuchSize(_))));
+/// # Ok::<(), hugeleaf::ParseError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {

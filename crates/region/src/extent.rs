@@ -5,6 +5,22 @@ use std::fmt;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
 
 /// A range of memory on pages of one size and kind.
+///
+/// ```
+/// use hugeleaf::{Bytes, Region, RegionOptions};
+///
+/// let region = Region::new(&RegionOptions::new(Bytes::from_mib(4), "2M".parse()?))?;
+/// for extent in region.extents()? {
+///     println!("{} on {} {} pages", extent.range.len(), extent.page, extent.kind);
+///     if extent.resident < extent.range.len() {
+///         println!("  {} resident", extent.resident);
+///     }
+///     if let Some(why) = extent.why {
+///         println!("  {} requested: {why}\n  next: {}", extent.asked.size, why.next());
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
@@ -41,6 +57,21 @@ impl fmt::Display for Extent {
 }
 
 /// Reason why memory is not on the first rung of its ladder.
+///
+/// ```
+/// use hugeleaf::{Pages, Why};
+///
+/// // An extent, or a MemoryError::Short, has such a reason.
+/// let why = Why::PoolShort {
+///     size: "2M".parse()?,
+///     wanted: Pages(12),
+///     got: Pages(7),
+///     limited_by: "pool".into(),
+/// };
+/// assert_eq!(why.to_string(), "got 7 of 12 pages of 2M (pool); 5 missing");
+/// assert_eq!(why.next(), "hugeleaf plan --bytes 24M --sizes 2M");
+/// # Ok::<(), hugeleaf::ParseError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Why {

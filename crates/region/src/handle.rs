@@ -22,6 +22,42 @@ pub(crate) const LONGEST: usize = 16 * 1024;
 const MOST_ALLOCATIONS: usize = 64;
 
 /// Shared memory on its way to another process.
+///
+/// A process that runs already receives it over a socket:
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+///
+/// use hugeleaf::{Bytes, Handle, Region, RegionOptions};
+///
+/// let options = RegionOptions::new(Bytes::from_mib(4), "2M".parse()?).shared();
+/// let region = Region::new(&options)?;
+/// let (here, there) = UnixStream::pair()?;
+/// region.handle()?.send(&here)?;
+///
+/// // In the other process:
+/// let attached = Region::attach(&Handle::receive(&there)?)?;
+/// assert_eq!(attached.len(), region.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A child process gets it in an argument or in its environment:
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Handle};
+///
+/// let options = ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?).shared();
+/// let memory = Elastic::new(&options)?;
+/// // The handle lives until the child has started.
+/// let handle = memory.handle()?;
+/// let line = handle.inheritable()?;
+/// println!("worker --memory '{line}'");
+///
+/// // In the child:
+/// let attached = Elastic::attach(&Handle::from_inherited(&line)?)?;
+/// assert_eq!(attached.max(), memory.max());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Handle {
     pub(crate) text: String,

@@ -31,6 +31,7 @@
 // `steps` resolves a ladder (pure), `hugetlb` and `thp` take extents, `populate` fills them, `region` lays them out, `handle` hands them
 // to other processes. `elastic` lends whole huge pages to components, and `manager` moves them as `balance` decides. Facts of memory come
 // from `hugeleaf-host`, so that pools, limits and settings are read in one place. The tests (`tests/`) put a gate before each call.
+pub mod balance;
 mod elastic;
 mod error;
 mod extent;
@@ -40,6 +41,7 @@ mod hugetlb;
 mod manager;
 mod options;
 mod populate;
+mod reexports;
 mod region;
 mod steps;
 mod thp;
@@ -51,13 +53,12 @@ pub use elastic::{
 pub use error::MemoryError;
 pub use extent::{Extent, Why};
 pub use handle::Handle;
-/// Benefit measurement and resizing decisions for a [`Manager`] and its components.
-pub use hugeleaf_balance as balance;
-pub use hugeleaf_host::ReadError;
-pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
-pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseError, Range, Rung};
 pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;
+pub use reexports::{
+    Bytes, Errno, Ladder, NodePolicy, PageKind, PageSize, Pages, ParseError, Range, ReadError,
+    Rung, Sharing, SysError,
+};
 pub use region::Region;
 
 #[cfg(doctest)]

@@ -23,9 +23,50 @@ const ROUNDS: usize = 64;
 ///
 /// The manager calls it from the thread that calls [`Manager::step`], one call at a time. The manager adds no locking
 /// for readers of the component. A granule moves by a change of its owner in a table, and no memory is copied.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use hugeleaf::balance::{Benefit, Spills};
+/// use hugeleaf::{Bytes, Granule, Managed};
+///
+/// /// Memory for sorts, which count what they spill.
+/// struct SortArea {
+///     granules: Vec<Granule>,
+///     spills: Spills,
+///     queries: usize,
+/// }
+///
+/// impl Managed for SortArea {
+///     fn benefit(&mut self, elapsed: Duration) -> Benefit {
+///         self.spills.set_size(Bytes::from_mib(2) * self.granules.len() as u64);
+///         self.spills.pass(elapsed);
+///         self.spills.benefit()
+///     }
+///
+///     fn grow(&mut self, granules: &[Granule]) {
+///         self.granules.extend(granules);
+///     }
+///
+///     fn shrink(&mut self, count: usize) -> Vec<Granule> {
+///         let left = self.granules.len().saturating_sub(count);
+///         self.granules.split_off(left)
+///     }
+///
+///     fn is_unused(&self) -> bool {
+///         self.queries == 0
+///     }
+/// }
+/// # let granule = hugeleaf::balance::Granule::new(Bytes::from_mib(2)).unwrap();
+/// # let spills = Spills::new(granule, Bytes::ZERO, 1e-9);
+/// # let mut area = SortArea { granules: Vec::new(), spills, queries: 0 };
+/// # assert!(area.is_unused() && !area.is_frozen() && area.shrink(1).is_empty());
+/// # assert_eq!(area.benefit(Duration::from_secs(1)).more.map(|more| more.value), Some(0.0));
+/// ```
 pub trait Managed: Send {
     /// Returns what one more granule would save and one less would cost, measured over the `elapsed` time since the
-    /// last call. Use a [`hugeleaf_balance::Ghost`] for a cache and [`hugeleaf_balance::Spills`] for sorts.
+    /// last call. Use a [`crate::balance::Ghost`] for a cache and [`crate::balance::Spills`] for sorts.
     /// [`Benefit::default`] means unknown.
     fn benefit(&mut self, elapsed: Duration) -> Benefit;
 
@@ -54,6 +95,40 @@ pub trait Managed: Send {
 ///
 /// Call [`Manager::step`] about every second, or let a thread do it ([`Manager::start`]). The memory held never exceeds
 /// the elastic's target, not even briefly: one component shrinks before another grows.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use hugeleaf::balance::{Benefit, Settings};
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Granule, Managed, Manager};
+///
+/// # struct Sort(Vec<Granule>);
+/// # impl Managed for Sort {
+/// #     fn benefit(&mut self, _: Duration) -> Benefit { Benefit::default() }
+/// #     fn grow(&mut self, granules: &[Granule]) { self.0.extend(granules) }
+/// #     fn shrink(&mut self, count: usize) -> Vec<Granule> {
+/// #         self.0.split_off(self.0.len().saturating_sub(count))
+/// #     }
+/// # }
+///
+/// let memory = ElasticOptions::new(Bytes::from_mib(16), "2M".parse()?);
+/// let memory = Arc::new(Elastic::new(&memory)?);
+/// let mut manager = Manager::new(Arc::clone(&memory), Settings::in_process())?;
+/// // Sort implements Managed. It has at least 2M, and at most 8M.
+/// let sizes = (Bytes::from_mib(2), Bytes::from_mib(8));
+/// let sort = manager.add("sort area", sizes, Box::new(Sort(Vec::new())))?;
+///
+/// // A large query takes free memory at once. The loop of the program steps about every second.
+/// assert_eq!(manager.claim(sort, 2)?, 2);
+/// manager.step()?;
+/// assert_eq!(manager.view().components[0].current_size_bytes, Bytes::from_mib(6));
+///
+/// // An administrator lowers the target. The next steps take what is above it.
+/// assert_eq!(manager.set_target(Bytes::from_mib(4))?, Bytes::from_mib(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Manager {
     elastic: Arc<Elastic>,
     settings: Settings,
@@ -375,6 +450,41 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 }
 
 /// A [`Manager`] with a thread that steps it. A drop ends the thread; components keep their memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use hugeleaf::balance::{Benefit, Settings};
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Granule, Managed, Manager, Running};
+///
+/// # struct Sort(Vec<Granule>);
+/// # impl Managed for Sort {
+/// #     fn benefit(&mut self, _: Duration) -> Benefit { Benefit::default() }
+/// #     fn grow(&mut self, granules: &[Granule]) { self.0.extend(granules) }
+/// #     fn shrink(&mut self, count: usize) -> Vec<Granule> {
+/// #         self.0.split_off(self.0.len().saturating_sub(count))
+/// #     }
+/// # }
+///
+/// let memory = ElasticOptions::new(Bytes::from_mib(16), "2M".parse()?);
+/// let memory = Arc::new(Elastic::new(&memory)?);
+/// let manager = Manager::new(memory, Settings::in_process())?;
+/// // The thread steps every second until `running` is dropped.
+/// let running: Running = manager.start(Duration::from_secs(1))?;
+/// let sizes = (Bytes::from_mib(2), Bytes::from_mib(8));
+/// let sort = running.add("sort area", sizes, Box::new(Sort(Vec::new())))?;
+///
+/// // Queries do not wait for a step: `None` if one runs now.
+/// if let Some(granules) = running.claim(sort, 2)? {
+///     println!("{granules} granules more");
+/// }
+/// running.set_target(Bytes::from_mib(12))?;
+/// let (view, failed) = running.view();
+/// assert!(failed.is_none());
+/// assert_eq!(view.components.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,

@@ -4,6 +4,20 @@ use hugeleaf_sys::{Memory, NodePolicy, Sharing};
 use hugeleaf_units::{Bytes, Ladder};
 
 /// Options of a [`crate::Region`]: [`RegionOptions::new`] sets defaults, each method changes one.
+///
+/// ```
+/// use hugeleaf::{Bytes, Region, RegionOptions};
+///
+/// // Shared memory for the processes of a server, populated by two threads.
+/// let options = RegionOptions::new(Bytes::from_mib(4), "2M".parse()?).shared().threads(2);
+/// let region = Region::new(&options)?;
+/// assert_eq!(region.len(), options.length);
+///
+/// // A log buffer that is never swapped out needs a limit of locked memory (RLIMIT_MEMLOCK).
+/// let log = RegionOptions::new(Bytes::from_mib(2), "2M".parse()?).locked(true);
+/// assert!(log.locked);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RegionOptions {

@@ -45,6 +45,32 @@ pub(crate) struct Allocation {
 /// (`MADV_REMOVE`). The kernel has no seal against removal that leaves memory writable. A later
 /// access then takes a new zero page, or raises SIGBUS if the pool has none. Share a region only
 /// with processes that you trust with its contents. A forged handle is refused before it is used.
+///
+/// # Examples
+/// ```
+/// use hugeleaf::{Bytes, Region, RegionOptions};
+///
+/// // A buffer pool of 4M: huge pages as far as there are any, then base pages.
+/// let region = Region::new(&RegionOptions::new(Bytes::from_mib(4), "2M".parse()?))?;
+/// // SAFETY: the first byte is in the region, and no other thread uses it.
+/// unsafe {
+///     region.as_ptr().write(7);
+///     assert_eq!(region.as_ptr().read(), 7);
+/// }
+///
+/// for extent in region.extents()? {
+///     println!("{extent}");
+/// }
+/// println!(
+///     "{:.0} % of {} on huge pages, requested {}",
+///     region.coverage()? * 100.0,
+///     region.len(),
+///     region.ladder(),
+/// );
+/// # assert!(!region.is_empty() && region.range().len() == region.len());
+/// # assert_eq!(region.sharing(), hugeleaf::Sharing::Private);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Region {
     pub(crate) space: Space,
@@ -70,6 +96,20 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use hugeleaf::{Bytes, Region, RegionOptions};
+    ///
+    /// let options = RegionOptions::new(Bytes::from_mib(8), "2M".parse()?);
+    /// let mut last = Bytes::ZERO;
+    /// let region = Region::with_progress(&options, &mut |populated, total| {
+    ///     println!("{populated} of {total} populated");
+    ///     last = populated;
+    /// })?;
+    /// assert_eq!(last, region.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_progress(
         options: &RegionOptions,
         progress: Progress<'_>,

@@ -7,6 +7,24 @@ use super::names::{Component, Granule};
 use crate::error::MemoryError;
 
 /// A refused operation. Except for [`ElasticError::NotYetBack`], nothing has changed.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let pages = memory.component("page cache", true)?;
+/// let held = memory.take_many(pages, 4)?;
+/// match memory.take(pages) {
+///     Ok(granule) => println!("{granule} taken"),
+///     // The cache is as large as it may be, and reuses its oldest granule.
+///     Err(ElasticError::OverTarget { .. } | ElasticError::Full { .. }) => {
+///         println!("{} reused", held[0]);
+///     }
+///     Err(error) => println!("{error}\n  next: {}", error.next()),
+/// }
+/// # assert!(memory.take(pages).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElasticError {

@@ -42,6 +42,20 @@ pub use recover::Recovered;
 pub use view::{ComponentInfo, Info, Share};
 
 /// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+///
+/// // At most 64M, 16M of it at first, in granules of 4M.
+/// let options = ElasticOptions::new(Bytes::from_mib(64), "2M".parse()?)
+///     .target(Bytes::from_mib(16))
+///     .granule("4M".parse()?);
+/// let memory = Elastic::new(&options)?;
+/// assert_eq!(memory.target(), Bytes::from_mib(16));
+/// assert_eq!(memory.granule(), "4M".parse()?);
+/// # assert_eq!(options.sharing(hugeleaf::Sharing::Shared).sharing, hugeleaf::Sharing::Shared);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ElasticOptions {
@@ -138,6 +152,34 @@ impl ElasticOptions {
 /// free. It may read zeroes, or raise SIGBUS if the pool is short. It may also allocate a page that
 /// is not accounted for, which the next take there or a recover removes. Processes that share an
 /// elastic must trust each other in this.
+///
+/// # Examples
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+///
+/// let options = ElasticOptions::new(Bytes::from_mib(16), "2M".parse()?);
+/// let memory = Elastic::new(&options)?;
+/// let pages = memory.component("page cache", true)?;
+/// let sort = memory.component("sort area", true)?;
+///
+/// // Memory for the cache: populated and zeroed.
+/// let mut cached = memory.take_many(pages, 4)?;
+/// // SAFETY: the granule is held, and no other thread uses it.
+/// unsafe { memory.address(cached[0])?.write(7) };
+///
+/// // A sort borrows a granule of the cache, and takes another one.
+/// let lent = memory.transfer(pages, sort, &cached.split_off(3))?;
+/// let own = memory.take(sort)?;
+/// memory.give_back(sort, &lent)?;
+/// memory.give_back(sort, &[own])?;
+///
+/// // An administrator wants 2M back: the cache evicts a granule.
+/// let above = memory.set_target(Bytes::from_mib(4))?;
+/// assert_eq!(above, Bytes::from_mib(2));
+/// memory.give_back(pages, &cached.split_off(2))?;
+/// assert_eq!(memory.held(), memory.target());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Elastic {
     pid: Pid,

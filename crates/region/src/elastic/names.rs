@@ -6,6 +6,26 @@ use super::granule_entry::COMPONENTS;
 
 /// The name of a granule from taking it to returning or transferring it; the same in all processes.
 /// Names are never reused, so an old name is always recognised.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions, Granule};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let pages = memory.component("page cache", true)?;
+/// let granule = memory.take(pages)?;
+///
+/// // Other processes find its contents by this number, at addresses of their own.
+/// let number = granule.to_number();
+/// assert_eq!(Granule::from_number(number), granule);
+/// let offset = u64::from(granule.index()) * memory.granule().bytes().get();
+/// assert_eq!(memory.address(granule)? as u64, memory.range().start() + offset);
+///
+/// // A second return is an error without effect.
+/// memory.give_back(pages, &[granule])?;
+/// let error = memory.give_back(pages, &[granule]).unwrap_err();
+/// assert!(matches!(error, ElasticError::NotHeld { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granule {
     pub(super) index: u32,
@@ -41,6 +61,17 @@ impl fmt::Display for Granule {
 }
 
 /// A user of granules: a buffer pool, a lock list, a sort heap. The same in all processes.
+///
+/// ```
+/// use hugeleaf::{Bytes, Component, Elastic, ElasticOptions};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let sort = memory.component("sort area", true)?;
+/// // The name finds it again; a number for it fits in a message to another process.
+/// assert_eq!(memory.component("sort area", true)?, sort);
+/// assert_eq!(Component::from_number(sort.to_number()), sort);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Component(pub(super) u32);
 

@@ -10,6 +10,18 @@ use super::process::Identity;
 use super::{Elastic, ElasticError};
 
 /// The result of [`Elastic::recover`].
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+///
+/// let options = ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?).shared();
+/// let memory = Elastic::new(&options)?;
+/// // A worker process was killed.
+/// let recovered = memory.recover()?;
+/// println!("{} of {} ended processes freed", recovered.bytes, recovered.processes);
+/// assert!(recovered.cleaned.is_zero());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Recovered {

@@ -14,6 +14,20 @@ use crate::host_memory::Room;
 use crate::thp::{self, OnPages};
 
 /// Memory and page sizes by component: the table that Oracle shows as `v$sgainfo`.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let sort = memory.component("sort area", true)?;
+/// memory.take(sort)?;
+///
+/// let info = memory.info()?;
+/// assert_eq!(info.free, Bytes::from_mib(6));
+/// assert!(info.unclean.is_zero() && info.processes == 1);
+/// print!("{info}"); // a table
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -36,6 +50,20 @@ pub struct Info {
 }
 
 /// The memory of a component.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let locks = memory.component("lock list", false)?;
+/// memory.take_many(locks, 2)?;
+/// for one in memory.info()?.components {
+///     let kind = if one.resizable { "resizable" } else { "of fixed size" };
+///     println!("{} holds {}, {kind}", one.name, one.bytes);
+///     # assert_eq!((one.component, one.bytes), (locks, Bytes::from_mib(4)));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComponentInfo {
@@ -52,6 +80,20 @@ pub struct ComponentInfo {
 }
 
 /// Memory on pages of one size and kind.
+///
+/// ```
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Share};
+///
+/// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+/// let sort = memory.component("sort area", true)?;
+/// memory.take(sort)?;
+/// let shares: Vec<Share> = memory.info()?.components[0].by_page.clone();
+/// for share in &shares {
+///     println!("{} on {} {} pages", share.bytes, share.page, share.kind);
+/// }
+/// # assert_eq!(shares.iter().map(|share| share.bytes).sum::<Bytes>(), Bytes::from_mib(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Share {
@@ -100,6 +142,22 @@ impl Elastic {
     /// # Errors
     /// Errors of reading `/proc/self/pagemap` and of mapping granules that this process has not
     /// mapped yet; [`ElasticError::Forked`], [`ElasticError::Stuck`], [`ElasticError::Damaged`].
+    ///
+    /// # Examples
+    /// ```
+    /// use hugeleaf::{Bytes, Elastic, ElasticOptions};
+    ///
+    /// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
+    /// let sort = memory.component("sort area", true)?;
+    /// let granule = memory.take(sort)?;
+    /// for extent in memory.extents()? {
+    ///     println!("{extent}");
+    /// }
+    /// // Also granules that are not held have addresses here.
+    /// assert_eq!(memory.range().len(), memory.max());
+    /// println!("{granule} of a {:?} elastic on {}", memory.sharing(), memory.ladder());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn extents(&self) -> Result<Vec<Extent>, ElasticError> {
         self.check_process()?;
         let held = self.all_held(&self.ledger.lock()?)?;
