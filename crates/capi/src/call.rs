@@ -512,7 +512,7 @@ mod tests {
         assert_eq!(sample(24, 0).unwrap(), (11, 22));
         assert_eq!(sample(16, 0).unwrap(), (11, 0));
         assert_eq!(sample(32, 0).unwrap(), (11, 22));
-        assert!(sample(32, 1).unwrap_err().what.contains("knows 24"));
+        assert!(sample(32, 1).unwrap_err().what.contains("knows only 24"));
         for forgotten in [0, 7, usize::MAX] {
             let failure = sample(forgotten, 0).unwrap_err();
             assert_eq!(failure.status, HL_INVALID);

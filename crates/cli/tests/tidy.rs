@@ -312,7 +312,7 @@ fn promises_have_one_gate() {
         ),
         (
             "clear_refs",
-            &["crates/change/src/touched.rs"],
+            &["crates/change/src/working_set.rs"],
             "estimate the walk first",
         ),
         (
@@ -352,7 +352,7 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
         "crates/region/",
         "crates/balance/",
         "crates/sys/src/barrier.rs",
-        "crates/sys/src/fetch.rs",
+        "crates/sys/src/prefault.rs",
         "crates/sys/src/filter.rs",
         "crates/sys/src/memory.rs",
         "crates/sys/src/memory_file.rs",

@@ -157,7 +157,10 @@ fn totals(summary: &Summary) -> String {
             summary.by_remedy(Remedy::PromoteAndGrow),
             "could be promoted if the process may grow",
         ),
-        (summary.by_remedy(Remedy::Change), "could be promoted after a change"),
+        (
+            summary.by_remedy(Remedy::Change),
+            "could be promoted after a change",
+        ),
         (rest, "cannot or need not be promoted"),
     ];
     let parts = parts.into_iter().filter(|(bytes, _)| !bytes.is_zero());

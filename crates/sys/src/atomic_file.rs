@@ -442,7 +442,7 @@ mod tests {
         for steps in 0..6 {
             std::fs::write(&path, "old").unwrap();
             let ended = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "draft::tests::child_that_is_killed"])
+                .args(["--exact", "atomic_file::tests::child_that_is_killed"])
                 .env("HUGELEAF_TEST_DRAFT", format!("{steps} {}", path.display()))
                 .stdout(std::process::Stdio::null())
                 .status()

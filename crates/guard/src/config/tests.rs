@@ -369,8 +369,8 @@ fn what_is_wrong_with_a_target_has_its_place() {
             "'a b' is not a valid name",
         ),
         (
-            "pages = \"large\"",
             "pages = \"huge\"",
+            "pages = \"big\"",
             7,
             "unknown variant",
         ),

@@ -236,7 +236,7 @@ mod tests {
         let (description, steps) = sample(NodePolicy::Inherit);
         let text = description.text(&steps);
         for (from, to, said) in [
-            ("elastic 1", "elastic 2", "of version 2"),
+            ("elastic 1", "elastic 2", "has version 2"),
             ("hugeleaf-elastic", "hugeleaf-region", "no elastic's"),
             ("granule 1073741824", "granule 3", "3"),
             ("nodes inherit", "nodes here", "'here'"),

@@ -275,7 +275,7 @@ mod tests {
         let found = inherit_private(&host).unwrap();
         assert_eq!(
             found.text,
-            "64K inherits transparent_hugepage/enabled, which is never: dead."
+            "64K inherits transparent_hugepage/enabled, which is never: no effect."
         );
         thp(&mut host).enabled = word("madvise");
         assert_eq!(inherit_private(&host), None);

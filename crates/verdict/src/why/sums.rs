@@ -206,8 +206,10 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
              this host ({})",
             off.size, off.bytes, off.knob
         ),
-        None => "no whole huge page fits here, and no disabled smaller size would fit a tenth of it"
-            .to_owned(),
+        None => {
+            "no whole huge page fits here, and no disabled smaller size would fit a tenth of it"
+                .to_owned()
+        }
     }
 }
 
