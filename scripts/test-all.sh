@@ -40,6 +40,8 @@ documents() {
 }
 # A link that leads nowhere fails.
 site() { scripts/docs.sh; }
+# As stable code: what they check is run by scripts/fuzz-all.sh.
+fuzz_targets() { CARGO_TARGET_DIR=$target/fuzz cargo check --manifest-path fuzz/Cargo.toml --locked --quiet; }
 library_packages() { scripts/publish-check.sh; }
 oldest_rust() { scripts/msrv.sh hugeleaf hugeleaf-capi hugeleaf-cli; }
 # Models draw orders of threads: the more the better.
@@ -60,7 +62,7 @@ quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
-steps=(lab_lints program_alone documents site library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies packages all_hosts)
+steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies packages all_hosts)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…

@@ -18,7 +18,8 @@ fuzz_target!(|data: &[u8]| {
         1 => assert!(parse_mariadb_options(&text).len() <= lines),
         2 => {
             if let Some(value) = parse_postgres_setting(&text, "huge_pages") {
-                assert!(text.contains(&value));
+                // Escapes get shorter.
+                assert!(value.len() <= text.len());
             }
         }
         _ => {

@@ -269,7 +269,7 @@ fn what_cannot_be_compared_is_refused_in_two_lines() {
     std::fs::write(&cut, &text[..half]).unwrap();
     no(cut.to_str().unwrap(), &["cut.json", "ends in the middle"]);
     std::fs::write(&cut, b"\xff\xfe").unwrap();
-    no(cut.to_str().unwrap(), &["no text"]);
+    no(cut.to_str().unwrap(), &["is not text"]);
     no("/dev/zero", &["/dev/zero"]);
     let gone = folder.path().join("gone.json");
     refused(
@@ -331,7 +331,7 @@ fn of_two_folders_what_was_counted_can_be_asked_for() {
     refused(
         &run(&["compare", &files[0], &files[1], "--counts"]),
         2,
-        &["two folders"],
+        &["two directories"],
     );
 }
 

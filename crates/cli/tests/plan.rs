@@ -126,7 +126,7 @@ fn written(plan: &Plan) -> String {
 fn the_json_contract_holds() {
     let root = "fixtures/x86-4k-two-nodes";
     let text = stdout(&plan(&["--root", root, "--bytes", "400G", "--json"]));
-    assert!(text.starts_with("{\n  \"schema\": 1,"));
+    assert!(text.starts_with("{\n  \"schema\": 2,"));
     let answer: Value = serde_json::from_str(&text).unwrap();
     for name in ["id", "what", "path", "after", "state", "why", "verify"] {
         assert!(!answer["steps"][0][name].is_null(), "{name}");

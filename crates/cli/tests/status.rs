@@ -89,7 +89,7 @@ fn without_a_command_it_is_status() {
 fn the_json_contract_holds() {
     let root = "fixtures/x86-4k-two-nodes";
     let text = stdout_of(&hugeleaf(&["status", "--json", "--root", root]));
-    assert!(text.starts_with("{\n  \"schema\": 1,"));
+    assert!(text.starts_with("{\n  \"schema\": 2,"));
     let answer: Value = serde_json::from_str(&text).unwrap();
     let host = &answer["host"];
     for name in [

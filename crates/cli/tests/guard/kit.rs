@@ -243,7 +243,7 @@ impl<'a> Guarding<'a> {
         let socket = place.path("run/guard.sock");
         wait_until("the guard answers", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
-                && guard.try_status().is_some_and(|s| s["schema"] == 1)
+                && guard.try_status().is_some_and(|s| s["schema"] == 2)
         });
         guard
     }

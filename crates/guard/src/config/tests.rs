@@ -368,12 +368,7 @@ fn what_is_wrong_with_a_target_has_its_place() {
             3,
             "'a b' is not a valid name",
         ),
-        (
-            "pages = \"huge\"",
-            "pages = \"big\"",
-            7,
-            "unknown variant",
-        ),
+        ("pages = \"huge\"", "pages = \"big\"", 7, "unknown variant"),
         ("miss = \"2ms\"", "mis = \"2ms\"", 20, "unknown field"),
         ("miss = \"2ms\"", "miss = \"0us\"", 20, "write 200us"),
     ];

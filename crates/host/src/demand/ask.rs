@@ -96,9 +96,7 @@ fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<ProgramOut
     let left = AT_MOST_OF_OTHERS.saturating_sub(taken().get(&uid).copied().unwrap_or_default());
     if left.is_zero() {
         let most = AT_MOST_OF_OTHERS.as_secs();
-        return Err(format!(
-            "not run: programs of uid {uid} have taken {most} s"
-        ));
+        return Err(format!("programs of uid {uid} have used their {most} s"));
     }
     let start = Instant::now();
     let answer = run(command, left);
@@ -220,7 +218,7 @@ mod tests {
         let slow = sh("sleep 600").unwrap_err();
         assert!(slow.what.contains(NOT_ENDED), "{slow:?}");
         let again = sh("echo").unwrap_err();
-        assert!(again.what.contains("have taken 4 s"), "{again:?}");
+        assert!(again.what.contains("have used their 4 s"), "{again:?}");
     }
 
     #[test]

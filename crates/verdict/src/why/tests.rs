@@ -1115,7 +1115,9 @@ fn a_size_is_advised_for_what_it_would_fit() {
         "{mixed:?}"
     );
     assert!(
-        mixed.command.contains("helps at most 2.3M here: echo always"),
+        mixed
+            .command
+            .contains("helps at most 2.3M here: echo always"),
         "{mixed:?}"
     );
 }

@@ -58,7 +58,7 @@ impl Needs {
 
     fn install(&self, name: &str) -> String {
         match self.packages.is_empty() {
-            true => format!("install {name}; the workload file names no package"),
+            true => format!("the workload file names no package for {name}: install it"),
             false => format!("apt-get install {}", self.packages.join(" ")),
         }
     }
