@@ -14,12 +14,12 @@ use std::convert::Infallible;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+use hugeleaf_proof::effective_sample::{self, PairLogs, Part};
 use hugeleaf_proof::hold::{self, Holds};
 use hugeleaf_proof::orders::Orders;
-use hugeleaf_proof::stopping_rule::{MIN_PAIRS, Rule};
 use hugeleaf_proof::stats::{self, Better, LogInterval, Verdict};
+use hugeleaf_proof::stopping_rule::{MIN_PAIRS, Rule};
 use hugeleaf_proof::subject::Arm;
-use hugeleaf_proof::effective_sample::{self, PairLogs, Part};
 
 /// A recording of an undisturbed load. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use hugeleaf_guard::evidence::{Evidence, Tested};
 use hugeleaf_guard::{Keep, Proven};
-use hugeleaf_proof::stopping_rule::Rule;
-use hugeleaf_proof::stats::{self, Better, Verdict};
 use hugeleaf_proof::effective_sample::{self, PairLogs};
+use hugeleaf_proof::stats::{self, Better, Verdict};
+use hugeleaf_proof::stopping_rule::Rule;
 
 use crate::simulate::{Noise, Play, normal, pairs};
 
