@@ -4,7 +4,7 @@ use hugeleaf_sys::Question;
 
 use crate::base64::encoded;
 use crate::percent::decoded_bytes;
-use crate::{Exchange, Place, QueryError, Wire};
+use crate::{Exchange, Place, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 80;
@@ -98,13 +98,13 @@ pub fn page(
 ) -> Result<String, QueryError> {
     let mut address = address.clone();
     for _ in 0..=MOST_REDIRECTS {
-        let mut wire = Wire::connect(&address.place, question)?;
+        let mut wire = Transport::connect(&address.place, question)?;
         let mut exchange = wire.ask(question);
         exchange.longest = longest;
         exchange.send(address.request().as_bytes())?;
         match answer(&mut exchange)? {
             Answer::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Answer::Elsewhere(location) => address = address.elsewhere(&location)?,
+            Answer::ExternalServer(location) => address = address.elsewhere(&location)?,
         }
     }
     Err(QueryError::new("too many redirects"))
@@ -113,7 +113,7 @@ pub fn page(
 #[derive(Debug, PartialEq)]
 enum Answer {
     Page(Vec<u8>),
-    Elsewhere(String),
+    ExternalServer(String),
 }
 
 fn invalid_answer() -> QueryError {
@@ -145,7 +145,9 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {
     }
     match (code, location) {
         (200..=299, _) => {}
-        (301 | 302 | 303 | 307 | 308, Some(location)) => return Ok(Answer::Elsewhere(location)),
+        (301 | 302 | 303 | 307 | 308, Some(location)) => {
+            return Ok(Answer::ExternalServer(location));
+        }
         _ => return Err(QueryError::new(format!("http status: {code}"))),
     }
     Ok(Answer::Page(match length {
@@ -225,7 +227,7 @@ mod tests {
         theirs.write_all(text).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
         let question = Question::new(std::time::Duration::from_secs(60));
-        answer(&mut Wire::over(ours, "it").ask(question))
+        answer(&mut Transport::over(ours, "it").ask(question))
     }
 
     #[test]
@@ -239,7 +241,7 @@ mod tests {
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         assert_eq!(answered(chunked), page("abc"));
         let moved = answered(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n");
-        assert_eq!(moved, Ok(Answer::Elsewhere("/x".into())));
+        assert_eq!(moved, Ok(Answer::ExternalServer("/x".into())));
         let missing = answered(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
         assert_eq!(missing.what, "http status: 404");
         for bad in [

@@ -5,7 +5,7 @@
 //! Metrics and the balancer use it. It replaced libraries. The maintained ones bring 90 crates, two of them an asynchronous runtime, and trust the
 //! length that a server announces. The small ones (`postgres_sync`, `connxt-mysql`) know no Unix sockets.
 //!
-//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Exchange`], [`QueryError`].
+//! This crate must not judge an answer. Main types: [`Place`], [`Transport`], [`Exchange`], [`QueryError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -19,7 +19,7 @@ pub mod redis;
 mod transport;
 
 pub use place::Place;
-pub use transport::{Exchange, LONGEST, Wire};
+pub use transport::{Exchange, LONGEST, Transport};
 
 /// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, QueryError, Wire};
+use crate::{Exchange, Place, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 3306;
@@ -144,7 +144,7 @@ const ERROR: u8 = 0xff;
 
 pub struct Connection {
     /// `None` after an answer broke off, because the next bytes would belong to the previous query.
-    wire: Option<Wire>,
+    wire: Option<Transport>,
 }
 
 /// Rows of texts. NULL is an empty text.
@@ -156,7 +156,7 @@ impl Connection {
     /// # Errors
     /// The server cannot be reached, or refuses.
     pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
-        let mut wire = Wire::connect(&address.place(), question)?;
+        let mut wire = Transport::connect(&address.place(), question)?;
         log_in(&mut wire.ask(question), address)?;
         Ok(Connection { wire: Some(wire) })
     }

@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 pub use address::{Address, Host};
 use scram::Scram;
 
-use crate::{Exchange, Place, QueryError, Wire};
+use crate::{Exchange, Place, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 5432;
@@ -21,7 +21,7 @@ const VERSION: u32 = 3 << 16;
 
 pub struct Connection {
     /// `None` after an answer broke off, because the next bytes would belong to the previous query.
-    wire: Option<Wire>,
+    wire: Option<Transport>,
 }
 
 impl Connection {
@@ -53,7 +53,7 @@ impl Connection {
         address: &Address,
         question: Question<'_>,
     ) -> Result<Connection, QueryError> {
-        let mut wire = Wire::connect(place, question)?;
+        let mut wire = Transport::connect(place, question)?;
         log_in(&mut wire.ask(question), address)?;
         let mut connection = Connection { wire: Some(wire) };
         let limit = question.time().as_millis();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Question;
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, QueryError, Wire};
+use crate::{Exchange, Place, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 6379;
@@ -95,7 +95,7 @@ fn database(text: &str) -> Result<u32, String> {
 }
 
 pub struct Connection {
-    wire: Wire,
+    wire: Transport,
 }
 
 impl Connection {
@@ -105,7 +105,7 @@ impl Connection {
     /// The server cannot be reached, or refuses.
     pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
         let mut connection = Connection {
-            wire: Wire::connect(&address.place, question)?,
+            wire: Transport::connect(&address.place, question)?,
         };
         if let Some(password) = &address.password {
             let words = match address.user.as_str() {
@@ -284,7 +284,7 @@ mod tests {
             let _ = theirs.read(&mut [0; 64]);
             let _ = theirs.write_all(&bytes);
         });
-        let wire = Wire::over(ours, "redis");
+        let wire = Transport::over(ours, "redis");
         let question = Question::new(std::time::Duration::from_secs(60));
         let answer = Connection { wire }.ask(&["INFO"], question);
         server.join().unwrap();

@@ -83,34 +83,34 @@ fn connect_to(address: &SocketAddr, question: Question<'_>) -> Result<OwnedFd, E
 }
 
 /// A connection without a pending query.
-pub struct Wire {
+pub struct Transport {
     shown: String,
     socket: OwnedFd,
     /// Bytes that were read but not consumed.
     buffer: Vec<u8>,
 }
 
-impl Wire {
+impl Transport {
     /// # Errors
     /// The server cannot be reached.
-    pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, QueryError> {
+    pub fn connect(place: &Place, question: Question<'_>) -> Result<Transport, QueryError> {
         let shown = place.to_string();
         match connect(place, question) {
-            Ok(socket) => Ok(Wire::of(socket, shown)),
+            Ok(socket) => Ok(Transport::of(socket, shown)),
             Err(e) => Err(failed(&shown, question, &e)),
         }
     }
 
     /// Wraps a connected socket. Errors name it `shown`.
-    pub fn over(stream: UnixStream, shown: &str) -> Wire {
+    pub fn over(stream: UnixStream, shown: &str) -> Transport {
         let socket: OwnedFd = stream.into();
         // Every socket supports this call.
         let _ = ioctl_fionbio(&socket, true);
-        Wire::of(socket, shown.to_owned())
+        Transport::of(socket, shown.to_owned())
     }
 
-    fn of(socket: OwnedFd, shown: String) -> Wire {
-        Wire {
+    fn of(socket: OwnedFd, shown: String) -> Transport {
+        Transport {
             shown,
             socket,
             buffer: Vec::new(),
@@ -130,7 +130,7 @@ impl Wire {
 
 /// A pending query on a connection.
 pub struct Exchange<'a> {
-    wire: &'a mut Wire,
+    wire: &'a mut Transport,
     question: Question<'a>,
     taken: usize,
     /// Maximum size of all answers in bytes.
@@ -289,7 +289,7 @@ mod tests {
         question: Question<'_>,
         read: impl FnOnce(&mut Exchange<'_>) -> T,
     ) -> T {
-        let mut wire = Wire::connect(place, question).unwrap();
+        let mut wire = Transport::connect(place, question).unwrap();
         let mut exchange = wire.ask(question);
         exchange.send(b"stats\r\n").unwrap();
         read(&mut exchange)
@@ -357,7 +357,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let place = Place::Unix(path.to_str().unwrap().to_owned());
         let mut open = Vec::new();
-        let error = std::iter::repeat_with(|| Wire::connect(&place, Question::new(SHORT)))
+        let error = std::iter::repeat_with(|| Transport::connect(&place, Question::new(SHORT)))
             .take(10_000)
             .find_map(|wire| wire.map(|wire| open.push(wire)).err());
         assert!(error.unwrap().is_late);

@@ -12,7 +12,7 @@ use crate::finish::{self, Outcome};
 use crate::memory::HeldBeforeSplit;
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
-use crate::precondition::ChangeError;
+use crate::precondition::PreconditionError;
 use crate::split::{self, Splitter};
 use crate::work::{Context, Job, State, Work};
 use crate::{pacer, privilege, readback, work, zeros};
@@ -33,7 +33,7 @@ const PASSES: u32 = 3;
 /// Locked memory, program text and hugetlb pages stay as they are.
 ///
 /// # Errors
-/// [`ChangeError`]: a precondition is missing, and nothing was changed.
+/// [`PreconditionError`]: a precondition is missing, and nothing was changed.
 pub fn demote(
     kernel: &Kernel,
     root: &Root,
@@ -42,7 +42,7 @@ pub fn demote(
     options: &DemoteOptions,
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
-) -> Result<Outcome, ChangeError> {
+) -> Result<Outcome, PreconditionError> {
     let huge = work::huge_page_of(kernel, host)?;
     let context = Context {
         kernel,
@@ -78,7 +78,7 @@ fn plan_all(
     pids: &[Pid],
     options: &DemoteOptions,
     huge: PageSize,
-) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
+) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
     let (open, skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
     let rules = work::rules(context, &open, options.only.as_deref(), huge);

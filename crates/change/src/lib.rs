@@ -20,7 +20,7 @@
 //! of the plan.
 //!
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
-//! [`ChangeError`].
+//! [`PreconditionError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -58,7 +58,7 @@ pub use outcome::{
     StoppedBy,
 };
 pub use pacer::Stalls;
-pub use precondition::ChangeError;
+pub use precondition::PreconditionError;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;

@@ -15,7 +15,7 @@ use crate::blocks::{self, Block, Rules};
 use crate::finish::{self, Outcome};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
-use crate::precondition::ChangeError;
+use crate::precondition::PreconditionError;
 use crate::prefault::Fetch;
 use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
@@ -31,7 +31,7 @@ const OUT_OF_MEMORY_CALLS: u32 = 3;
 /// Returns early with a partial result once `stop` is set; `progress` is called between calls.
 ///
 /// # Errors
-/// [`ChangeError`]: a precondition is missing, and nothing was changed.
+/// [`PreconditionError`]: a precondition is missing, and nothing was changed.
 pub fn promote(
     kernel: &Kernel,
     root: &Root,
@@ -40,10 +40,10 @@ pub fn promote(
     options: &PromoteOptions,
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
-) -> Result<Outcome, ChangeError> {
+) -> Result<Outcome, PreconditionError> {
     let huge = work::huge_page_of(kernel, host)?;
     if !kernel.knows_collapse() {
-        return Err(ChangeError::NoCollapse);
+        return Err(PreconditionError::NoCollapse);
     }
     let context = Context {
         kernel,
@@ -83,7 +83,7 @@ fn plan_all(
     pids: &[Pid],
     options: &PromoteOptions,
     huge: PageSize,
-) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
+) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
     let (mut open, mut skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
@@ -118,7 +118,7 @@ fn switch_on(
     open: &mut Vec<Opened>,
     skipped: &mut Vec<Skipped>,
     dry_run: bool,
-) -> Result<Vec<Pid>, ChangeError> {
+) -> Result<Vec<Pid>, PreconditionError> {
     let mut switched = Vec::new();
     open.retain_mut(|(identity, process)| {
         if process.thp_disabled.get() != Some(true) {
@@ -135,7 +135,7 @@ fn switch_on(
             let (pid, uid) = (process.pid, process.uid);
             let error = match privilege::is_denied(error.errno) {
                 true => privilege::denied(context.root, pid, uid, error),
-                false => ChangeError::Sys(error),
+                false => PreconditionError::Sys(error),
             };
             skipped.push(Skipped { pid, error });
             return false;
@@ -152,15 +152,15 @@ fn switch_on(
 
 /// Refuses a process that filters its system calls. The reaction of a filter to an unexpected call
 /// is unknown; most filters kill the process.
-fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
+fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), PreconditionError> {
     let status = root.parse(format!("proc/{pid}/status"), parse_status);
     match status {
         Fact::Known(status) => match status.seccomp.unwrap_or(0) {
             0 => Ok(()),
-            mode => Err(ChangeError::Filtered { pid, mode }),
+            mode => Err(PreconditionError::Filtered { pid, mode }),
         },
-        Fact::Unreadable(error) => Err(ChangeError::Unreadable(error)),
-        Fact::Absent => Err(ChangeError::Process(ProcessError::Gone {
+        Fact::Unreadable(error) => Err(PreconditionError::Unreadable(error)),
+        Fact::Absent => Err(PreconditionError::Process(ProcessError::Gone {
             pid,
             hidden_possible: false,
         })),

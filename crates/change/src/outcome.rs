@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::memory::{Memory, ProcessIdentity};
 use crate::pacer::Stalls;
-use crate::precondition::ChangeError;
+use crate::precondition::PreconditionError;
 use crate::refusals::{NoSplit, NoZeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -307,10 +307,10 @@ pub enum StoppedBy {
 pub struct Skipped {
     pub pid: Pid,
     #[serde(serialize_with = "in_words")]
-    pub error: ChangeError,
+    pub error: PreconditionError,
 }
 
-fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, S::Error> {
+fn in_words<S: Serializer>(error: &PreconditionError, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(error)
 }
 

@@ -5,7 +5,7 @@ use hugeleaf_sys::{Pid, SysError};
 
 /// A missing precondition of a change. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChangeError {
+pub enum PreconditionError {
     #[error("no process to work on")]
     NoTarget,
     #[error("{0}")]
@@ -44,10 +44,13 @@ pub enum ChangeError {
     Sys(#[from] SysError),
 }
 
-impl ChangeError {
+impl PreconditionError {
     /// True if the process had ended, so that nothing is left to do on it.
     pub const fn is_end(&self) -> bool {
         use ProcessError::{Gone, Zombie};
-        matches!(self, ChangeError::Process(Gone { .. } | Zombie { .. }))
+        matches!(
+            self,
+            PreconditionError::Process(Gone { .. } | Zombie { .. })
+        )
     }
 }

@@ -4,7 +4,7 @@ use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{ProcessError, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
-use crate::precondition::ChangeError;
+use crate::precondition::PreconditionError;
 
 /// A capability: its setcap(8) name and its bit in `CapEff` (linux/capability.h).
 type Capability = (&'static str, u32);
@@ -34,10 +34,10 @@ pub(crate) fn probe(
     process: &PidFd,
     uid: u32,
     advice: hugeleaf_sys::Advice,
-) -> Result<(), ChangeError> {
+) -> Result<(), PreconditionError> {
     match kernel.process_madvise(process, &[], advice) {
         Err(error) if is_denied(error.errno) => Err(denied(root, process.pid(), uid, error)),
-        Err(error) if error.errno == Errno::NOSYS => Err(ChangeError::NoProcessMadvise),
+        Err(error) if error.errno == Errno::NOSYS => Err(PreconditionError::NoProcessMadvise),
         // Other errors concern memory, and the real calls will report them.
         _ => Ok(()),
     }
@@ -47,7 +47,7 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
     errno == Errno::PERM || errno == Errno::ACCESS
 }
 
-pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
+pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> PreconditionError {
     let own_uid = hugeleaf_sys::effective_uid();
     // If they cannot be read, all needed capabilities are named.
     let held = own_capabilities(root).unwrap_or(0);
@@ -58,7 +58,7 @@ pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> Change
     let missing = needed(same_user)
         .iter()
         .filter(|(_, bit)| held >> bit & 1 == 0);
-    ChangeError::Denied {
+    PreconditionError::Denied {
         pid,
         uid,
         own_uid,
@@ -67,7 +67,7 @@ pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> Change
     }
 }
 
-pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
+pub(crate) fn unread(root: &Root, error: ProcessError) -> PreconditionError {
     match error {
         ProcessError::Denied {
             pid, uid, error, ..
@@ -75,7 +75,7 @@ pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
             let file = error.path.display().to_string();
             denied(root, pid, uid, SysError::new("open", file, Errno::ACCESS))
         }
-        other => ChangeError::Process(other),
+        other => PreconditionError::Process(other),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::outcome::{
     BlockResult, Ended, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy,
 };
 use crate::pacer::Stalls;
-use crate::precondition::ChangeError;
+use crate::precondition::PreconditionError;
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
@@ -108,20 +108,26 @@ pub(crate) fn open_all(
     pids: &[Pid],
     only: Option<&[Memory]>,
     advice: Option<Advice>,
-) -> Result<(Vec<Opened>, Vec<Skipped>), ChangeError> {
+) -> Result<(Vec<Opened>, Vec<Skipped>), PreconditionError> {
     let mut open = Vec::new();
     let mut skipped = Vec::new();
     for pid in pids {
         match open_one(context, *pid, only, advice) {
             Ok(one) => open.push(one),
             // These errors hold for every process.
-            Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
+            Err(e @ (PreconditionError::NoPidfd | PreconditionError::NoProcessMadvise)) => {
+                return Err(e);
+            }
             Err(error) => skipped.push(Skipped { pid: *pid, error }),
         }
     }
     if open.is_empty() {
         let first = skipped.into_iter().next();
-        return Err(first.map_or(ChangeError::NoTarget, |skipped: Skipped| skipped.error));
+        return Err(
+            first.map_or(PreconditionError::NoTarget, |skipped: Skipped| {
+                skipped.error
+            }),
+        );
     }
     Ok((open, skipped))
 }
@@ -131,10 +137,10 @@ fn open_one(
     pid: Pid,
     only: Option<&[Memory]>,
     advice: Option<Advice>,
-) -> Result<Opened, ChangeError> {
+) -> Result<Opened, PreconditionError> {
     let (kernel, root, host) = (context.kernel, context.root, context.host);
     let gone = || {
-        ChangeError::Process(ProcessError::Gone {
+        PreconditionError::Process(ProcessError::Gone {
             pid,
             hidden_possible: false,
         })
@@ -146,8 +152,8 @@ fn open_one(
             let read = hugeleaf_host::read_process(root, kernel, host, pid, ReadDetail::Summary);
             return Err(read.err().map_or_else(gone, |e| privilege::unread(root, e)));
         }
-        Err(e) if e.errno == Errno::NOSYS => return Err(ChangeError::NoPidfd),
-        Err(e) => return Err(ChangeError::Sys(e)),
+        Err(e) if e.errno == Errno::NOSYS => return Err(PreconditionError::NoPidfd),
+        Err(e) => return Err(PreconditionError::Sys(e)),
     };
     let path = root.path(format!("proc/{pid}/pagemap"));
     let pagemap = File::open(&path);
@@ -159,7 +165,7 @@ fn open_one(
         let error = SysError::new("open", path.display().to_string(), errno);
         match privilege::is_denied(errno) {
             true => privilege::denied(root, pid, process.uid, error),
-            false => ChangeError::Sys(error),
+            false => PreconditionError::Sys(error),
         }
     })?;
     // The ranges belong to another process with this id, which has ended.
@@ -175,7 +181,7 @@ fn open_one(
     match identity.check(kernel, root) {
         Ok(()) => Ok((identity, process)),
         Err(Lost::Ended(_)) => Err(gone()),
-        Err(Lost::Unsure(errno)) => Err(ChangeError::Sys(SysError::new(
+        Err(Lost::Unsure(errno)) => Err(PreconditionError::Sys(SysError::new(
             "poll",
             format!("of pidfd {pid}"),
             errno,
@@ -404,13 +410,13 @@ pub(crate) fn rules<'a>(
 }
 
 /// Returns the host's huge page size, if the kernel has all required calls.
-pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, ChangeError> {
+pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, PreconditionError> {
     if !kernel.knows_process_madvise() {
-        return Err(ChangeError::NoProcessMadvise);
+        return Err(PreconditionError::NoProcessMadvise);
     }
     match &host.pmd_page {
         hugeleaf_host::Fact::Known(size) => Ok(*size),
-        hugeleaf_host::Fact::Absent => Err(ChangeError::NoThp),
-        hugeleaf_host::Fact::Unreadable(error) => Err(ChangeError::Unreadable(error.clone())),
+        hugeleaf_host::Fact::Absent => Err(PreconditionError::NoThp),
+        hugeleaf_host::Fact::Unreadable(error) => Err(PreconditionError::Unreadable(error.clone())),
     }
 }

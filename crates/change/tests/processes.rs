@@ -15,7 +15,7 @@ mod victim;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Memory, Outcome, Part, Percent, ProcessIdentity, Progress,
+    DemoteOptions, Memory, Outcome, Part, Percent, PreconditionError, ProcessIdentity, Progress,
     PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_host::{Host, Root};
@@ -111,7 +111,7 @@ impl Bench {
         pids: &[Pid],
         options: &PromoteOptions,
         progress: &mut dyn FnMut(&Progress<'_>),
-    ) -> Result<Outcome, ChangeError> {
+    ) -> Result<Outcome, PreconditionError> {
         let never = AtomicBool::new(false);
         let outcome = promote(
             kernel, &self.root, &self.host, pids, options, progress, &never,
@@ -129,7 +129,7 @@ impl Bench {
         kernel: &Kernel,
         pids: &[Pid],
         options: &DemoteOptions,
-    ) -> Result<Outcome, ChangeError> {
+    ) -> Result<Outcome, PreconditionError> {
         let never = AtomicBool::new(false);
         let progress = &mut |_: &Progress<'_>| {};
         let outcome = demote(

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{ChangeError, DemoteOptions, Part, Percent, PromoteOptions, demote, promote};
+use hugeleaf_change::{
+    DemoteOptions, Part, Percent, PreconditionError, PromoteOptions, demote, promote,
+};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
@@ -53,7 +55,7 @@ fn the_engines_move_it_there_and_back() {
     if effective_uid() != 0 {
         let denied = promote(&real, &root, &host, &pids, &there, &mut |_| {}, &stop);
         assert!(
-            matches!(denied, Err(ChangeError::Denied { .. })),
+            matches!(denied, Err(PreconditionError::Denied { .. })),
             "{denied:?}"
         );
     }

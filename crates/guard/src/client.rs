@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hugeleaf_ask::{Place, QueryError, Wire};
+use hugeleaf_ask::{Place, QueryError, Transport};
 use hugeleaf_sys::Question;
 use hugeleaf_units::Failure;
 
@@ -26,7 +26,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
     };
     let wrong = |why: &dyn std::fmt::Display| wrong(socket, why);
     let place = Place::Unix(socket.display().to_string());
-    let mut wire = Wire::connect(&place, question).map_err(nobody)?;
+    let mut wire = Transport::connect(&place, question).map_err(nobody)?;
     let mut exchange = wire.ask(question);
     exchange.longest = LONGEST;
     let request = format!("{method} {path} HTTP/1.1\r\nHost: guard\r\n\r\n");

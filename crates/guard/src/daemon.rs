@@ -29,7 +29,7 @@ use crate::policy::{
     Decision, Job, JobOutcome, Promoted, decide, forget, learn, pressure, proof_in_words,
 };
 use crate::pool_watch::PoolWatch;
-use crate::pools::{self, PoolFinding, PoolScan, Resize};
+use crate::pools::{self, PoolFinding, PoolInputs, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
 use crate::state::{JobKind, Proof, Remembered, State};
@@ -432,7 +432,7 @@ impl<'a> Guard<'a> {
         let may_act = short.is_some() && !self.pools.may.is_empty();
         let at_once = may_act || !self.state.pools.given.is_empty();
         self.pools.read_plans(at_once, at);
-        let look = PoolScan {
+        let look = PoolInputs {
             pools: &pools,
             may: &self.pools.may,
             short: short.as_deref(),

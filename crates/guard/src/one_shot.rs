@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::observe::Observer;
 use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
-use crate::pools::{PoolScan, outlook};
+use crate::pools::{PoolInputs, outlook};
 use crate::seen::{Now, Observation};
 use crate::state::State;
 use crate::status::{ProgramStatus, SCHEMA, Status, programs};
@@ -129,7 +129,7 @@ fn pools_outlook(
     let mut watch = PoolWatch::new(root, kernel);
     watch.read_plans(true, now.since_boot);
     let short = pressure(config, state, &seen.host, now.since_boot).map(|why| why.to_string());
-    outlook(PoolScan {
+    outlook(PoolInputs {
         pools: &observer.pools(),
         may: &watch.may,
         short: short.as_deref(),

@@ -272,7 +272,7 @@ pub struct Decided {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct PoolScan<'a> {
+pub struct PoolInputs<'a> {
     pub pools: &'a [Pool],
     pub may: &'a [MayGive],
     pub short: Option<&'a str>,
@@ -282,7 +282,7 @@ pub struct PoolScan<'a> {
 }
 
 /// Decides the changes of the pools, and records them in the state as in progress.
-pub fn decide(look: PoolScan<'_>, state: &mut PoolsState) -> Decided {
+pub fn decide(look: PoolInputs<'_>, state: &mut PoolsState) -> Decided {
     match look.short {
         Some(_) => state.calm_since = None,
         None => drop(state.calm_since.get_or_insert(look.now)),
@@ -319,7 +319,7 @@ fn pool_of(pools: &[Pool], page: PageSize, node: Option<u32>) -> Option<&Pool> {
 
 /// Forgets given pages that the guard may no longer take: another program set the pool, or no plan allows it any
 /// more.
-fn forget(look: PoolScan<'_>, state: &mut PoolsState) -> Vec<String> {
+fn forget(look: PoolInputs<'_>, state: &mut PoolsState) -> Vec<String> {
     let mut forgotten = Vec::new();
     state.given.retain_mut(|given| {
         let Some(pool) = pool_of(look.pools, given.page, given.node) else {
@@ -369,7 +369,7 @@ pub fn name(page: PageSize, node: Option<u32>) -> String {
 }
 
 fn give(
-    look: PoolScan<'_>,
+    look: PoolInputs<'_>,
     state: &mut PoolsState,
     may: &MayGive,
     pool: &Pool,
@@ -462,7 +462,7 @@ pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: D
 }
 
 /// Describes the change for each pool that may give pages back, without making it.
-pub fn outlook(look: PoolScan<'_>) -> Vec<String> {
+pub fn outlook(look: PoolInputs<'_>) -> Vec<String> {
     let mut state = PoolsState::default();
     let decided = decide(look, &mut state);
     let one = |may: &MayGive| {

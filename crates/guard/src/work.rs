@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, MAX_LOCK_TIME, Outcome, ProcessOutcome, Progress, PromoteOptions,
-    Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
+    DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
+    PromoteOptions, Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
@@ -91,7 +91,7 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOu
     }
 }
 
-fn failed(error: &ChangeError) -> JobOutcome {
+fn failed(error: &PreconditionError) -> JobOutcome {
     JobOutcome::Failed {
         why: error.to_string(),
         ended: error.is_end(),

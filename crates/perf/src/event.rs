@@ -28,7 +28,7 @@ pub enum PerfKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PerfRate {
+pub enum PerfSampling {
     /// Samples per second.
     Frequency(u64),
     /// Every occurrence. The kernel cannot combine a sampling period with the period field of a sample: it then
@@ -49,7 +49,7 @@ pub enum PerfStack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerfSetup {
     pub kind: PerfKind,
-    pub rate: PerfRate,
+    pub rate: PerfSampling,
     pub stack: PerfStack,
     pub raw: bool,
 }
@@ -68,7 +68,7 @@ pub const SAMPLE_TYPE: u64 = abi::PERF_SAMPLE_IDENTIFIER as u64
 pub struct PerfEvent {
     file: File,
     cpu: u32,
-    rate: PerfRate,
+    rate: PerfSampling,
 }
 
 impl PerfEvent {
@@ -103,7 +103,7 @@ impl PerfEvent {
         })
     }
 
-    pub const fn rate(&self) -> PerfRate {
+    pub const fn rate(&self) -> PerfSampling {
         self.rate
     }
 
@@ -204,13 +204,13 @@ pub(crate) fn open_event(
 }
 
 /// Returns the kernel's current frequency limit if it is lower than `rate`.
-fn allowed(rate: PerfRate) -> Option<PerfRate> {
-    let PerfRate::Frequency(asked) = rate else {
+fn allowed(rate: PerfSampling) -> Option<PerfSampling> {
+    let PerfSampling::Frequency(asked) = rate else {
         return None;
     };
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
     let most: u64 = text.trim().parse().ok()?;
-    (0 < most && most < asked).then_some(PerfRate::Frequency(most))
+    (0 < most && most < asked).then_some(PerfSampling::Frequency(most))
 }
 
 fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
@@ -227,11 +227,11 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     };
     attr.set_disabled(1);
     match setup.rate {
-        PerfRate::Frequency(a_second) => {
+        PerfSampling::Frequency(a_second) => {
             attr.set_freq(1);
             attr.__bindgen_anon_1.sample_freq = a_second;
         }
-        PerfRate::Each => attr.__bindgen_anon_1.sample_period = 1,
+        PerfSampling::Each => attr.__bindgen_anon_1.sample_period = 1,
     }
     attr.sample_type = SAMPLE_TYPE;
     match setup.stack {

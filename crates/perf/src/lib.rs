@@ -19,7 +19,7 @@ pub use counters::{
     counts_misses, own_thread,
 };
 pub use event::{
-    PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,
+    PerfEvent, PerfKind, PerfSampling, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,
     monotonic_nanos,
 };
 pub use ring::PerfRing;

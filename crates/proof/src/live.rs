@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent,
+    DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, PreconditionError,
     ProcessIdentity, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
 };
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
@@ -210,7 +210,7 @@ impl Subject for LiveSubject<'_> {
 
     fn prepare(&mut self) -> Result<Prepared, SubjectError> {
         let Some(huge) = self.host.pmd_page.get() else {
-            return Err(ChangeError::NoThp.into());
+            return Err(PreconditionError::NoThp.into());
         };
         let pids: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
         let mut notes = Vec::new();
@@ -278,7 +278,9 @@ impl Subject for LiveSubject<'_> {
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(ChangeError::Process(ProcessError::Gone { .. } | ProcessError::Zombie { .. })) => {
+            Err(PreconditionError::Process(
+                ProcessError::Gone { .. } | ProcessError::Zombie { .. },
+            )) => {
                 return Err(self.ended());
             }
             Err(e) => return Err(e.into()),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{ChangeError, Stalls};
+use hugeleaf_change::{PreconditionError, Stalls};
 use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
@@ -70,7 +70,7 @@ pub struct SideMetrics {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SubjectError {
     #[error("{0}")]
-    Change(#[from] ChangeError),
+    Change(#[from] PreconditionError),
     #[error("{0}")]
     Process(#[from] ProcessError),
     #[error("process {pid} ended during the experiment")]

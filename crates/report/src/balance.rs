@@ -1,7 +1,7 @@
 //! `hugeleaf balance`: servers that share a memory target, as tables and as metrics.
 
 use hugeleaf_guard::balance::{
-    BalanceAction, BalanceStatus, ComponentStatus, Pages, ResizeOperation,
+    BalanceAction, BalanceStatus, ComponentStatus, PagePreference, ResizeOperation,
 };
 use hugeleaf_units::Bytes;
 
@@ -68,8 +68,8 @@ fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
         BalanceAction::Watch => "watched: nothing is changed",
     };
     let pages = match status.pages {
-        Pages::Huge => "transferred memory is promoted to huge pages",
-        Pages::Base => "transferred memory stays on base pages",
+        PagePreference::Huge => "transferred memory is promoted to huge pages",
+        PagePreference::Base => "transferred memory stays on base pages",
     };
     let target = format!(
         "{}, {} of it divided; {} resident",

@@ -22,8 +22,8 @@ use crate::fork;
 use crate::ghosts::Ghosts;
 use crate::memory::pushed;
 use crate::names;
-use crate::page_header::{Node, Queue, QueueKind, Table};
-use crate::share::{Connection, Held, Share};
+use crate::page_header::{PageHeader, Queue, QueueKind, Table};
+use crate::share::{Held, MemberCache, Share};
 use crate::spare::LocalSpares;
 use crate::store::Store;
 
@@ -61,7 +61,7 @@ enum Full {
     /// Too many pages are in use. SQLite must write some to the file.
     Crowded,
     /// The page of another key was evicted.
-    Evicted(*mut Node),
+    Evicted(*mut PageHeader),
 }
 
 /// State that only one thread may access at a time.
@@ -151,7 +151,7 @@ impl Cache {
     }
 
     #[inline]
-    pub fn fetch(&self, key: c_uint, create: c_int) -> *mut Node {
+    pub fn fetch(&self, key: c_uint, create: c_int) -> *mut PageHeader {
         if self.gate.enter() {
             // SAFETY: inside the gate.
             let node = unsafe { self.body() }.hit(key, self);
@@ -167,7 +167,7 @@ impl Cache {
     /// Returns a page that is not cached, or was not `looked` up because the gate was stopped. Only this thread adds
     /// pages, so a page that was missing before is still missing.
     #[cold]
-    fn miss(&self, key: c_uint, create: c_int, looked: bool) -> *mut Node {
+    fn miss(&self, key: c_uint, create: c_int, looked: bool) -> *mut PageHeader {
         self.join();
         let Some(share) = self.share() else {
             // SAFETY: without a share no other thread knows this cache.
@@ -240,7 +240,12 @@ impl Cache {
     }
 
     /// Returns a page of the share's memory, or from any other source.
-    fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
+    fn of_share<'a>(
+        &self,
+        share: &'a Share,
+        held: &mut Held<'a>,
+        create: c_int,
+    ) -> *mut PageHeader {
         let (shape, purgeable) = (self.shape, self.purgeable);
         if purgeable && self.store.limits_per_connection() {
             // SAFETY: with the lock.
@@ -283,7 +288,7 @@ impl Cache {
     }
 
     #[inline]
-    pub fn unpin(&self, node: *mut Node, discard: bool) {
+    pub fn unpin(&self, node: *mut PageHeader, discard: bool) {
         if !discard && self.gate.enter() {
             // SAFETY: inside the gate; the node is pinned, so it is live.
             unsafe { self.body().unpin(node, self) };
@@ -303,7 +308,7 @@ impl Cache {
         });
     }
 
-    pub fn rekey(&self, node: *mut Node, key: c_uint) {
+    pub fn rekey(&self, node: *mut PageHeader, key: c_uint) {
         self.alone(|body, mut held| {
             let there = body.table.find(key);
             if !there.is_null() && there != node {
@@ -369,7 +374,7 @@ impl Cache {
     }
 }
 
-impl Connection for Cache {
+impl MemberCache for Cache {
     fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
@@ -403,7 +408,7 @@ impl Connection for Cache {
         given
     }
 
-    fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize {
+    fn vacate(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize {
         if !self.gate.stop() {
             return nodes.len();
         }
@@ -426,7 +431,7 @@ impl Connection for Cache {
 impl Body {
     /// Returns a cached page and pins it; null if it is not cached.
     #[inline]
-    fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut Node {
+    fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut PageHeader {
         let node = self.table.find(key);
         if self.timed.is_some() {
             self.time(cache);
@@ -496,7 +501,7 @@ impl Body {
 
     /// Takes heap memory if there is no share. The cache has the size that SQLite requests, unless it is small and will
     /// join a share.
-    fn without_share(&mut self, create: c_int) -> *mut Node {
+    fn without_share(&mut self, create: c_int) -> *mut PageHeader {
         let waits = self.store.is_for(true) && !self.store.limits_per_connection();
         let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
         if self.purgeable && (!waits || has_waited()) {
@@ -510,7 +515,7 @@ impl Body {
     }
 
     /// Takes a page from the heap; null if there is no memory.
-    fn heap_page(&mut self) -> *mut Node {
+    fn heap_page(&mut self) -> *mut PageHeader {
         let node = self.store.spare.take(self.shape, &mut self.few);
         if self.purgeable && !node.is_null() {
             self.store.heap.add(self.shape);
@@ -519,7 +524,7 @@ impl Body {
     }
 
     /// Makes a node the page of a key.
-    fn begin(&mut self, node: *mut Node, key: c_uint) {
+    fn begin(&mut self, node: *mut PageHeader, key: c_uint) {
         if node.is_null() {
             return;
         }
@@ -532,7 +537,11 @@ impl Body {
             (*node).set_used(0);
             (*node).batch = 0;
             // SQLite checks the first word to see if it must initialise the rest; its own cache clears no more.
-            (*node).page.extra.cast::<*mut Node>().write(null_mut());
+            (*node)
+                .page
+                .extra
+                .cast::<*mut PageHeader>()
+                .write(null_mut());
             self.table.insert(node);
             let place = if is_back {
                 QueueKind::Main
@@ -547,7 +556,7 @@ impl Body {
 
     /// # Safety
     /// The node is live and in no queue.
-    unsafe fn place(&mut self, node: *mut Node, place: QueueKind) {
+    unsafe fn place(&mut self, node: *mut PageHeader, place: QueueKind) {
         // SAFETY: as the caller promises.
         unsafe {
             (*node).place = place;
@@ -561,7 +570,7 @@ impl Body {
 
     /// # Safety
     /// The node is live and of this cache.
-    unsafe fn displace(&mut self, node: *mut Node) {
+    unsafe fn displace(&mut self, node: *mut PageHeader) {
         // SAFETY: as the caller promises.
         unsafe {
             match (*node).place {
@@ -576,7 +585,7 @@ impl Body {
     /// # Safety
     /// The node is live and of this cache.
     #[inline]
-    unsafe fn unpin(&mut self, node: *mut Node, cache: &Cache) {
+    unsafe fn unpin(&mut self, node: *mut PageHeader, cache: &Cache) {
         if self.timed.is_some() {
             self.time(cache);
         }
@@ -594,7 +603,7 @@ impl Body {
 
     /// Removes the least valuable page that is not in use. Its node is then in no queue and no table. Null if all are
     /// in use.
-    fn evict(&mut self) -> *mut Node {
+    fn evict(&mut self) -> *mut PageHeader {
         for look in 0.. {
             let small = self.small.length * SMALL_PART >= self.table.count;
             let from_small = !self.small.oldest().is_null() && (small || self.main.length == 0);
@@ -629,7 +638,7 @@ impl Body {
         null_mut()
     }
 
-    fn drop_node(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
+    fn drop_node(&mut self, node: *mut PageHeader, held: Option<&mut Held<'_>>) {
         // SAFETY: the node is live and of this cache.
         unsafe {
             if (*node).is_pinned() {
@@ -641,7 +650,7 @@ impl Body {
         self.release(node, held);
     }
 
-    fn release(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
+    fn release(&mut self, node: *mut PageHeader, held: Option<&mut Held<'_>>) {
         // SAFETY: the node is live, and no code uses it after this. Nodes of a chunk are released with the lock.
         unsafe {
             let chunk = (*node).chunk;

@@ -9,7 +9,7 @@ use std::ptr::null;
 use hugeleaf::Granule;
 
 use crate::memory::{filled, listed};
-use crate::page_header::Node;
+use crate::page_header::PageHeader;
 
 /// Owner of a slot: the address of a cache.
 pub(crate) type Owner = *const ();
@@ -23,7 +23,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub const fn bytes(self) -> usize {
-        self.page + Node::bytes(self.extra)
+        self.page + PageHeader::bytes(self.extra)
     }
 }
 
@@ -79,7 +79,7 @@ impl Chunk {
 
     /// Returns the address of a slot: a node, followed by its page. Pages at multiples of their size would share few
     /// sets of the CPU caches. A search reads the start of each page first, and those lines would evict each other.
-    fn node_at(&self, slot: usize) -> *mut Node {
+    fn node_at(&self, slot: usize) -> *mut PageHeader {
         // SAFETY: slots × (node + page) bytes fit into the granule.
         unsafe { self.blank.start.add(slot * self.shape.bytes()).cast() }
     }
@@ -88,7 +88,7 @@ impl Chunk {
     ///
     /// # Safety
     /// `chunk` is of [`Chunk::cut`], and no other code uses it now.
-    pub unsafe fn take(chunk: *mut Chunk, owner: Owner) -> Option<*mut Node> {
+    pub unsafe fn take(chunk: *mut Chunk, owner: Owner) -> Option<*mut PageHeader> {
         // SAFETY: as the caller promises.
         let this = unsafe { &mut *chunk };
         let slot = this.free.pop()? as usize;
@@ -97,13 +97,13 @@ impl Chunk {
         let extra = this.shape.extra;
         // SAFETY: both parts are within the granule and aligned to a cache line, and no other code has this slot.
         unsafe {
-            let buffer = node.byte_add(Node::bytes(extra));
-            Node::set_up(node, buffer.cast::<c_void>(), chunk.cast());
+            let buffer = node.byte_add(PageHeader::bytes(extra));
+            PageHeader::set_up(node, buffer.cast::<c_void>(), chunk.cast());
         }
         Some(node)
     }
 
-    pub fn give_back(&mut self, node: *const Node) {
+    pub fn give_back(&mut self, node: *const PageHeader) {
         let slot = (node as usize - self.blank.start as usize) / self.shape.bytes();
         if let (Some(owner), Ok(slot)) = (self.owners.get_mut(slot), u32::try_from(slot)) {
             *owner = null();
@@ -112,7 +112,7 @@ impl Chunk {
     }
 
     /// Returns owner and node of each slot in use.
-    pub fn used(&self) -> impl Iterator<Item = (Owner, *mut Node)> + '_ {
+    pub fn used(&self) -> impl Iterator<Item = (Owner, *mut PageHeader)> + '_ {
         let owners = self.owners.iter().enumerate();
         let used = owners.filter(|(_, owner)| !owner.is_null());
         used.map(|(slot, owner)| (*owner, self.node_at(slot)))

@@ -16,7 +16,7 @@ use crate::ffi::{
 };
 use crate::fork::{HeldLocks, Stops};
 use crate::names;
-use crate::share::Connection;
+use crate::share::MemberCache;
 use crate::store::{Locks, Store};
 
 static STORE: OnceLock<Store> = OnceLock::new();

@@ -26,7 +26,7 @@ pub(crate) enum QueueKind {
 
 /// A page and its position. SQLite's data for the page follows it in memory.
 #[repr(C)]
-pub(crate) struct Node {
+pub(crate) struct PageHeader {
     /// First field, so that a pointer to it is also a pointer to the node.
     pub page: Page,
     pub key: c_uint,
@@ -38,9 +38,9 @@ pub(crate) struct Node {
     /// Batch of touches that already contains this page, if the ghost list samples its key; otherwise 0.
     pub batch: u8,
     /// Next node in the same bucket of the table.
-    pub next: *mut Node,
-    pub newer: *mut Node,
-    pub older: *mut Node,
+    pub next: *mut PageHeader,
+    pub newer: *mut PageHeader,
+    pub older: *mut PageHeader,
     /// Chunk that owns its memory (`chunk::Chunk`); null for a heap allocation.
     pub chunk: *mut c_void,
 }
@@ -48,10 +48,10 @@ pub(crate) struct Node {
 /// Cache line size; nodes and pages are aligned to it.
 pub(crate) const LINE: usize = 64;
 
-impl Node {
+impl PageHeader {
     /// Returns the size of a node with its extra data, in whole cache lines.
     pub const fn bytes(extra: usize) -> usize {
-        (size_of::<Node>() + extra).next_multiple_of(LINE)
+        (size_of::<PageHeader>() + extra).next_multiple_of(LINE)
     }
 
     pub fn is_pinned(&self) -> bool {
@@ -73,12 +73,12 @@ impl Node {
     /// Initialises a node in unused memory.
     ///
     /// # Safety
-    /// `node` is aligned and has room for [`Node::bytes`]; `buffer` has room for a page.
-    pub unsafe fn set_up(node: *mut Node, buffer: *mut c_void, chunk: *mut c_void) {
+    /// `node` is aligned and has room for [`PageHeader::bytes`]; `buffer` has room for a page.
+    pub unsafe fn set_up(node: *mut PageHeader, buffer: *mut c_void, chunk: *mut c_void) {
         // SAFETY: as the caller promises.
         unsafe {
             let extra = node.add(1).cast::<c_void>();
-            node.write(Node {
+            node.write(PageHeader {
                 page: Page { buffer, extra },
                 key: 0,
                 place: QueueKind::Aside,
@@ -97,8 +97,8 @@ impl Node {
 /// A queue of nodes in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    newest: *mut Node,
-    oldest: *mut Node,
+    newest: *mut PageHeader,
+    oldest: *mut PageHeader,
     pub length: usize,
 }
 
@@ -111,7 +111,7 @@ impl Queue {
 
     /// # Safety
     /// `node` is live and in no queue.
-    pub unsafe fn push(&mut self, node: *mut Node) {
+    pub unsafe fn push(&mut self, node: *mut PageHeader) {
         // SAFETY: as the caller promises; the newest of a queue is live.
         unsafe {
             (*node).newer = null_mut();
@@ -125,13 +125,13 @@ impl Queue {
         self.length += 1;
     }
 
-    pub const fn oldest(&self) -> *mut Node {
+    pub const fn oldest(&self) -> *mut PageHeader {
         self.oldest
     }
 
     /// # Safety
     /// `node` is live and in this queue.
-    pub unsafe fn remove(&mut self, node: *mut Node) {
+    pub unsafe fn remove(&mut self, node: *mut PageHeader) {
         // SAFETY: as the caller promises; neighbours in a queue are live.
         unsafe {
             let (newer, older) = ((*node).newer, (*node).older);
@@ -152,7 +152,7 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Table {
     /// First bucket of [`Places`]. It is kept here because every request reads it.
-    first: *mut *mut Node,
+    first: *mut *mut PageHeader,
     /// Number of buckets minus one; the number is a power of two.
     mask: usize,
     /// Owns that memory.
@@ -177,13 +177,13 @@ impl Table {
     }
 
     #[inline]
-    fn place(&self, key: c_uint) -> *mut *mut Node {
+    fn place(&self, key: c_uint) -> *mut *mut PageHeader {
         // SAFETY: the mask keeps it in bounds.
         unsafe { self.first.add(key as usize & self.mask) }
     }
 
     #[inline]
-    pub fn find(&self, key: c_uint) -> *mut Node {
+    pub fn find(&self, key: c_uint) -> *mut PageHeader {
         // SAFETY: chains hold live nodes, and end in null.
         unsafe {
             let mut node = *self.place(key);
@@ -196,7 +196,7 @@ impl Table {
 
     /// # Safety
     /// `node` is live and in no table.
-    pub unsafe fn insert(&mut self, node: *mut Node) {
+    pub unsafe fn insert(&mut self, node: *mut PageHeader) {
         if self.count > self.mask {
             self.grow();
         }
@@ -211,7 +211,7 @@ impl Table {
 
     /// # Safety
     /// `node` is live and in this table.
-    pub unsafe fn remove(&mut self, node: *mut Node) {
+    pub unsafe fn remove(&mut self, node: *mut PageHeader) {
         // SAFETY: as the caller promises; its chain holds it.
         unsafe {
             let mut link = self.place((*node).key);
@@ -244,7 +244,12 @@ impl Table {
 
     /// Returns a node with a key of at least `from`; null if there is none. No key exceeds `highest`. `from_place` is
     /// the bucket to continue from, 0 at first.
-    pub fn one_from(&self, from: c_uint, highest: c_uint, from_place: &mut usize) -> *mut Node {
+    pub fn one_from(
+        &self,
+        from: c_uint,
+        highest: c_uint,
+        from_place: &mut usize,
+    ) -> *mut PageHeader {
         let keys = (highest as usize + 1).saturating_sub(from as usize);
         // A few keys are looked up one by one.
         let (places, is_few) = match keys > self.mask {
@@ -273,7 +278,7 @@ impl Table {
 /// The memory of a table: small ones are on the heap, large ones in their own mapping, on huge pages if possible.
 #[derive(Debug)]
 enum Places {
-    Heap(Vec<*mut Node>),
+    Heap(Vec<*mut PageHeader>),
     Mapped(Space),
 }
 
@@ -282,14 +287,14 @@ impl Places {
     const LARGE: usize = 1 << 20;
 
     fn new(length: usize) -> Option<Places> {
-        let bytes = length * size_of::<*mut Node>();
+        let bytes = length * size_of::<*mut PageHeader>();
         let is_large = bytes >= Places::LARGE && filter::is_none_new();
         let own = is_large.then(|| mapped(bytes)).flatten();
         own.map(Places::Mapped)
             .or_else(|| filled(length, null_mut()).map(Places::Heap))
     }
 
-    fn first(&mut self) -> *mut *mut Node {
+    fn first(&mut self) -> *mut *mut PageHeader {
         match self {
             Places::Heap(list) => list.as_mut_ptr(),
             Places::Mapped(space) => space.as_ptr().cast(),

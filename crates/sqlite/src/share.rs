@@ -15,7 +15,7 @@ use crate::chunk::{Blank, Chunk, Owner, Shape};
 use crate::filter;
 use crate::fork;
 use crate::memory::{listed, pushed};
-use crate::page_header::Node;
+use crate::page_header::PageHeader;
 use crate::timing::Timing;
 
 /// Number of keys in the ghost list. With 4000 it took a tenth of the time of a load that always hits, with 1000 a
@@ -48,7 +48,7 @@ pub(crate) trait Source: std::fmt::Debug + Send + Sync {
     fn claim(&self, component: Component, share: &Share) -> Option<()>;
 }
 
-pub(crate) trait Connection {
+pub(crate) trait MemberCache {
     fn hits(&self) -> u64;
     fn misses(&self) -> u64;
     fn pages(&self) -> usize;
@@ -57,7 +57,7 @@ pub(crate) trait Connection {
     fn give(&self, count: usize, held: &mut Held<'_>) -> usize;
     /// Drops these pages except those in use, while the owner is kept out. The caller holds the lock of the share.
     /// Returns the number of pages left.
-    fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize;
+    fn vacate(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize;
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(crate) struct Inner {
 
 #[derive(Debug)]
 struct Member {
-    cache: *const dyn Connection,
+    cache: *const dyn MemberCache,
     /// Its hits and misses at the last step.
     asked: u64,
     /// Number of steps without use.
@@ -256,7 +256,7 @@ impl Share {
 }
 
 impl Member {
-    fn cache(&self) -> &dyn Connection {
+    fn cache(&self) -> &dyn MemberCache {
         // SAFETY: it has joined and not left, and the caller has the lock.
         unsafe { &*self.cache }
     }
@@ -284,7 +284,7 @@ impl<'a> Held<'a> {
     }
 
     /// Returns false if there is no memory for it.
-    pub fn join(&mut self, cache: &(dyn Connection + 'static)) -> bool {
+    pub fn join(&mut self, cache: &(dyn MemberCache + 'static)) -> bool {
         let member = Member {
             cache,
             asked: 0,
@@ -299,7 +299,7 @@ impl<'a> Held<'a> {
     }
 
     /// Takes a slot for a cache; `None` if none is free.
-    pub fn take(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
+    pub fn take(&mut self, shape: Shape, owner: Owner) -> Option<*mut PageHeader> {
         let inner = self.inner();
         if let Some(node) = inner.free_slot(shape, owner) {
             return Some(node);
@@ -310,7 +310,7 @@ impl<'a> Held<'a> {
         inner.free_slot(shape, owner)
     }
 
-    pub fn give_back(&mut self, chunk: *mut Chunk, node: *const Node) {
+    pub fn give_back(&mut self, chunk: *mut Chunk, node: *const PageHeader) {
         // SAFETY: the share holds the chunk as long as a node of it is in use.
         unsafe { (*chunk).give_back(node) };
         self.inner().free += 1;
@@ -323,7 +323,7 @@ impl<'a> Held<'a> {
         (cache, own): (Owner, usize),
         shape: Shape,
         must: bool,
-    ) -> Option<*mut Node> {
+    ) -> Option<*mut PageHeader> {
         let giver = self.inner().giver(cache, own, must)?;
         // SAFETY: it has joined and not left, with the lock.
         let given = unsafe { &*giver }.give(AT_ONCE, self);
@@ -385,7 +385,7 @@ impl Inner {
         self.chunks.get(at).map(|chunk| unsafe { &**chunk })
     }
 
-    fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
+    fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut PageHeader> {
         if self.free == 0 {
             return None;
         }
@@ -484,7 +484,7 @@ impl Inner {
     }
 
     /// Returns the cache from which a cache with `own` pages may take.
-    fn giver(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn Connection> {
+    fn giver(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn MemberCache> {
         if self.skip > 0 && !must {
             self.skip -= 1;
             return None;

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use crate::chunk::Shape;
 use crate::memory::pushed;
-use crate::page_header::{LINE, Node};
+use crate::page_header::{LINE, PageHeader};
 
 /// Maximum number of bytes kept.
 const MOST: usize = 512 << 10;
@@ -23,13 +23,13 @@ pub(crate) struct Spare(Mutex<Kept>);
 #[derive(Debug)]
 struct Kept {
     shape: Shape,
-    nodes: Vec<*mut Node>,
+    nodes: Vec<*mut PageHeader>,
 }
 
 /// A few spare pages held by a cache, all of its shape.
 #[derive(Debug)]
 pub(crate) struct LocalSpares {
-    nodes: [*mut Node; FEW],
+    nodes: [*mut PageHeader; FEW],
     count: usize,
 }
 
@@ -42,13 +42,13 @@ impl LocalSpares {
         count: 0,
     };
 
-    fn pop(&mut self) -> Option<*mut Node> {
+    fn pop(&mut self) -> Option<*mut PageHeader> {
         self.count = self.count.checked_sub(1)?;
         Some(self.nodes[self.count])
     }
 
     /// Adds a page; false if it is full.
-    fn push(&mut self, node: *mut Node) -> bool {
+    fn push(&mut self, node: *mut PageHeader) -> bool {
         let has_room = self.count < FEW;
         if has_room {
             self.nodes[self.count] = node;
@@ -67,7 +67,7 @@ impl Spare {
     }
 
     /// Returns a heap page, from those at hand first; null if there is no memory.
-    pub fn take(&self, shape: Shape, few: &mut LocalSpares) -> *mut Node {
+    pub fn take(&self, shape: Shape, few: &mut LocalSpares) -> *mut PageHeader {
         if few.count == 0 {
             self.fetch(shape, few);
         }
@@ -80,9 +80,9 @@ impl Spare {
             if memory.is_null() {
                 return null_mut();
             }
-            let node = memory.cast::<Node>();
-            let buffer = memory.add(Node::bytes(shape.extra));
-            Node::set_up(node, buffer.cast(), null_mut());
+            let node = memory.cast::<PageHeader>();
+            let buffer = memory.add(PageHeader::bytes(shape.extra));
+            PageHeader::set_up(node, buffer.cast(), null_mut());
             node
         }
     }
@@ -103,7 +103,7 @@ impl Spare {
     ///
     /// # Safety
     /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and no code uses it after this.
-    pub unsafe fn give(&self, shape: Shape, few: &mut LocalSpares, node: *mut Node) {
+    pub unsafe fn give(&self, shape: Shape, few: &mut LocalSpares, node: *mut PageHeader) {
         if !few.push(node) {
             // SAFETY: as the caller promises.
             unsafe { self.give_back(shape, [node]) };
@@ -123,7 +123,7 @@ impl Spare {
 
     /// # Safety
     /// As of [`Spare::give`].
-    unsafe fn give_back(&self, shape: Shape, nodes: impl IntoIterator<Item = *mut Node>) {
+    unsafe fn give_back(&self, shape: Shape, nodes: impl IntoIterator<Item = *mut PageHeader>) {
         let mut kept = self.0.try_lock().ok();
         for node in nodes {
             let is_kept = kept.as_mut().is_some_and(|kept| kept.push(shape, node));
@@ -137,7 +137,7 @@ impl Spare {
 
 impl Kept {
     /// Keeps a page; false if it is full. All pages have the shape of the first one.
-    fn push(&mut self, shape: Shape, node: *mut Node) -> bool {
+    fn push(&mut self, shape: Shape, node: *mut PageHeader) -> bool {
         if self.nodes.is_empty() {
             self.shape = shape;
         }

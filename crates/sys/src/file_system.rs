@@ -17,7 +17,7 @@ const EXTENTS: IFlags = IFlags::from_bits_retain(0x0008_0000);
 
 /// Capabilities of a file system. `None` if unknown, because the kernel is too old or no file was found to query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct FileSystem {
+pub struct FileSystemCapabilities {
     /// Required alignment of direct I/O buffers, in bytes. 0 without direct I/O (`STATX_DIOALIGN`, Linux 6.1).
     pub direct_memory_bytes: Option<u32>,
     /// Required alignment of direct I/O offsets and lengths, in bytes.
@@ -34,14 +34,14 @@ pub struct FileSystem {
 ///
 /// # Errors
 /// The errors of open(2) on the folder.
-pub fn file_system_at(folder: &Path) -> Result<FileSystem, SysError> {
+pub fn file_system_at(folder: &Path) -> Result<FileSystemCapabilities, SysError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(folder, flags, Mode::empty())
         .map_err(|errno| SysError::new("open", folder.display().to_string(), errno))?;
-    let mut found = FileSystem {
+    let mut found = FileSystemCapabilities {
         attributes: has_attribute(&opened, "user.hugeleaf"),
         acls: has_attribute(&opened, "system.posix_acl_access"),
-        ..FileSystem::default()
+        ..FileSystemCapabilities::default()
     };
     let Some(file) = a_file_below(folder) else {
         return Ok(found);

@@ -55,7 +55,7 @@ pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use fault_hook::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
-pub use file_system::{FileSystem, file_system_at};
+pub use file_system::{FileSystemCapabilities, file_system_at};
 pub use files::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, look_at,
     probe_folder, probe_write, rename, write_value,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
+    DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_report::page::Page;
@@ -24,7 +24,7 @@ pub struct Tools {
     pub host: Host,
     pub guard: Option<PathBuf>,
     /// Explains in two lines why a promotion or demotion cannot begin.
-    pub explain_change: fn(ChangeError) -> Failure,
+    pub explain_change: fn(PreconditionError) -> Failure,
     /// Explains a process that cannot be read.
     pub explain_process: fn(ProcessError) -> Failure,
     pub commands: Commands,

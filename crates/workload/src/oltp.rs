@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::child::{self, ChildError, Program};
 use crate::client::Client;
 use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
-use crate::self_advice::OwnAdvice;
+use crate::self_advice::SelfAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.
 const LEAST: Bytes = Bytes::from_mib(16);
@@ -114,7 +114,7 @@ impl Oltp {
 
     /// Returns a kernel through which the workload advises its own memory.
     pub fn kernel(&self) -> Kernel {
-        Kernel::behind(Arc::new(OwnAdvice(self.client())))
+        Kernel::behind(Arc::new(SelfAdvice(self.client())))
     }
 
     pub fn stop(self) {}

@@ -7,9 +7,9 @@ use crate::client::Client;
 /// Lets the workload advise its own memory, which needs no privilege; process_madvise(2) needs CAP_SYS_NICE. All other calls, and calls on
 /// other processes, go to the kernel. Promotion and proof therefore treat the workload like any other process.
 #[derive(Debug)]
-pub(crate) struct OwnAdvice(pub(crate) Arc<Client>);
+pub(crate) struct SelfAdvice(pub(crate) Arc<Client>);
 
-impl Gate for OwnAdvice {
+impl Gate for SelfAdvice {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
         match call {
             ProcessCall::Madvise(process, ranges, advice) if process.pid() == self.0.pid() => {

@@ -6,9 +6,8 @@
 
 mod child;
 mod copier;
-mod cost;
-mod elsewhere;
 mod embedded;
+mod external_server;
 mod mariadb;
 mod measure;
 mod order;
@@ -19,6 +18,7 @@ mod run;
 mod server;
 mod setup;
 mod started;
+mod translation_cost;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};

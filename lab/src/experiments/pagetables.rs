@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChildError, PageArm, Program};
 use serde_json::json;
 
-use crate::kits::pagetables::{Attachers, Turn};
+use crate::kits::pagetables::{AttachTiming, Attachers};
 
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, Refusal, Shortage};
@@ -256,7 +256,7 @@ fn growth(before: Bytes, after: Bytes) -> f64 {
 fn quantities(
     before: &[Bytes],
     after: &[Bytes],
-    turns: &[Turn],
+    turns: &[AttachTiming],
     idle: Bytes,
     host: Option<(Bytes, Bytes)>,
 ) -> Vec<(Quantity, Vec<f64>)> {
@@ -289,8 +289,8 @@ fn quantities(
 }
 
 /// Returns a note if some processes do not have all of the region on the pages of its arm.
-fn astray(region: Bytes, arm: PageArm, turns: &[Turn]) -> Option<String> {
-    let is_right = |turn: &&Turn| {
+fn astray(region: Bytes, arm: PageArm, turns: &[AttachTiming]) -> Option<String> {
+    let is_right = |turn: &&AttachTiming| {
         let mut pages = turn.pages.iter();
         !turn.pages.is_empty() && pages.all(|p| (p.0, p.1) == (arm.size, arm.kind))
     };

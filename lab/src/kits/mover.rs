@@ -23,5 +23,5 @@ pub use block::{Stamp, Wrong};
 pub use error::{BlockProblem, MoverError};
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
 pub use path::Mode;
-pub(crate) use path::{Carrier, Plain};
+pub(crate) use path::{IoEngine, Plain};
 pub use run::{Edge, Latency, Load, Moved, bare, run, verify};

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags};
 use attacher::Answer;
 use hugeleaf_workload::child::{self, ChildError, Program, parse};
 
-pub use attacher::{Turn, serve_attacher};
+pub use attacher::{AttachTiming, serve_attacher};
 
 /// Interval at which silent children are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -108,7 +108,7 @@ impl Attachers {
     ///
     /// # Errors
     /// [`ChildError`]; [`ChildError::Silent`] also if all have had their turn.
-    pub fn turn(&mut self, stop: &AtomicBool) -> Result<Turn, ChildError> {
+    pub fn turn(&mut self, stop: &AtomicBool) -> Result<AttachTiming, ChildError> {
         self.turns.write_all(b".")?;
         match self.answer(stop)? {
             Answer::Done(turn) => Ok(turn),

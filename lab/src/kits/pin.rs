@@ -15,7 +15,7 @@ use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
 use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::kits::mover::{Area, Carrier, IoMemory, Latency, MoverError, Plain};
+use crate::kits::mover::{Area, IoEngine, IoMemory, Latency, MoverError, Plain};
 use hugeleaf_workload::times::{record, times};
 
 use crate::kits::joined;

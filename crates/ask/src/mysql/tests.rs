@@ -83,7 +83,7 @@ fn with<T>(
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Wire::over(ours, "it");
+    let mut wire = Transport::over(ours, "it");
     let done = run(&mut wire.ask(Question::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();
@@ -145,7 +145,7 @@ fn rows_of_texts() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&answer).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        let wire = Some(Wire::over(ours, "it"));
+        let wire = Some(Transport::over(ours, "it"));
         let mut connection = Connection { wire };
         let answer = connection.ask("SHOW STATUS", Question::new(PATIENCE));
         (answer, connection.wire.is_some())

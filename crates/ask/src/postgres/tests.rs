@@ -21,7 +21,7 @@ fn with<T>(
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Wire::over(ours, "it");
+    let mut wire = Transport::over(ours, "it");
     let done = run(&mut wire.ask(Question::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();

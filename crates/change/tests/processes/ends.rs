@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_change::{
-    ChangeError, Ended, Outcome, Progress, PromoteOptions, Reason, StoppedBy, promote,
+    Ended, Outcome, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_host::ProcessError;
 use hugeleaf_sys::Pid;
@@ -113,12 +113,12 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
             .promote_with(&bench.kernel, pids, &fast(), &mut |_| {})
             .unwrap_err()
     };
-    assert_eq!(refused(&[]), ChangeError::NoTarget);
+    assert_eq!(refused(&[]), PreconditionError::NoTarget);
     let (mut gone, _) = bench.private_victim(1);
     gone.kill();
     let error = refused(&[gone.pid()]);
     assert!(
-        matches!(error, ChangeError::Process(ProcessError::Gone { .. })),
+        matches!(error, PreconditionError::Process(ProcessError::Gone { .. })),
         "{error:?}"
     );
     let kthreadd = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
@@ -126,7 +126,7 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
         let error = refused(&[Pid(2)]);
         let is_kernel = matches!(
             error,
-            ChangeError::Process(ProcessError::KernelThread { .. })
+            PreconditionError::Process(ProcessError::KernelThread { .. })
         );
         assert!(is_kernel, "{error:?}");
     }
@@ -137,7 +137,10 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
     }
     let error = refused(&[Pid(zombie.id())]);
     assert!(
-        matches!(error, ChangeError::Process(ProcessError::Zombie { .. })),
+        matches!(
+            error,
+            PreconditionError::Process(ProcessError::Zombie { .. })
+        ),
         "{error:?}"
     );
     zombie.wait().unwrap();

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hugeleaf_change::{ChangeError, Outcome, Percent, PromoteOptions, Reason, StoppedBy};
+use hugeleaf_change::{Outcome, Percent, PreconditionError, PromoteOptions, Reason, StoppedBy};
 use hugeleaf_sys::{
     Advice, Answer, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
 };
@@ -94,7 +94,10 @@ fn no_right_to_act_is_found_before_anything_is_done() {
                 _ => bench.demote_with(&kernel, &pids, &fast_demote()),
             };
             let error = error.unwrap_err();
-            assert!(matches!(error, ChangeError::Denied { .. }), "{error:?}");
+            assert!(
+                matches!(error, PreconditionError::Denied { .. }),
+                "{error:?}"
+            );
             assert!(error.to_string().contains("process_madvise"), "{error}");
         }
     }
@@ -113,22 +116,22 @@ fn kernels_that_lack_a_call_are_named() {
             .unwrap_err()
     };
     let old = failing(Call::KnowsCollapse, Errno::INVAL, 0, u64::MAX);
-    assert_eq!(refused(&old), ChangeError::NoCollapse);
+    assert_eq!(refused(&old), PreconditionError::NoCollapse);
     // A split needs no MADV_COLLAPSE.
     bench.demote_with(&old, &pids, &fast_demote()).unwrap();
     let old = failing(Call::KnowsProcessMadvise, Errno::NOSYS, 0, u64::MAX);
-    assert_eq!(refused(&old), ChangeError::NoProcessMadvise);
+    assert_eq!(refused(&old), PreconditionError::NoProcessMadvise);
     let error = bench.demote_with(&old, &pids, &fast_demote()).unwrap_err();
-    assert_eq!(error, ChangeError::NoProcessMadvise);
+    assert_eq!(error, PreconditionError::NoProcessMadvise);
     let nosys = failing(Call::ProcessMadvise(Advice::Collapse), Errno::NOSYS, 0, 1);
-    assert_eq!(refused(&nosys), ChangeError::NoProcessMadvise);
+    assert_eq!(refused(&nosys), PreconditionError::NoProcessMadvise);
     let no_pidfd = failing(Call::PidfdOpen, Errno::NOSYS, 0, u64::MAX);
-    assert_eq!(refused(&no_pidfd), ChangeError::NoPidfd);
+    assert_eq!(refused(&no_pidfd), PreconditionError::NoPidfd);
     let mut host = bench.host.clone();
     host.pmd_page = hugeleaf_host::Fact::Absent;
     let bench = Bench { host, ..bench };
     let no_thp = bench.promote_with(&bench.kernel, &pids, &fast(), &mut |_| {});
-    assert_eq!(no_thp.unwrap_err(), ChangeError::NoThp);
+    assert_eq!(no_thp.unwrap_err(), PreconditionError::NoThp);
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn a_process_that_cannot_be_opened_is_an_error() {
         let error = bench
             .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
             .unwrap_err();
-        let ChangeError::Sys(error) = error else {
+        let PreconditionError::Sys(error) = error else {
             panic!("{error:?}")
         };
         assert_eq!((error.call, error.errno), ("pidfd_open", errno));
@@ -157,7 +160,7 @@ fn a_process_that_cannot_be_opened_is_an_error() {
     let error = bench
         .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
         .unwrap_err();
-    assert!(matches!(error, ChangeError::Process(_)), "{error:?}");
+    assert!(matches!(error, PreconditionError::Process(_)), "{error:?}");
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn whoever_cannot_be_told_to_live_is_not_touched() {
         let at_once = failing(Call::HasExited, errno, 0, u64::MAX);
         let pids = [victim.pid()];
         let error = bench.promote_with(&at_once, &pids, &fast(), &mut |_| {});
-        assert!(matches!(error, Err(ChangeError::Sys(_))), "{error:?}");
+        assert!(matches!(error, Err(PreconditionError::Sys(_))), "{error:?}");
         let later = failing(Call::HasExited, errno, 2, u64::MAX);
         let options = PromoteOptions::default();
         let outcome = bench
@@ -481,7 +484,7 @@ fn one_that_filters_its_calls_is_left_alone() {
         let error = bench
             .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
             .unwrap_err();
-        let filtered = matches!(error, ChangeError::Filtered { mode: 2, .. });
+        let filtered = matches!(error, PreconditionError::Filtered { mode: 2, .. });
         assert!(filtered, "{error}");
     }
     victim.tell("touch a");
@@ -518,7 +521,7 @@ fn one_that_refuses_is_made_to_take_it_back() {
         let error = bench
             .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
             .unwrap_err();
-        let denied = matches!(error, ChangeError::Denied { .. });
+        let denied = matches!(error, PreconditionError::Denied { .. });
         assert_eq!(denied, errno == Errno::PERM, "{error}");
     }
     let options = PromoteOptions {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Pace, Part, Percent, Progress, PromoteOptions, demote,
-    promote,
+    DemoteOptions, Outcome, Pace, Part, Percent, PreconditionError, Progress, PromoteOptions,
+    demote, promote,
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
@@ -129,7 +129,7 @@ fn run(
     common: &Common,
     context: &Context,
     direction: Direction,
-    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
+    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, PreconditionError>,
 ) -> Result<Status, Failure> {
     context.need_live(direction.verb())?;
     let several = match common.all || common.dry_run {
@@ -195,32 +195,36 @@ fn show(bar: &ProgressBar, progress: &Progress<'_>) {
     bar.set_position(progress.done.get());
 }
 
-impl From<ChangeError> for Failure {
-    fn from(error: ChangeError) -> Failure {
+impl From<PreconditionError> for Failure {
+    fn from(error: PreconditionError) -> Failure {
         let text = error.to_string();
         let kernel = |what: &str| Failure::missing(text.clone(), what);
         match error {
-            ChangeError::NoTarget => Failure::usage(text, "hugeleaf mem    # lists the processes"),
-            ChangeError::Process(error) => TargetError::from(error).into(),
-            ChangeError::Unreadable(error) => Failure::from(error),
-            ChangeError::NoProcessMadvise => kernel("run Linux 5.10 or newer; 6.1 to promote"),
-            ChangeError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
-            ChangeError::NoCollapse => kernel(
+            PreconditionError::NoTarget => {
+                Failure::usage(text, "hugeleaf mem    # lists the processes")
+            }
+            PreconditionError::Process(error) => TargetError::from(error).into(),
+            PreconditionError::Unreadable(error) => Failure::from(error),
+            PreconditionError::NoProcessMadvise => {
+                kernel("run Linux 5.10 or newer; 6.1 to promote")
+            }
+            PreconditionError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
+            PreconditionError::NoCollapse => kernel(
                 "run Linux 6.1 or newer, or configure huge pages in the server and restart it: \
                  hugeleaf why",
             ),
-            ChangeError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
-            ChangeError::Denied {
+            PreconditionError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+            PreconditionError::Denied {
                 uid,
                 own_uid,
                 missing,
                 ..
             } => denied(&text, uid, own_uid, &missing),
-            ChangeError::Filtered { .. } => kernel(
+            PreconditionError::Filtered { .. } => kernel(
                 "omit --switch-thp-on, or start the program without disabling THP; in a unit: its \
                  own SystemCallFilter=, or none",
             ),
-            ChangeError::Sys(_) => kernel("try again; if it fails again: hugeleaf status"),
+            PreconditionError::Sys(_) => kernel("try again; if it fails again: hugeleaf status"),
         }
     }
 }

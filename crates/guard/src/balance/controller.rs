@@ -450,7 +450,7 @@ impl Core {
 
     fn promotions(&mut self, now: Duration, done: &mut Done) {
         self.promote.retain(|_, (until, _)| now < *until);
-        if self.target.pages == super::rules::Pages::Base {
+        if self.target.pages == super::rules::PagePreference::Base {
             return;
         }
         for (index, (_, next)) in &mut self.promote {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Pid, Question};
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::{Place, QueryError, Wire};
+use hugeleaf_ask::{Place, QueryError, Transport};
 
 /// Unit of the limit, and size of the pages that move between classes.
 const UNIT: Bytes = Bytes::from_mib(1);
@@ -44,7 +44,7 @@ fn opened(opening: &Opening) -> Box<Memcached> {
 
 struct Memcached {
     place: Result<Place, String>,
-    wire: Option<Wire>,
+    wire: Option<Transport>,
 }
 
 impl Memcached {
@@ -60,7 +60,7 @@ impl Memcached {
             None => {
                 let place = self.place.as_ref();
                 let place = place.map_err(|e| QueryError::new(e.clone()))?;
-                Wire::connect(place, question)?
+                Transport::connect(place, question)?
             }
         };
         let mut exchange = wire.ask(question);

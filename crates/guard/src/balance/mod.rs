@@ -24,7 +24,7 @@ pub use controller::{Core, Said};
 pub use hugeleaf_balance::{ResizeOperation, View};
 pub use kinds::{KINDS, kind_named};
 pub(crate) use rules::WrittenTarget;
-pub use rules::{BalanceAction, Member, Pages, Target};
+pub use rules::{BalanceAction, Member, PagePreference, Target};
 pub use run::{Run, run};
 pub use server::{Observer, Opening, Server, ServerKind};
 pub use status::{BalanceStatus, ComponentStatus};

@@ -24,7 +24,7 @@ pub enum BalanceAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pages {
+pub enum PagePreference {
     #[default]
     #[serde(alias = "large")]
     Huge,
@@ -39,7 +39,7 @@ pub struct Target {
     pub action: BalanceAction,
     /// Time between two scans; at least a second.
     pub every: Duration,
-    pub pages: Pages,
+    pub pages: PagePreference,
     /// The servers; at least one.
     pub components: Vec<Member>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct WrittenTarget {
     #[serde(default = "usual_every")]
     every: Spanned<Time>,
     #[serde(default)]
-    pages: Pages,
+    pages: PagePreference,
     #[serde(default)]
     component: Vec<Spanned<WrittenMember>>,
 }

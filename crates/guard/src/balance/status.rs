@@ -4,13 +4,13 @@ use hugeleaf_balance::View;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::rules::{BalanceAction, Pages};
+use super::rules::{BalanceAction, PagePreference};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BalanceStatus {
     pub name: String,
     pub action: BalanceAction,
-    pub pages: Pages,
+    pub pages: PagePreference,
     pub target_bytes: Bytes,
     /// The part of the target that is divided: without process overhead, and limited by host and cgroups.
     pub usable_bytes: Bytes,

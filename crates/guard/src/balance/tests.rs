@@ -9,7 +9,7 @@ use super::component::Report;
 use super::controller::{Command, Core, Done, HostState};
 use super::kinds::{KINDS, kind_named};
 use super::process::ProcessSeen;
-use super::rules::{BalanceAction, Member, Pages, Target};
+use super::rules::{BalanceAction, Member, PagePreference, Target};
 use super::server::{Counts, Look, Observer, Server};
 use super::worker::{Held, Worker};
 use crate::seen::ProgramId;
@@ -195,7 +195,7 @@ impl World {
             target: sims.iter().map(|sim| sim.size + sim.overhead).sum(),
             action: BalanceAction::Balance,
             every: Duration::from_secs(1),
-            pages: Pages::Huge,
+            pages: PagePreference::Huge,
             components: sims.iter().map(|sim| member(sim.name, "mariadb")).collect(),
         };
         World {
@@ -292,7 +292,7 @@ fn memory_goes_where_the_load_is_and_comes_back_when_it_swaps() {
 #[test]
 fn base_pages_are_left_alone() {
     let mut world = World::new();
-    world.target.pages = Pages::Base;
+    world.target.pages = PagePreference::Base;
     world.core = Core::new(world.target.clone(), mib(2));
     world.run(300);
     assert!(world.size("a") > mib(600) && world.promoted == 0);
@@ -638,7 +638,7 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
             target: mib(1024),
             action,
             every: Duration::from_secs(1),
-            pages: Pages::Base,
+            pages: PagePreference::Base,
             components: vec![member("r", "redis")],
         };
         let mut core = Core::new(target, mib(2));

@@ -297,14 +297,18 @@ pages = "huge"
 
 #[test]
 fn a_memory_target_of_servers() {
-    use crate::balance::{BalanceAction, Pages};
+    use crate::balance::{BalanceAction, PagePreference};
     let config = parse(TARGET).unwrap();
     assert!(config.acts());
     let target = &config.targets[0];
     assert_eq!(target.target, Bytes::from_mib(4096));
     assert_eq!(
         (target.action, target.pages, target.every),
-        (BalanceAction::Balance, Pages::Huge, Duration::from_secs(2))
+        (
+            BalanceAction::Balance,
+            PagePreference::Huge,
+            Duration::from_secs(2)
+        )
     );
     let [orders, sessions] = target.components.as_slice() else {
         panic!("{target:?}");
@@ -388,13 +392,13 @@ fn what_is_wrong_with_a_target_has_its_place() {
 
 #[test]
 fn names_of_earlier_builds_still_work_and_are_reported() {
-    use crate::balance::Pages;
+    use crate::balance::PagePreference;
     let new = format!("{TARGET}\n[[rule]]\nname = \"redis-server\"\nscans = 2\n");
     let old = new.replace("scans", "looks").replace("huge", "large");
     let (new, old) = (parse(&new).unwrap(), parse(&old).unwrap());
     assert_eq!(
         (old.rules[0].limits.scans, old.targets[0].pages),
-        (2, Pages::Huge)
+        (2, PagePreference::Huge)
     );
     assert_eq!((&old.rules, new.old_names), (&new.rules, Vec::new()));
     let [scans, pages] = &*old.old_names else {

@@ -72,7 +72,7 @@ impl Sim {
 
     fn decide(&mut self) -> Vec<Resize> {
         let pools = self.pools();
-        let look = PoolScan {
+        let look = PoolInputs {
             pools: &pools,
             may: &self.may,
             short: self.short.then_some("tasks stall for memory"),
@@ -175,7 +175,7 @@ fn pages_in_use_or_reserved_are_never_given() {
     // An unreadable number is not 0.
     let mut pools = sim.pools();
     pools[0].reserved = Fact::Absent;
-    let look = PoolScan {
+    let look = PoolInputs {
         pools: &pools,
         may: &sim.may,
         short: Some("short"),

@@ -8,7 +8,7 @@ use crate::root::Root;
 
 /// A mounted hierarchy that may have a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub struct CgroupMount {
     /// Version of the hierarchy, 1 or 2.
     pub version: u8,
     /// The mount point, as in `/sys/fs/cgroup`.
@@ -24,7 +24,7 @@ pub(super) fn mount_lines(root: &Root) -> Fact<String> {
     facts.find(|fact| !fact.is_absent()).unwrap_or(Fact::Absent)
 }
 
-pub(super) fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
+pub(super) fn mounts(root: &Root, controller: &str) -> Vec<CgroupMount> {
     let lines = mount_lines(root);
     lines
         .map(|lines| mounts_in(&lines, controller))
@@ -32,7 +32,7 @@ pub(super) fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
 }
 
 /// Returns the mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or `mounts` file (proc(5)).
-pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
+pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
     let parse = |line: &str| {
         let (top, at, kind, options) = match MountLine::parse(line) {
             Some(line) => (
@@ -51,7 +51,7 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
             "cgroup" if options.split(',').any(|o| o == controller) => 1,
             _ => return None,
         };
-        Some(Mount {
+        Some(CgroupMount {
             version,
             at: unescape(at),
             top: unescape(top),
@@ -84,7 +84,7 @@ pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
 /// Returns the paths below a mount of the cgroup in a `cgroup` file and of those above it, its own first. A cgroup
 /// outside the reader's cgroup namespace (`/../…`) has no path here.
 pub(super) fn own_and_above(
-    mount: &Mount,
+    mount: &CgroupMount,
     text: &str,
     controller: &str,
 ) -> impl Iterator<Item = String> {

@@ -3,7 +3,7 @@
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::cgroup_paths::{Mount, below, shown};
+use super::cgroup_paths::{CgroupMount, below, shown};
 use crate::fact::Fact;
 pub use crate::model::name_of;
 use crate::model::{Cgroup, HugetlbLimit};
@@ -13,7 +13,7 @@ use crate::root::Root;
 /// Returns a cgroup with its limits on these sizes. `None` if it limits none of them.
 pub(super) fn of_cgroup(
     root: &Root,
-    mount: &Mount,
+    mount: &CgroupMount,
     path: &str,
     sizes: &[PageSize],
 ) -> Option<Cgroup> {
@@ -30,7 +30,7 @@ pub(super) fn of_cgroup(
 }
 
 /// Reads the limits of a cgroup on one size. `None` if it limits neither faults nor reservations.
-fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
+fn limit(root: &Root, mount: &CgroupMount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
     let (max, current) = match mount.version {
         1 => ("limit_in_bytes", "usage_in_bytes"),
         _ => ("max", "current"),

@@ -3,14 +3,14 @@
 
 use hugeleaf_units::Bytes;
 
-use super::cgroup_paths::{Mount, below, shown};
+use super::cgroup_paths::{CgroupMount, below, shown};
 use crate::model::MemoryLimit;
 use crate::parse::{ParseError, number};
 use crate::root::Root;
 
 /// Returns the limits of one cgroup: the hard one, and the one above which the kernel throttles. Empty if it has none,
 /// or if its files cannot be read.
-pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLimit> {
+pub(super) fn of_cgroup(root: &Root, mount: &CgroupMount, path: &str) -> Vec<MemoryLimit> {
     let (limits, usage, caches): (&[&str], _, _) = match mount.version {
         2 => (
             &["memory.max", "memory.high"],

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hugeleaf_host::Fact;
-use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfRing, PerfSetup, PerfStack};
+use hugeleaf_perf::{PerfEvent, PerfKind, PerfRing, PerfSampling, PerfSetup, PerfStack};
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -223,11 +223,11 @@ impl Opened {
             stack,
             raw: false,
         };
-        let records = setup(PerfKind::Records, PerfRate::Each, PerfStack::No);
+        let records = setup(PerfKind::Records, PerfSampling::Each, PerfStack::No);
         let records = PerfEvent::open(&records, cpu)?;
         let ring = map(&records, room, wanted.base)?;
         let stack = PerfStack::Both(FRAMES);
-        let rate = PerfRate::Frequency(wanted.rate);
+        let rate = PerfSampling::Frequency(wanted.rate);
         // Cycles sample code with interrupts off; a clock does not. All CPUs of a host have them,
         // or none.
         let cycles = match self.sampled_by == "cycles" || self.events.is_empty() {
@@ -241,7 +241,7 @@ impl Opened {
             }
             None => PerfEvent::open(&setup(PerfKind::CpuClock, rate, stack), cpu)?,
         };
-        if let PerfRate::Frequency(got) = samples.rate() {
+        if let PerfSampling::Frequency(got) = samples.rate() {
             self.samples_a_second = self.samples_a_second.min(got);
         }
         samples.write_into(&records)?;
@@ -301,9 +301,9 @@ impl Opened {
         begin: &Tracepoint,
         end: &Tracepoint,
     ) -> Result<(), SysError> {
-        let begins = begin.open(PerfRate::Each, PerfStack::No, cpu)?;
-        let ends = end.open(PerfRate::Each, PerfStack::No, cpu)?;
-        let some = PerfRate::Frequency(LOCK_STACKS_A_SECOND);
+        let begins = begin.open(PerfSampling::Each, PerfStack::No, cpu)?;
+        let ends = end.open(PerfSampling::Each, PerfStack::No, cpu)?;
+        let some = PerfSampling::Frequency(LOCK_STACKS_A_SECOND);
         let stacks = begin.open(some, PerfStack::Kernel(LOCK_FRAMES), cpu)?;
         let ring = map(&begins, wanted.buffer, wanted.base)?;
         ends.write_into(&begins)?;
@@ -340,7 +340,7 @@ impl Opened {
             raw: true,
         };
         for cpu in ground.cpus {
-            let opened = point.open(PerfRate::Each, stack, *cpu);
+            let opened = point.open(PerfSampling::Each, stack, *cpu);
             match opened.and_then(|event| self.join(event, role(point.clone()), source, shape)) {
                 Ok(event) => self.events.push(event),
                 Err(error) => {
@@ -372,7 +372,7 @@ impl Opened {
     fn open_faults(&mut self, cpu: u32) -> Result<(), SysError> {
         let setup = PerfSetup {
             kind: PerfKind::PageFaults,
-            rate: PerfRate::Frequency(FAULTS_A_SECOND),
+            rate: PerfSampling::Frequency(FAULTS_A_SECOND),
             stack: PerfStack::Both(FRAMES),
             raw: false,
         };

@@ -1,7 +1,7 @@
 //! Tracepoints: their IDs and field layouts, as read from tracefs. The parser is pure.
 
 use hugeleaf_host::{Fact, Root};
-use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};
+use hugeleaf_perf::{PerfEvent, PerfKind, PerfSampling, PerfSetup, PerfStack};
 use hugeleaf_sys::{Detached, SysError};
 
 #[derive(Debug)]
@@ -35,7 +35,12 @@ struct Field {
 
 impl Tracepoint {
     /// Opens the tracepoint on a CPU, disabled; a sample carries its fields.
-    pub fn open(&self, rate: PerfRate, stack: PerfStack, cpu: u32) -> Result<PerfEvent, SysError> {
+    pub fn open(
+        &self,
+        rate: PerfSampling,
+        stack: PerfStack,
+        cpu: u32,
+    ) -> Result<PerfEvent, SysError> {
         let setup = PerfSetup {
             kind: PerfKind::Tracepoint(self.id),
             rate,

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use hugeleaf_perf::{PerfEvent, PerfRate, PerfRing, PerfStack, monotonic_nanos};
+use hugeleaf_perf::{PerfEvent, PerfRing, PerfSampling, PerfStack, monotonic_nanos};
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -220,14 +220,14 @@ impl Windows {
             Ok::<(), SysError>(())
         };
         for (at, call) in self.calls.iter().enumerate() {
-            add(&call.enter, PerfRate::Each, None, Role::Enter(at))?;
+            add(&call.enter, PerfSampling::Each, None, Role::Enter(at))?;
             if let Some(exit) = &call.exit {
                 let failed = Some("ret < 0");
-                add(exit, PerfRate::Each, failed, Role::Failed(at))?;
+                add(exit, PerfSampling::Each, failed, Role::Failed(at))?;
             }
         }
         if let Some(flush) = &self.flush {
-            let some = PerfRate::Frequency(FLUSHES_A_SECOND);
+            let some = PerfSampling::Frequency(FLUSHES_A_SECOND);
             add(flush, some, None, Role::Flush)?;
         }
         Ok(())

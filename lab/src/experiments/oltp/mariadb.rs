@@ -40,7 +40,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
     ServerSettings {
         below: match &order.database {
             Database::Started(_, below) => below.clone(),
-            Database::Sqlite(_) | Database::Elsewhere(_) => std::env::temp_dir(),
+            Database::Sqlite(_) | Database::ExternalServer(_) => std::env::temp_dir(),
         },
         cache: setup.cache,
         huge_pages: false,
@@ -169,7 +169,7 @@ impl Server for Mariadb<'_> {
                 host: machine.host,
                 shared: false,
             },
-            None => Processes::Elsewhere,
+            None => Processes::ExternalServer,
         };
         let driven = Driven {
             order,

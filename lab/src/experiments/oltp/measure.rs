@@ -3,11 +3,11 @@
 
 use serde_json::json;
 
-use super::elsewhere::Elsewhere;
 use super::embedded::Embedded;
+use super::external_server::ExternalServer;
 use super::order::{Database, Order, Server, ServerKind, Setup};
 use super::rows::{AS_IT_IS, charts, main, remarks};
-use super::{Pages, cost, mariadb, postgres, setup};
+use super::{Pages, mariadb, postgres, setup, translation_cost};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Layout, Place, Results, Sample};
@@ -27,7 +27,7 @@ pub fn measure(
     let setup = Setup::of(order, machine)?;
     let server: Box<dyn Server + '_> = match &order.database {
         Database::Sqlite(folder) => Box::new(Embedded::new(folder, order, machine)),
-        Database::Elsewhere(dsn) => Box::new(Elsewhere::new(dsn, order, machine)?),
+        Database::ExternalServer(dsn) => Box::new(ExternalServer::new(dsn, order, machine)?),
         Database::Started(kind, _) => (kind.make)(order, machine),
     };
     let mut run = Measuring::new("oltp", (order.seed, json!({})), machine, progress);
@@ -37,7 +37,7 @@ pub fn measure(
             let ended = on_pages(server, order, setup, &mut run);
             run.ended(ended)?;
             if order.translation {
-                cost::add(&mut run, order, setup);
+                translation_cost::add(&mut run, order, setup);
             }
             run.finish(&main()).map_err(|error| match error {
                 BenchError::NoData { .. } | BenchError::Stopped => BenchError::no(

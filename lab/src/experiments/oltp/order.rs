@@ -68,7 +68,7 @@ pub enum Io {
 pub enum Database {
     Sqlite(PathBuf),
     /// A running PostgreSQL server, by its connection string.
-    Elsewhere(String),
+    ExternalServer(String),
     /// A server started from the installed programs, with its own folder below this one.
     Started(&'static ServerKind, PathBuf),
 }
@@ -81,9 +81,11 @@ impl FromStr for Database {
             Some(("sqlite", folder)) if !folder.is_empty() => Ok(Database::Sqlite(folder.into())),
             // A URL is already a DSN.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                Ok(Database::Elsewhere(text.to_owned()))
+                Ok(Database::ExternalServer(text.to_owned()))
             }
-            Some(("postgres", dsn)) if !dsn.is_empty() => Ok(Database::Elsewhere(dsn.to_owned())),
+            Some(("postgres", dsn)) if !dsn.is_empty() => {
+                Ok(Database::ExternalServer(dsn.to_owned()))
+            }
             _ => Err(format!("'{text}' is neither sqlite:DIR nor postgres:DSN")),
         }
     }
@@ -158,10 +160,10 @@ mod tests {
         let parse = |text: &str| text.parse::<Database>();
         assert!(matches!(parse("sqlite:a:b"), Ok(Database::Sqlite(p)) if p.as_os_str() == "a:b"));
         let url = "postgres://user@host/db";
-        assert!(matches!(parse(url), Ok(Database::Elsewhere(dsn)) if dsn == url));
+        assert!(matches!(parse(url), Ok(Database::ExternalServer(dsn)) if dsn == url));
         let dsn = "host=/run/postgresql dbname=test";
         let whole = parse(&format!("postgres:{dsn}"));
-        assert!(matches!(whole, Ok(Database::Elsewhere(text)) if text == dsn));
+        assert!(matches!(whole, Ok(Database::ExternalServer(text)) if text == dsn));
         for text in ["", "sqlite:", "postgres:", "mysql:x", "/tmp/x"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -28,7 +28,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
     ServerSettings {
         below: match &order.database {
             Database::Started(_, below) => below.clone(),
-            Database::Sqlite(_) | Database::Elsewhere(_) => std::env::temp_dir(),
+            Database::Sqlite(_) | Database::ExternalServer(_) => std::env::temp_dir(),
         },
         cache: setup.cache,
         huge_pages: false,
@@ -81,7 +81,7 @@ fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
             host,
             shared: true,
         },
-        None => Processes::Elsewhere,
+        None => Processes::ExternalServer,
     }
 }
 

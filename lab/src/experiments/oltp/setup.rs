@@ -97,7 +97,7 @@ fn processors() -> usize {
 fn each(order: &Order) -> Bytes {
     match &order.database {
         Database::Sqlite(_) => SqliteStore::WAREHOUSE,
-        Database::Elsewhere(_) => PostgresStore::WAREHOUSE,
+        Database::ExternalServer(_) => PostgresStore::WAREHOUSE,
         Database::Started(kind, _) => kind.warehouse,
     }
 }

@@ -15,7 +15,7 @@ use hugeleaf_proof::metric::{MetricError, TranslationTotals, Translations};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Processes<'a> {
-    Elsewhere,
+    ExternalServer,
     Own,
     /// A server of this host, with its children.
     Server {
@@ -119,7 +119,7 @@ impl<'a> Watcher<'a> {
 
     fn pids(&self) -> Vec<u32> {
         match &self.processes {
-            Processes::Elsewhere => Vec::new(),
+            Processes::ExternalServer => Vec::new(),
             Processes::Own => vec![std::process::id()],
             Processes::Server { pid, .. } => tree(self.root, *pid),
         }
@@ -196,7 +196,7 @@ mod tests {
     fn what_is_not_looked_at_is_not_known() {
         let root = Root::live();
         let copied = || Some(7);
-        let mut elsewhere = Watcher::of(Processes::Elsewhere, &root).with_copier(&copied);
+        let mut elsewhere = Watcher::of(Processes::ExternalServer, &root).with_copier(&copied);
         elsewhere.begins();
         elsewhere.ends();
         let seen = elsewhere.seen();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-fn turn(pages: &[(&str, PageKind, u64)]) -> Turn {
-    Turn {
+fn turn(pages: &[(&str, PageKind, u64)]) -> AttachTiming {
+    AttachTiming {
         pid: Pid(1),
         attach: Duration::from_millis(3),
         first_touch: Duration::from_millis(1),

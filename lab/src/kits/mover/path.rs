@@ -65,7 +65,7 @@ pub(crate) struct Done<'b> {
 }
 
 /// Transfers in one direction between an area and memory.
-pub(crate) trait Carrier<'b> {
+pub(crate) trait IoEngine<'b> {
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError>;
     /// Waits for a transfer to end; `None` if none is in flight.
     fn next(&mut self) -> Result<Option<Done<'b>>, MoverError>;
@@ -98,7 +98,7 @@ impl<'b> Plain<'b> {
     }
 }
 
-impl<'b> Carrier<'b> for Plain<'b> {
+impl<'b> IoEngine<'b> for Plain<'b> {
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError> {
         let mut lock = Duration::ZERO;
         if self.lock {
@@ -160,7 +160,7 @@ impl<'r, 'b> Ringed<'r, 'b> {
     }
 }
 
-impl<'b> Carrier<'b> for Ringed<'_, 'b> {
+impl<'b> IoEngine<'b> for Ringed<'_, 'b> {
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError> {
         self.began.insert(index, Instant::now());
         let offset = self.area.offset_of(index);

@@ -14,7 +14,7 @@ use super::block::{Stamp, fill};
 use super::bystander::run_bystander;
 use super::error::MoverError;
 use super::memory::IoMemory;
-use super::path::{Carrier, Mode, Plain, Ringed};
+use super::path::{IoEngine, Mode, Plain, Ringed};
 use hugeleaf_workload::times::{record, times};
 
 use crate::kits::joined;
@@ -336,7 +336,7 @@ impl<'b> Shared<'b> {
         })?
     }
 
-    fn work(&self, task: &Task<'b>, mut carrier: impl Carrier<'b>) -> Result<Seen, MoverError> {
+    fn work(&self, task: &Task<'b>, mut carrier: impl IoEngine<'b>) -> Result<Seen, MoverError> {
         let mut seen = Seen::new();
         let is_write = task.direction == Direction::Write;
         let mut pace = Pace::new(self.load.rate.filter(|_| is_write));

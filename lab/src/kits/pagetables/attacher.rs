@@ -15,7 +15,7 @@ use super::touch::touch;
 use hugeleaf_workload::child::{self, end_with_parent};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct AttachTiming {
     pub pid: Pid,
     /// Duration of attaching: mapping the region, and filling in page tables of this process.
     pub attach: Duration,
@@ -29,7 +29,7 @@ pub struct Turn {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Ready,
-    Done(Turn),
+    Done(AttachTiming),
     /// The process could not attach the region.
     Failed {
         pid: Pid,
@@ -82,7 +82,7 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     let began = Instant::now();
     touch(&region, page);
     let first_touch = began.elapsed();
-    say(&Answer::Done(Turn {
+    say(&Answer::Done(AttachTiming {
         pid: own_pid(),
         attach,
         first_touch,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn answers_read_back() {
-        let done = Answer::Done(Turn {
+        let done = Answer::Done(AttachTiming {
             pid: Pid(7),
             attach: Duration::from_nanos(1500),
             first_touch: Duration::from_millis(2),

@@ -9,19 +9,19 @@ use super::watch::{Processes, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine};
 use hugeleaf_proof::rows::Results;
 
-pub(super) struct Elsewhere<'a> {
+pub(super) struct ExternalServer<'a> {
     store: PostgresStore,
     order: &'a Order,
     machine: &'a Machine<'a>,
 }
 
-impl<'a> Elsewhere<'a> {
+impl<'a> ExternalServer<'a> {
     pub(super) fn new(
         dsn: &str,
         order: &'a Order,
         machine: &'a Machine<'a>,
-    ) -> Result<Elsewhere<'a>, BenchError> {
-        Ok(Elsewhere {
+    ) -> Result<ExternalServer<'a>, BenchError> {
+        Ok(ExternalServer {
             store: PostgresStore::new(dsn, order.durability)?,
             order,
             machine,
@@ -29,7 +29,7 @@ impl<'a> Elsewhere<'a> {
     }
 }
 
-impl Server for Elsewhere<'_> {
+impl Server for ExternalServer<'_> {
     fn check(&self, _: Pages) -> Result<(), BenchError> {
         Err(BenchError::usage(
             "bench oltp: --pages: a running server has its pages already",
@@ -54,7 +54,7 @@ impl Server for Elsewhere<'_> {
         setup: Setup,
         progress: Progress<'_>,
     ) -> Result<Results, BenchError> {
-        let mut watcher = Watcher::of(Processes::Elsewhere, self.machine.root);
+        let mut watcher = Watcher::of(Processes::ExternalServer, self.machine.root);
         let (order, machine) = (self.order, self.machine);
         run_once(&self.store, order, setup, machine, &mut watcher, progress)
     }
