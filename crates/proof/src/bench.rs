@@ -25,7 +25,7 @@ use crate::experiment::Circumstances;
 pub use layout::{astray, held_by_folio};
 pub use measuring::Measuring;
 pub use memory_limit::memory_limit;
-pub use started::{MovedNone, lacks_pool, page_tables, promote, under_run};
+pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {

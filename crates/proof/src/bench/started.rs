@@ -110,7 +110,7 @@ fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> 
 }
 
 /// Returns the two lines of hugeleaf's error message: what failed, and what to do next.
-fn refusal(text: &str) -> (Option<String>, Option<String>) {
+pub fn refusal(text: &str) -> (Option<String>, Option<String>) {
     let line = |start: &str| {
         let mut lines = text.lines();
         lines.find_map(|l| l.strip_prefix(start)).map(str::to_owned)
