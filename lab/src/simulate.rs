@@ -309,7 +309,7 @@ impl<'a> Server<'a> {
         if first == Arm::Large {
             parts.reverse();
         }
-        weigh::pair(&parts[0], &parts[1])
+        effective_sample::pair(&parts[0], &parts[1])
     }
 }
 
@@ -328,12 +328,12 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
         logs.extend(server.pair(orders.draw(), play, rng));
         let is_due = play.rule.is_interim(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
-        let interval = || weigh::analyse(&play.rule, &logs).map(|w| w.interval);
+        let interval = || effective_sample::analyse(&play.rule, &logs).map(|w| w.interval);
         if is_due && play.rule.enough(logs.len(), interval().as_ref()) {
             break;
         }
     }
-    let interval = weigh::analyse(&play.rule, &logs).map(|w| w.interval);
+    let interval = effective_sample::analyse(&play.rule, &logs).map(|w| w.interval);
     let held = interval.and_then(|i| server.hold(&i, play, rng));
     Played {
         verdict: interval.map_or(Verdict::Unclear, |i| {

@@ -91,7 +91,7 @@ fn alone(logs: &[f64], keep: Keep) -> bool {
         ..Rule::default()
     };
     let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
-    let verdict = weigh::analyse(&rule, &pairs).map_or(Verdict::Unclear, |w| {
+    let verdict = effective_sample::analyse(&rule, &pairs).map_or(Verdict::Unclear, |w| {
         stats::judge(&w.interval, 1.02f64.ln(), Better::Higher)
     });
     match keep {

@@ -250,7 +250,7 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
         let what = |e| format!("bench oltp: invalid output of a run: {e}");
         return answer.map_err(|e: serde_json::Error| BenchError::missing(what(e), "report it"));
     }
-    let (what, next) = refusal(output);
+    let (what, next) = refusal(&String::from_utf8_lossy(&output.stderr));
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
         return Err(BenchError::Lacking(Shortage {
