@@ -407,16 +407,6 @@ fn comments_are_in_plain_english() {
     const NO_BEGINNING: [&str; 7] = [
         "So many ", "As many ", "What ", "Whether ", "Which ", "That ", "Of ",
     ];
-    const NEVER: [&str; 8] = [
-        "large page",
-        "small page",
-        "normal page",
-        "stranger",
-        "by itself",
-        "aloud",
-        "under its hands",
-        "goes without",
-    ];
     // They quote a screen or a flag of the JVM.
     const QUOTES: [&str; 2] = ["crates/report/src/why.rs", "crates/host/src/demand/jvm.rs"];
     let mut findings = Vec::new();
@@ -438,7 +428,58 @@ fn comments_are_in_plain_english() {
             }
         }
     }
-    check("say it as docs/reference/glossary.md does", &findings);
+    check(GLOSSARY, &findings);
+}
+
+const GLOSSARY: &str = "say it as docs/reference/glossary.md does";
+/// Words for which the glossary has another.
+const NEVER: [&str; 8] = [
+    "large page",
+    "small page",
+    "normal page",
+    "stranger",
+    "by itself",
+    "aloud",
+    "under its hands",
+    "goes without",
+];
+
+/// The README, the guide, the reference, help texts and screens.
+#[test]
+fn pages_and_screens_use_the_words_of_the_glossary() {
+    // They quote other systems, name what was renamed, or are made from recorded runs.
+    const QUOTES: [&str; 2] = ["docs/reference/glossary.md", "docs/reference/hosts.md"];
+    let is_page = |path: &str| {
+        let name = Path::new(path).extension().and_then(|name| name.to_str());
+        let of_screens = path.starts_with("crates/") || path.starts_with("fixtures/");
+        match name {
+            Some("md") => {
+                !path.contains('/')
+                    || path.starts_with("docs/guide/")
+                    || path.starts_with("docs/reference/")
+            }
+            Some("txt" | "trycmd") => of_screens,
+            _ => false,
+        }
+    };
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        if !is_page(&path) || QUOTES.contains(&path.as_str()) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            // What is in backquotes is a name.
+            let prose: String = line
+                .split('`')
+                .step_by(2)
+                .collect::<String>()
+                .to_lowercase();
+            if NEVER.iter().any(|word| prose.contains(word)) {
+                findings.push(format!("{path}:{}: {line}", number + 1));
+            }
+        }
+    }
+    check(GLOSSARY, &findings);
 }
 
 /// Unfinished work is an issue, not a comment.

@@ -122,7 +122,12 @@ impl Description {
 
     /// Parses exactly the output of [`Description::text`].
     pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(text, "hugeleaf-region", VERSION, "it is not the handle of a region")?;
+        let mut lines = Lines::of(
+            text,
+            "hugeleaf-region",
+            VERSION,
+            "it is not the handle of a region",
+        )?;
         let ladder = lines.word("ladder ")?.parse();
         let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
         let align = size_of(lines.word("align ")?)?;

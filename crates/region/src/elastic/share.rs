@@ -46,7 +46,12 @@ impl Description {
 
     /// Parses the first lines of the output of [`Description::text`].
     fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(text, "hugeleaf-elastic", VERSION, "it is not the handle of an elastic")?;
+        let mut lines = Lines::of(
+            text,
+            "hugeleaf-elastic",
+            VERSION,
+            "it is not the handle of an elastic",
+        )?;
         let ladder = lines.word("ladder ")?.parse();
         let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
         let max = Bytes(number(lines.word("max ")?)?);
@@ -237,7 +242,11 @@ mod tests {
         let text = description.text(&steps);
         for (from, to, said) in [
             ("elastic 1", "elastic 2", "has version 2"),
-            ("hugeleaf-elastic", "hugeleaf-region", "handle of an elastic"),
+            (
+                "hugeleaf-elastic",
+                "hugeleaf-region",
+                "handle of an elastic",
+            ),
             ("granule 1073741824", "granule 3", "3"),
             ("nodes inherit", "nodes here", "'here'"),
             ("max 8589934592", "max all", "'all'"),
