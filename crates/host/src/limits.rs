@@ -22,7 +22,7 @@ use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::files;
 
-pub use cgroup_paths::{Mount, cgroup_in, mounts_in};
+pub use cgroup_paths::{CgroupMount, cgroup_in, mounts_in};
 use cgroup_paths::{below, mount_lines, mounts, own_and_above};
 
 /// Maximum depth of cgroups. Real ones do not nest deeper, but a loop of bind mounts would.
@@ -97,7 +97,7 @@ fn sizes(root: &Root) -> Vec<PageSize> {
 /// is in a container if its mount is not the top of a hierarchy, or has files that only cgroups below the top have.
 fn is_container(
     root: &Root,
-    mount: &Mount,
+    mount: &CgroupMount,
     text: &str,
     controller: &str,
     sizes: &[PageSize],
@@ -118,7 +118,7 @@ fn is_container(
 }
 
 /// Returns true if the file of a cgroup lists the controller.
-fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
+fn lists(root: &Root, mount: &CgroupMount, path: &str, file: &str, controller: &str) -> bool {
     let listed = root.read(below(&mount.at, path, file)).or_default();
     listed
         .split_ascii_whitespace()
@@ -126,14 +126,14 @@ fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -
 }
 
 /// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
-fn each_below(root: &Root, mount: &Mount, controller: &str, each: &mut dyn FnMut(&str)) {
+fn each_below(root: &Root, mount: &CgroupMount, controller: &str, each: &mut dyn FnMut(&str)) {
     let mut left = MOST_CGROUPS;
     walk(root, mount, controller, ("", 0), &mut left, each);
 }
 
 fn walk(
     root: &Root,
-    mount: &Mount,
+    mount: &CgroupMount,
     controller: &str,
     (path, depth): (&str, usize),
     left: &mut usize,

@@ -1,6 +1,6 @@
 //! `hugeleaf check`: a host's features row by row, with their measured benefit.
 
-use hugeleaf_host::system::features::Abilities;
+use hugeleaf_host::system::features::FileSystemCapabilities;
 use hugeleaf_proof::past_gains::{Worth, Worths};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
@@ -91,7 +91,7 @@ pub fn check(
 
 fn abilities(all: &[FileSystem]) -> Table {
     let yes = |known: Option<bool>| known.map(|is| if is { "yes" } else { "no" });
-    fn can<T>(one: &FileSystem, of: impl Fn(&Abilities) -> Option<T>) -> Option<T> {
+    fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemCapabilities) -> Option<T>) -> Option<T> {
         one.can.known().and_then(of)
     }
     Table::of(all)

@@ -171,7 +171,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
     };
     let watched = Watched {
         base_page: PageSize::new(Bytes::from_kib(4)).unwrap(), // x86-64
-        looks: looks.map(seen).collect(),
+        scans: looks.map(seen).collect(),
         time: time("watched_seconds"),
         user: time("user_seconds"),
         system: time("system_seconds"),

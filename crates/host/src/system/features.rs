@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-pub use hugeleaf_sys::FileSystem as Abilities;
+pub use hugeleaf_sys::FileSystemCapabilities;
 use hugeleaf_sys::{Errno, file_system_at};
 use serde::Serialize;
 
@@ -88,8 +88,8 @@ pub struct DiskMount {
     pub kind: String,
     /// Options of the mount and of the file system.
     pub options: String,
-    /// Abilities of the file system. Absent on a captured host.
-    pub can: Fact<Abilities>,
+    /// FileSystemCapabilities of the file system. Absent on a captured host.
+    pub can: Fact<FileSystemCapabilities>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -247,7 +247,7 @@ fn mounts(root: &Root) -> Fact<Vec<DiskMount>> {
 }
 
 /// Queries the running kernel, because no file has it.
-fn abilities(at: &str) -> Fact<Abilities> {
+fn abilities(at: &str) -> Fact<FileSystemCapabilities> {
     match file_system_at(at.as_ref()) {
         Ok(can) => Fact::Known(can),
         Err(error) => {

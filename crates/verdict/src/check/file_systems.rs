@@ -1,7 +1,7 @@
 //! File systems on disks, with the abilities that each reported and those documented for its kind.
 
 use hugeleaf_host::Fact;
-use hugeleaf_host::system::features::{Abilities, DiskMount, release};
+use hugeleaf_host::system::features::{DiskMount, FileSystemCapabilities, release};
 use serde::Serialize;
 
 use super::model::Checked;
@@ -52,7 +52,7 @@ const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 pub struct FileSystem {
     pub at: String,
     pub kind: String,
-    pub can: Fact<Abilities>,
+    pub can: Fact<FileSystemCapabilities>,
     /// True if files use extents, including kinds without a flag for it.
     pub extents: Option<bool>,
     pub large_folios: Option<bool>,

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use hugeleaf_host::system::features::{Abilities, Disk, DiskMount, Features, Limit, Network};
+use hugeleaf_host::system::features::{
+    Disk, DiskMount, Features, FileSystemCapabilities, Limit, Network,
+};
 use hugeleaf_host::system::programs::Running;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::Bytes;
@@ -814,9 +816,9 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
             mount("xfs", Fact::Absent),
             mount(
                 "ext4",
-                Fact::Known(Abilities {
+                Fact::Known(FileSystemCapabilities {
                     extents: Some(false),
-                    ..Abilities::default()
+                    ..FileSystemCapabilities::default()
                 }),
             ),
             mount("new", Fact::Absent),
