@@ -1,5 +1,5 @@
 //! Promotes memory of running processes to huge pages, demotes it, and applies the steps of a plan to
-//! the host ([`host`]). No other crate writes. [`standing`] compares the host with what was applied, and
+//! the host ([`host`]). No other crate writes. [`drift`] compares the host with what was applied, and
 //! [`start`] starts programs on huge pages.
 //!
 //! Promotion and demotion have three stages, each in a module of its own. [`blocks`] selects the blocks

@@ -11,7 +11,7 @@
 //! the loop's ends the process, others start anew.
 //!
 //! In [`balance`], `rules` holds the rules, `server` the traits (an `Observer` reads and cannot write, a `Server` is
-//! resized), and `kinds` the table of server kinds. `part` and `core` decide from what the servers' threads report (pure, with
+//! resized), and `kinds` the table of server kinds. `component` and `controller` decide from what the servers' threads report (pure, with
 //! simulated faults). `worker` is one thread per server, `run` one per target. The guard (`balancing`) and `hugeleaf balance`
 //! run the same code.
 //!

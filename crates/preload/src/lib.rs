@@ -3,10 +3,10 @@
 //! It serves a program's memory requests with huge pages. Calls of `mmap`, `munmap`, `mprotect`, `mremap`
 //! and `brk` come here first, including those of libc itself (`patch`). Private memory stays on base pages
 //! until the process has grown (`growth`). After that, it is cut from aligned windows that become huge
-//! pages on first touch (`window`, `heap`, `arena`). Existing memory is promoted block by block (`sweep`).
+//! pages on first touch (`window`, `heap`, `arena`). Existing memory is promoted block by block (`backlog`).
 //! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). If huge pages are
-//! mandatory, all other kinds of memory are handled too (`must`, `must_map`). A failed replacement of a
-//! mapping leaves no gap (`room`).
+//! mandatory, all other kinds of memory are handled too (`mandatory`, `mandatory_mmap`). A failed replacement of a
+//! mapping leaves no gap (`placement`).
 //!
 //! It must not allocate, block on a lock, print to the program's output, start a thread, install a signal
 //! handler, keep a descriptor open, or panic. In case of doubt, it makes the program's original call. It

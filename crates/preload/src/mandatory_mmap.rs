@@ -1,4 +1,4 @@
-//! Calls of `mmap` and `mremap` with mandatory huge pages (`must`).
+//! Calls of `mmap` and `mremap` with mandatory huge pages (`mandatory`).
 //!
 //! Memory requested at a fixed address is completed elsewhere and moved there whole, so that a
 //! failure leaves the existing mapping.

@@ -3,7 +3,7 @@
 //! A separate mapping begins and ends anywhere, and only aligned blocks that lie completely inside it can be
 //! huge pages. A program that maps 1M at a time gets none. Mappings of any size that are cut downwards from a
 //! window mapped ahead share blocks with their neighbours. If the window is advised, the first touch of a
-//! block gives a huge page. Each kind of mapping has its own windows (`judge`). The kernel sees one mapping
+//! block gives a huge page. Each kind of mapping has its own windows (`density`). The kernel sees one mapping
 //! that the program later unmaps part by part, which is allowed.
 //!
 //! # Safety

@@ -1,7 +1,7 @@
 //! `bench`: costs and gains of each page size, measured on memory of this process. On hosts without counters, other
 //! reports quote these as calibration.
 //!
-//! [`chase`] is the latency of a dependent read by working set; [`described`] is any program that a file describes. The
+//! [`chase`] is the latency of a dependent read by working set; [`workload_file`] is any program that a file describes. The
 //! lab (`lab/`) has more experiments; all are built on [`Measuring`]. Arms are page sizes. An unavailable arm is in the
 //! result with reason and remedy; the host is never changed to provide it.
 

@@ -1,21 +1,21 @@
 //! Proof: experiments on running processes, and their statistics.
 //!
 //! An experiment measures a [`Metric`] on a [`Subject`] whose memory is promoted and demoted, in pairs of
-//! intervals in random order, until its [`rule`] is satisfied. The result is a ratio with an interval, a
+//! intervals in random order, until its [`stopping_rule`] is satisfied. The result is a ratio with an interval, a
 //! verdict, and side effects.
 //!
 //! [`mod@bench`] measures the costs and gains of each page size on its own memory. [`compare`] compares two
 //! results of either. [`embedded`] is the experiment of `hugeleaf try`.
 //!
-//! `rule` decides when enough was measured. `orders` draws which arm is first, `stats` makes a ratio with an interval of
-//! the pairs, `weigh` checks their independence, and `claim` keeps a second experiment away. `hold` measures each
+//! `stopping_rule` decides when enough was measured. `orders` draws which arm is first, `stats` makes a ratio with an interval of
+//! the pairs, `effective_sample` checks their independence, and `claim` keeps a second experiment away. `hold` measures each
 //! arm for longer after the pairs. `metric` has one module per kind and one table of them, from which help,
 //! errors and documents are made.
 //!
 //! `rows` is the one format of a result: arms, rows (arm, place, quantity, samples), charts. It is checked when it is
 //! read. An experiment of [`mod@bench`] adds samples to rows as it takes them (`Measuring`, which the lab uses too).
 //! [`compare`] knows no experiment by name; `compare::over` alone decides if two rows are comparable, and their ratio.
-//! `worth` says what arms have gained on this host, from results.
+//! `past_gains` says what arms have gained on this host, from results.
 //!
 //! This crate must not draw or print (that is `hugeleaf-report`). It promotes and demotes only through a
 //! [`Subject`], which is responsible for restoring the memory.

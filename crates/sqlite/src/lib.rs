@@ -8,7 +8,7 @@
 //!
 //! `cache` has the pages of one connection and replaces them by S3-FIFO. `chunk` cuts a granule into slots. `share` is the
 //! memory of one database, and a component of a `Manager`. A thread that takes pages from another thread's cache stops its
-//! `gate`; only that side pays (membarrier(2)). `names` finds the database of a cache. `loaded/` is a separate package, the
+//! `asymmetric_lock`; only that side pays (membarrier(2)). `names` finds the database of a cache. `loaded/` is a separate package, the
 //! library that `run --sqlite` loads (docs/internals/run.md).
 //!
 //! The program brings its SQLite and passes the addresses of its functions ([`Api`]); this crate contains none.

@@ -4,10 +4,10 @@
 //! in front of it, or of a [`Memory`], answers chosen calls instead of the kernel. `hugeleaf-host` reads the files
 //! below `/proc` and `/sys`.
 //!
-//! Calls that lay out memory of this process go through a [`Memory`]. `walk` follows a path and reports who could have
-//! redirected it, and `draft` writes files whole or not at all; nothing is written in another way. `Kernel::wait` is the pause
+//! Calls that lay out memory of this process go through a [`Memory`]. `trusted_path` follows a path and reports who could have
+//! redirected it, and `atomic_file` writes files whole or not at all; nothing is written in another way. `Kernel::wait` is the pause
 //! of every command: a signal ends it, in any thread. [`Question`] is the gate of every question to a server, a command or a
-//! file. `careful` opens files that others control, and `patience` reads what may block.
+//! file. `untrusted_fs` opens files that others control, and `watchdog` reads what may block.
 //!
 //! This crate must not judge. It makes the requested calls and returns the kernel's answers.
 //!

@@ -7,7 +7,7 @@
 //! opened, so it cannot be replaced meanwhile. No open blocks or affects a device, and no read exceeds its
 //! limit.
 //!
-//! For paths that the caller has chosen, `walk` has a different rule: a link may lead anywhere, and its
+//! For paths that the caller has chosen, `trusted_path` has a different rule: a link may lead anywhere, and its
 //! owner decides if it is followed.
 #![allow(unsafe_code)]
 //! # Safety

@@ -4,7 +4,7 @@
 //! effects. Pure functions (`draw`) put its state on a screen of cells. So everything but the terminal itself ([`run`])
 //! is tested without one. A recording (`record`) is samples in a file.
 //!
-//! `turn` decides whose page tables are read, within a share of a CPU (pure). `run` has the threads and the terminal, which
+//! `scan_schedule` decides whose page tables are read, within a share of a CPU (pure). `run` has the threads and the terminal, which
 //! `screen` restores in all cases. This crate writes to the terminal itself, so names go through `report::screen::clean`.
 //!
 //! This crate must not judge and must not promote memory itself. Verdicts come from `hugeleaf-verdict`, promotions are

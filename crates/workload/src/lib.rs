@@ -16,7 +16,7 @@
 //! no file. An operation takes three microseconds, so half a second of it is a measurement. The lab's order-entry load takes 1.8
 //! to 2.6 times as long to fill and was no shorter.
 //!
-//! [`chase`] measures the latency of dependent reads. [`described`] runs any program that a file describes. Larger workloads are in the lab
+//! [`chase`] measures the latency of dependent reads. [`workload_file`] runs any program that a file describes. Larger workloads are in the lab
 //! (`lab/`).
 //!
 //! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].

@@ -1,6 +1,6 @@
 //! `hugeleaf balance`: one memory target for several servers, divided by the benefit of memory to each.
 //!
-//! `rules` parses the configuration, `server` has the trait, `kinds` the table of kinds. `core` decides (pure, by
+//! `rules` parses the configuration, `server` has the trait, `kinds` the table of kinds. `controller` decides (pure, by
 //! `hugeleaf-balance`). `run` has one thread per target and per server, so that no server blocks another.
 
 mod component;
