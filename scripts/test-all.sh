@@ -58,11 +58,13 @@ miri() {
     MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
         cargo +nightly miri test --locked --quiet --package hugeleaf-sqlite --lib
 }
+# Races and invalid accesses of the library.
+sanitizers() { scripts/sanitize.sh; }
 quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test --quick; }
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
-steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies packages all_hosts)
+steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri sanitizers dependencies packages all_hosts)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…
