@@ -30,7 +30,7 @@ pub enum MemoryError {
     #[error("the length is 0")]
     Empty,
     /// The length is not a multiple of a page size that the ladder allows.
-    #[error("{length} is not a multiple of {page}")]
+    #[error("{length:#} bytes is not a multiple of {page}")]
     NotAMultiple {
         /// The length.
         length: Bytes,

@@ -235,7 +235,7 @@ fn what_cannot_be_is_told_in_two_lines() {
     refused(
         &say(&["--target", "1000T"]),
         3,
-        &["may be taken", "ask for less"],
+        &["may be taken", "request at most"],
     );
     refused(
         &say(&["--target", "16M"]),

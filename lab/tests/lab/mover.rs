@@ -356,7 +356,7 @@ fn pin_answers_as_the_contract_says() {
     };
     assert_eq!(status, 0);
     assert!(
-        result["remarks"].to_string().contains("64 on pages of 4K"),
+        result["remarks"].to_string().contains("64 on 4K pages"),
         "{result}"
     );
     for how in ["mlock", "direct"] {

@@ -191,7 +191,7 @@ fn a_region_that_pages_do_not_fit_is_told() {
     let reason = of_arm(&result, "unavailable", &label)[0]["reason"]
         .as_str()
         .unwrap();
-    assert!(reason.contains("no multiple of"), "{reason}");
+    assert!(reason.contains("not a multiple of"), "{reason}");
     // Without `--pages`, only pages that fit are tried.
     let (result, status) = json(&args);
     assert_eq!(status, 0);
@@ -313,7 +313,7 @@ fn the_processes_of_pagetables_cannot_be_started_by_hand() {
     refused(
         &lab(&["bench-attacher"]).output().unwrap(),
         2,
-        &["not by hand"],
+        &["internal command"],
     );
     let output = lab(&["bench-attacher", "1", "fds;"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
