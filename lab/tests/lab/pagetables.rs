@@ -318,7 +318,7 @@ fn the_processes_of_pagetables_cannot_be_started_by_hand() {
     let output = lab(&["bench-attacher", "1", "fds;"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(
-        stderr(&output).contains("parent 1 has gone"),
+        stderr(&output).contains("parent process 1 has ended"),
         "{}",
         stderr(&output)
     );
