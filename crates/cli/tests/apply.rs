@@ -52,7 +52,7 @@ fn a_captured_host_shows_the_difference_and_is_never_changed() {
     let value: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
         (&value["schema"], &value["dry_run"]),
-        (&1.into(), &true.into())
+        (&2.into(), &true.into())
     );
     let steps = value["steps"].as_array().unwrap();
     assert!(!steps.is_empty());

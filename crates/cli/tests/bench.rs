@@ -197,7 +197,7 @@ fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     let output = bench(&args.concat());
     let said = refused(&output, 3, &[&label, "are off"]);
     assert!(
-        said.contains(&format!("{}; madvise is enough", knob.display())),
+        said.contains(&format!("{}; madvise suffices", knob.display())),
         "{said}"
     );
     guard.set(&knob, "madvise");
@@ -336,7 +336,7 @@ fn bad_input_is_refused_in_two_lines() {
     let _host = hugeleaf_testkit::host::shared();
     for (args, words) in [
         (&["chase", "--sizes", "0"][..], &["a working set of 0"][..]),
-        (&["chase", "--sizes", "1M..64K"], &["goes down"]),
+        (&["chase", "--sizes", "1M..64K"], &["descends"]),
         (&["chase", "--sizes", "1K"], &["smaller than a base page"]),
         (&["chase", "--pages", "3M"], &["is not a kind of page"]),
         (&["chase", "--pages", "2M!"], &["is not a kind of page"]),

@@ -421,7 +421,7 @@ fn places_that_are_taken_are_said_and_stop_nothing() {
     crate::common::wait_until("a look", || {
         !guard
             .page(&address.to_string(), "/status.json")
-            .contains("\"looks\":0,")
+            .contains("\"scans\":0,")
     });
     let said = guard.page(&address.to_string(), "/status.json");
     assert!(said.contains("exists and is not a socket"), "{said}");

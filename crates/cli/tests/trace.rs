@@ -123,7 +123,7 @@ fn a_user_without_privilege() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("disabled by a flag"), "{text}");
+        assert!(text.contains("switched off by a flag"), "{text}");
         for claim in [
             "no thread waited",
             "no samples",
@@ -165,7 +165,7 @@ fn no_tracefs() {
         return;
     }
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("lock contention left out"), "{text}");
+    assert!(text.contains("lock contention skipped"), "{text}");
     assert!(text.contains("next: as root: mount -t tracefs"), "{text}");
     let trace = read_trace(&file).unwrap();
     let state = |name: &str| {

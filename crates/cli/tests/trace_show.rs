@@ -171,7 +171,7 @@ fn one_lock_shows_threads_taking_turns() {
     refused(
         &show(&[&file, "--lock", "mmap_lock"]),
         1,
-        &["no lock 'mmap_lock'", "--section locks --all"],
+        &["waited for a lock 'mmap_lock'", "--section locks --all"],
     );
     let value = json(&[&file, "--lock", "ffff1000"]);
     assert_eq!(value["locks"][0]["events"].as_array().unwrap().len(), 8);

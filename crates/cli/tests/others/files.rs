@@ -167,7 +167,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&asked, open).unwrap();
     let seen = watched(dir.path(), &words(&["plan", &servers[0].pid()]));
-    assert!(seen.all().contains("it is not run"), "{}", seen.all());
+    assert!(seen.all().contains("not run, because"), "{}", seen.all());
     assert_eq!(runs_of(&seen), [""; 0]);
 }
 
