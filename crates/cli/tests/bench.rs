@@ -350,7 +350,7 @@ fn bad_input_is_refused_in_two_lines() {
     for (args, words) in [
         (
             &["chase", "--sizes", "64T"][..],
-            &["64T", "half of what is available"][..],
+            &["64T", "half of available memory"][..],
         ),
         (
             &["chase", "--html", "/nonexistent/page.html"],
