@@ -17,7 +17,7 @@ fuzz_target!(|text: &str| {
                     .is_some_and(|rule| rule.matcher.is_empty())
             );
             for rule in &config.rules {
-                assert!(rule.limits.looks > 0 && !rule.label.is_empty());
+                assert!(rule.limits.scans > 0 && !rule.label.is_empty());
                 let _ = rule.matcher.to_string();
             }
         }
