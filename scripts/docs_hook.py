@@ -76,7 +76,7 @@ class Links(Treeprocessor):
                     continue
                 path, parts = local_path(address, folder_of(source))
                 found = SITE.target(path) if path else None
-                # What is not found stays, and MkDocs reports it.
+                # A link without a target stays, and MkDocs reports it.
                 if found:
                     element.set(key, urlunsplit(("", "", found, "", parts.fragment)) if "://" not in found else found)
 

@@ -468,7 +468,7 @@ fn pages_and_screens_use_the_words_of_the_glossary() {
             continue;
         }
         for (number, line) in text.lines().enumerate() {
-            // What is in backquotes is a name.
+            // Backquotes mark names.
             let prose: String = line
                 .split('`')
                 .step_by(2)

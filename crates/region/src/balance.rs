@@ -483,7 +483,7 @@ pub use hugeleaf_balance::Trouble;
 /// println!("{} resizes, {} moves reverted", view.operations_total, view.taken_back);
 /// ```
 pub use hugeleaf_balance::View;
-/// Records a resize that nobody ordered.
+/// Records a resize that the policy did not order.
 ///
 /// ```
 /// use std::time::Duration;

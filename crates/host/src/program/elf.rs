@@ -190,7 +190,7 @@ pub(super) fn exports(read: ReadAt<'_>, name: &str) -> Result<bool, ElfError> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         Ok(read(offset, length.min(MOST_SYMBOLS)))
     };
-    // Linkers place the names after the symbols. What may lie between the two names no symbol.
+    // Linkers place the names after the symbols. Bytes of other tables between the two match no name.
     let table = bytes(symbols, names.saturating_sub(symbols))?;
     let names = bytes(names, length)?;
     let named = |symbol: &[u8]| -> Result<bool, ElfError> {

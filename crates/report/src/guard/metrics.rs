@@ -13,16 +13,17 @@ const OTHER: &str = "other";
 
 /// Returns all metrics; process trees of at most `series` units have samples of their own.
 pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
+    let groups = groups(status, series);
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
     all.extend(pool_findings(&status.pools));
-    all.extend(by_group(status, series));
+    all.extend(by_group(&groups));
     all.push(programs(status));
     all.extend(counts(status));
     all.extend(proofs(status, series));
     all.extend(host(status));
     all.extend(itself(status));
-    all.extend(old_names(status, series));
+    all.extend(old_names(status, &groups));
     all.extend(crate::balance::metrics(&status.balance));
     all
 }
@@ -154,7 +155,7 @@ impl Group {
     }
 }
 
-fn by_group(status: &Status, series: usize) -> Vec<Family> {
+fn by_group(groups: &BTreeMap<String, Group>) -> Vec<Family> {
     let mut memory = Family::gauge(
         "hugeleaf_eligible_bytes",
         "Memory that could be on huge pages, by the pages that it is on; their sum is the total",
@@ -167,11 +168,11 @@ fn by_group(status: &Status, series: usize) -> Vec<Family> {
         "hugeleaf_managed_bytes",
         "Memory promoted in a unit's running processes",
     );
-    for (name, group) in groups(status, series) {
-        memory.add([("unit", &name), ("pages", "base")], group.small.as_f64());
-        memory.add([("unit", &name), ("pages", "huge")], group.large.as_f64());
-        tables.add([("unit", &name)], group.tables.as_f64());
-        moved.add([("unit", &name)], group.moved.as_f64());
+    for (name, group) in groups {
+        memory.add([("unit", name), ("pages", "base")], group.small.as_f64());
+        memory.add([("unit", name), ("pages", "huge")], group.large.as_f64());
+        tables.add([("unit", name)], group.tables.as_f64());
+        moved.add([("unit", name)], group.moved.as_f64());
     }
     vec![memory, tables, moved]
 }
@@ -291,16 +292,16 @@ fn host(status: &Status) -> Vec<Family> {
 }
 
 /// Returns the metrics of earlier builds that have another name now. They are exported until the first release.
-fn old_names(status: &Status, series: usize) -> Vec<Family> {
+fn old_names(status: &Status, groups: &BTreeMap<String, Group>) -> Vec<Family> {
     let mut memory = Family::gauge(
         "hugeleaf_memory_bytes",
         "Deprecated: hugeleaf_eligible_bytes, with pages=\"base\" for small",
     );
     let mut moved = Family::gauge("hugeleaf_moved_bytes", "Deprecated: hugeleaf_managed_bytes");
-    for (name, group) in groups(status, series) {
-        memory.add([("unit", &name), ("pages", "small")], group.small.as_f64());
-        memory.add([("unit", &name), ("pages", "huge")], group.large.as_f64());
-        moved.add([("unit", &name)], group.moved.as_f64());
+    for (name, group) in groups {
+        memory.add([("unit", name), ("pages", "small")], group.small.as_f64());
+        memory.add([("unit", name), ("pages", "huge")], group.large.as_f64());
+        moved.add([("unit", name)], group.moved.as_f64());
     }
     let cost = &status.cost;
     vec![
