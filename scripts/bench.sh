@@ -35,7 +35,7 @@ target=${CARGO_TARGET_DIR:-target}/$folder
 cargo build --locked --quiet "${profile[@]}" \
     --package hugeleaf-cli --bin hugeleaf \
     --package hugeleaf-host --example hold \
-    --package hugeleaf-change --example bench_promote
+    --package hugeleaf-mover --example bench_promote
 scripts/lab.sh build --quiet "${profile[@]}" --package hugeleaf-lab --bin hugeleaf-lab --example simulate --example sqlite
 
 must_reach() {

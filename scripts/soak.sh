@@ -26,7 +26,7 @@ tests() { # ARGUMENTS-OF-CARGO-TEST…
 tests --workspace --no-fail-fast
 for round in $(seq "$rounds"); do
     echo "== round $round of $rounds"
-    tests --package hugeleaf-change --package hugeleaf-workload
+    tests --package hugeleaf-mover --package hugeleaf-plan --package hugeleaf-workload
 done
 # Random steps of Elastic, a thousand times those of an ordinary test run.
 HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" tests --package hugeleaf --lib tests::
@@ -34,7 +34,7 @@ HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" tests --package hugeleaf --lib tests
 HUGELEAF_SOAK=1 tests --package hugeleaf --lib elastic::lock
 # An apply and an undo of the real host, killed at random calls: a new seed, and twenty times the kills.
 HUGELEAF_ROUNDS="${HUGELEAF_ROUNDS:-1200}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
-    tests --package hugeleaf-change --test change host::kills
+    tests --package hugeleaf-plan --test plan host::kills
 # Programs under `hugeleaf run`: random calls on memory, ten times those of an ordinary run, on a new
 # seed each round.
 for round in $(seq "$((rounds / 4))"); do

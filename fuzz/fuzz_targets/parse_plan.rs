@@ -2,7 +2,7 @@
 //! write.
 #![no_main]
 
-use hugeleaf_verdict::plan::{parse, steps, write};
+use hugeleaf_plan::{parse, steps, write};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common::{Running, good, not_run, refused};
 use crate::guard::kit::{self, Guarding, Place};
-use hugeleaf_guard::balance::kind_named;
-use hugeleaf_guard::balance::{Opening, Server as Balanced};
+use hugeleaf_balancer::kind_named;
+use hugeleaf_balancer::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::mariadb::{self, MariaDb};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{
+use hugeleaf_mover::{
     DemoteOptions, Part, Percent, PreconditionError, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::{Root, read_host};

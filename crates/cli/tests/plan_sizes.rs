@@ -13,7 +13,7 @@ use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::plan::{Plan, parse};
+use hugeleaf_plan::{Plan, parse};
 use rustix::process::Signal;
 
 use crate::common::{Answer, HUGELEAF, not_run};

@@ -312,7 +312,7 @@ fn promises_have_one_gate() {
         ),
         (
             "clear_refs",
-            &["crates/change/src/working_set.rs"],
+            &["crates/mover/src/working_set.rs"],
             "estimate the walk first",
         ),
         (

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{HostLock, Kernel};
 
-use crate::balance::Said;
-use crate::balance::{BalanceStatus, Run, Target, run};
-use crate::config::Share;
-use crate::fault::{FAULT, caught};
+use hugeleaf_balancer::Said;
+use hugeleaf_balancer::{BalanceStatus, Run, Target, run};
+use hugeleaf_units::Share;
+use hugeleaf_units::fault::{FAULT, caught};
 use crate::instance_lock::{NoLock, alone};
 
 /// Interval between attempts to take the lock.

@@ -10,16 +10,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_change::{Pace, Percent};
+use hugeleaf_mover::{Pace, Percent};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_units::{Bytes, line_and_column, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::balance::{BalanceAction, Target, WrittenTarget};
-pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
-use crate::limits::{any_time, checked, time};
+use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
+pub use crate::limits::{Action, Hours, Keep, Limits, Prove};
+use hugeleaf_units::Share;
+use crate::limits::any_time;
+use hugeleaf_units::deserialize::{checked, time};
 use crate::rule::{Matcher, Rule};
 
 /// Schema of the file that this version reads.

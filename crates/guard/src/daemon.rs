@@ -10,16 +10,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use hugeleaf_change::{Memory, Part, Progress, Stalls};
+use hugeleaf_mover::{Memory, Part, Progress, Stalls};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use crate::balance::Said;
+use hugeleaf_balancer::Said;
 use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
-use crate::fault::{FAULT, caught, fault};
+use crate::fault::fault;
+use hugeleaf_units::fault::{FAULT, caught};
 use crate::files::{Files, group_id};
 use crate::instance_lock::alone;
 use crate::log::{Entry, Log};

@@ -1,31 +1,10 @@
-//! Contains panics: one ends the part that has it, and others never wait for that part.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+//! The error of a guard that a panic ended.
 
 use hugeleaf_units::Failure;
-
-pub(crate) use hugeleaf_units::FAULT;
-
-/// Runs a part that is restarted or given up as a whole if it panics; returns `None` then.
-pub(crate) fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(part)).ok()
-}
 
 pub(crate) fn fault() -> Failure {
     let next = "report it, with the lines before this one: journalctl -u hugeleaf-guard";
     Failure::new("a fault in hugeleaf ended the guard", next)
-}
-
-/// Sets a flag if the thread that holds it panics, so that other threads stop too.
-pub(crate) struct StopsOthers<'a>(pub &'a AtomicBool);
-
-impl Drop for StopsOthers<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -78,22 +57,5 @@ mod tests {
         let error = ended.expect("it ends").unwrap_err();
         assert!(matches!(error, GuardError::Failed(_)), "{error}");
         assert!(error.to_string().contains("a fault"), "{error}");
-    }
-
-    #[test]
-    fn a_fault_stops_the_threads_beside_it() {
-        let stop = AtomicBool::new(false);
-        let beside = caught(|| {
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let _others = StopsOthers(&stop);
-                    panic!("expected by a test");
-                });
-                while !stop.load(Ordering::Relaxed) {
-                    std::thread::yield_now();
-                }
-            });
-        });
-        assert!(beside.is_none());
     }
 }

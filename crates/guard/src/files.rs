@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 
-use crate::balance::BalanceAction;
+use hugeleaf_balancer::BalanceAction;
 use crate::config::{Action, Config, ConfigError};
 
 /// Maximum length of a configuration file, in bytes.

@@ -1,19 +1,14 @@
 //! The guard: a daemon that keeps memory on huge pages by rules.
 //!
 //! A pure policy (`policy::decide`) decides from rules ([`Config`]), from the stored state ([`State`]) and from a
-//! scan (`seen`). A loop around it scans through `hugeleaf-host`, acts through `hugeleaf-change` and measures
-//! through `hugeleaf-proof`. [`balance`] divides one memory target among servers, by `hugeleaf-balance`.
+//! scan (`seen`). A loop around it scans through `hugeleaf-host`, acts through `hugeleaf-mover` and measures
+//! through `hugeleaf-proof`. `balancing` divides memory targets among servers, by `hugeleaf-balancer`.
 //!
 //! `config` and `rule` read and match rules. `state` is the guard's memory, and `why` gives each process tree its state and
 //! reason. `observe` scans through `host::watch` (one small file per process, more if the policy asks). `work` acts through
-//! `change` and measures through `proof`. `serve` is a small HTTP server with bounds on everything, `daemon` the loop. Pages
+//! `mover` and measures through `proof`. `serve` is a small HTTP server with bounds on everything, `daemon` the loop. Pages
 //! and metrics are drawn by `hugeleaf-report`, which the daemon gets as `Views`. A fault ends the part that has it (`fault`):
 //! the loop's ends the process, others start anew.
-//!
-//! In [`balance`], `rules` holds the rules, `server` the traits (an `Observer` reads and cannot write, a `Server` is
-//! resized), and `kinds` the table of server kinds. `component` and `controller` decide from what the servers' threads report (pure, with
-//! simulated faults). `worker` is one thread per server, `run` one per target. The guard (`balancing`) and `hugeleaf balance`
-//! run the same code.
 //!
 //! This crate must not render. The daemon's knowledge is a value ([`status`]), which the command line passes to
 //! `hugeleaf-report`.
@@ -23,7 +18,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod allowance;
-pub mod balance;
 mod balancing;
 pub mod client;
 mod config;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_change::{Pace, Percent};
-use hugeleaf_units::{Bytes, parse_time};
+use hugeleaf_mover::{Pace, Percent};
+use hugeleaf_units::deserialize::{checked, time};
+use hugeleaf_units::{Bytes, Share, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -92,32 +93,6 @@ impl Default for Limits {
     }
 }
 
-/// A share, 0.0 or more: `10%` is 0.1.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
-pub struct Share(pub f64);
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rounded to three decimals, which is more than users enter.
-        write!(f, "{}%", (self.0 * 1e5).round() / 1e3)
-    }
-}
-
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Share, String> {
-        let number = text
-            .trim()
-            .strip_suffix('%')
-            .and_then(|t| t.trim().parse::<f64>().ok());
-        match number.filter(|n| n.is_finite() && (0.0..=1e6).contains(n)) {
-            Some(percent) => Ok(Share(percent / 100.0)),
-            None => Err(format!("'{text}' is not a percentage, as in 10% or 0.5%")),
-        }
-    }
-}
-
 /// A part of the day, from one minute to another, which may be past midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
@@ -172,14 +147,6 @@ impl FromStr for Hours {
     }
 }
 
-/// Parses and checks a value that is written as a string.
-pub(crate) fn checked<'de, D: Deserializer<'de>, T>(
-    from: D,
-    test: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    test(&String::deserialize(from)?).map_err(D::Error::custom)
-}
-
 fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     let number = i64::deserialize(from)?;
     let least = hugeleaf_proof::stopping_rule::MIN_PAIRS;
@@ -192,10 +159,6 @@ fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
             "{number} pairs: the number must be from {least} to 1000"
         ))),
     }
-}
-
-pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    checked(from, parse_time)
 }
 
 /// Parses a time that may be zero.

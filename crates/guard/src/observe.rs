@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_change::Memory;
-use hugeleaf_change::pressure::floor_of;
+use hugeleaf_mover::Memory;
+use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};

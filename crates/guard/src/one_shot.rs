@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use hugeleaf_change::Stalls;
+use hugeleaf_mover::Stalls;
 use hugeleaf_host::{Host, ReadError, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Share;
+use hugeleaf_units::Share;
 
 /// Maximum factor by which scans become rarer while nothing changes.
 const QUIETEST: u32 = 3;

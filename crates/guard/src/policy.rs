@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::{Memory, Pace, Percent, pacer};
+use hugeleaf_mover::{Memory, Pace, Percent, pacer};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;

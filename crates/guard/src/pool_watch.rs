@@ -4,14 +4,14 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_change::drift::{in_force, verify};
-use hugeleaf_change::host::{ChangeContext, Resized, resize_pool};
+use hugeleaf_plan::drift::{in_force, verify};
+use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::verify::ReclaimablePages;
+use hugeleaf_plan::verify::ReclaimablePages;
 
-use crate::config::Share;
+use hugeleaf_units::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 use crate::serve::processor_without_answers;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use hugeleaf_host::Pool;
 use hugeleaf_units::{PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Severity};
-use hugeleaf_verdict::plan::Plan;
-use hugeleaf_verdict::verify::{ReclaimablePages, slack};
+use hugeleaf_plan::Plan;
+use hugeleaf_plan::verify::{ReclaimablePages, slack};
 use serde::{Deserialize, Serialize};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::Memory;
+use hugeleaf_mover::Memory;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
-
-/// Identifies a running process tree, distinct from later ones with the same process id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProgramId {
-    pub pid: u32,
-    /// Start time of the process, in clock ticks since boot.
-    pub start_ticks: u64,
-}
 
 /// A running process tree: a process and all processes forked from it without an execve, which share its memory.
 #[derive(Debug, Clone, PartialEq)]

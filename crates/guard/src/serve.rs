@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
-use crate::fault::caught;
+use hugeleaf_units::fault::caught;
 
 /// Maximum number of connections per listener; a further one closes another.
 const CONNECTIONS: usize = 64;

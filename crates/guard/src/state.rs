@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_change::{Memory, Stalls};
+use hugeleaf_mover::{Memory, Stalls};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};

@@ -114,9 +114,9 @@ impl StateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::ProgramId;
+    use hugeleaf_host::ProgramId;
     use crate::state::{JobKind, Track};
-    use hugeleaf_change::{Memory, ProcessIdentity};
+    use hugeleaf_mover::{Memory, ProcessIdentity};
     use hugeleaf_units::{Bytes, Range};
 
     fn host(boot: &str) -> (tempfile::TempDir, Root) {

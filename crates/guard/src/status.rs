@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_change::{Part, Progress, Stage};
+use hugeleaf_mover::{Part, Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::balance::BalanceStatus;
+use hugeleaf_balancer::BalanceStatus;
 use crate::config::{Action, Config};
 use crate::log::Entry;
 use crate::policy::proof_in_words;

@@ -39,8 +39,8 @@ pub fn closer(small: u64, large: u64) -> Detail {
     }
 }
 
-pub fn who(pid: u32) -> hugeleaf_change::ProcessIdentity {
-    let mut who = hugeleaf_change::ProcessIdentity::default();
+pub fn who(pid: u32) -> hugeleaf_mover::ProcessIdentity {
+    let mut who = hugeleaf_mover::ProcessIdentity::default();
     who.pid = hugeleaf_sys::Pid(pid);
     who
 }

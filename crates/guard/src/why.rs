@@ -7,7 +7,8 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, time::age as whole};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Hours, Share};
+use crate::config::Hours;
+use hugeleaf_units::Share;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhyNot {

@@ -1,8 +1,8 @@
-//! Executes decisions, through `hugeleaf-change` and `hugeleaf-proof`, and returns their results.
+//! Executes decisions, through `hugeleaf-mover` and `hugeleaf-proof`, and returns their results.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hugeleaf_change::{
+use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
     PromoteOptions, Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
 };

@@ -61,4 +61,5 @@ pub use {
     },
     snapshot::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
     system::{Identity, identity, read_host, read_leftovers, read_owners},
+    watch::ProgramId,
 };

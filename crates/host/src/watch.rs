@@ -47,6 +47,14 @@ struct Known {
     about: Option<Arc<About>>,
 }
 
+/// Identifies a running process tree, distinct from later ones with the same process id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProgramId {
+    pub pid: u32,
+    /// Start time of the process, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// Its first process, whose parent runs another program.

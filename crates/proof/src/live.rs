@@ -1,4 +1,4 @@
-//! The subject of `prove`: running processes, promoted and demoted by `hugeleaf-change`.
+//! The subject of `prove`: running processes, promoted and demoted by `hugeleaf-mover`.
 //!
 //! The memory is chosen once, before any change, and the same ranges are promoted and demoted. Memory that
 //! was on huge pages before stays there in both arms, and memory allocated meanwhile stays as it is.
@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
-use hugeleaf_change::{
+use hugeleaf_mover::blocks::{self, Block, Kind, ObjectId, Rules};
+use hugeleaf_mover::{
     DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, PreconditionError,
     ProcessIdentity, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_change::{Watch, may_walk, sample};
+use hugeleaf_mover::{Watch, may_walk, sample};
 use hugeleaf_host::process::cpu_time::spent;
 use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};

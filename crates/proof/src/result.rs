@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::Stalls;
+use hugeleaf_mover::Stalls;
 use hugeleaf_host::Held;
 use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;

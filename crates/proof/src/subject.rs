@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{PreconditionError, Stalls};
+use hugeleaf_mover::{PreconditionError, Stalls};
 use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};

@@ -5,7 +5,7 @@ mod diff;
 mod json;
 mod todo;
 
-use hugeleaf_change::host::{
+use hugeleaf_plan::host::{
     Applied, ApplyOutcome, Looked, Obstacle, Place, Shortage, State, StepOutcome, StopReason,
     UndoOutcome,
 };

@@ -1,6 +1,6 @@
 //! `hugeleaf balance`: servers that share a memory target, as tables and as metrics.
 
-use hugeleaf_guard::balance::{
+use hugeleaf_balancer::{
     BalanceAction, BalanceStatus, ComponentStatus, PagePreference, ResizeOperation,
 };
 use hugeleaf_units::Bytes;

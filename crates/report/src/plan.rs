@@ -1,9 +1,9 @@
 //! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
 //! as a screen and as JSON.
 
-use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
+use hugeleaf_plan::host::{Looked, Obstacle, Place, StepOutcome};
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::plan::{
+use hugeleaf_plan::{
     Knob, Needs, Plan, PoolPlan, ServicePlan, What, demand_lines, needs, sum_pages,
 };
 use serde::Serialize;

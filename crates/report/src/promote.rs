@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_change::{
+use hugeleaf_mover::{
     Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
 use hugeleaf_host::{Host, Role};
@@ -482,7 +482,7 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::page::View;
-    use hugeleaf_change::{DoneBy, NoSplit, RoleOutcome, Totals};
+    use hugeleaf_mover::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
     use std::sync::LazyLock;
@@ -543,7 +543,7 @@ mod tests {
 
     fn one() -> ProcessOutcome {
         ProcessOutcome {
-            who: hugeleaf_change::ProcessIdentity::default(),
+            who: hugeleaf_mover::ProcessIdentity::default(),
             pid: Pid(1234),
             name: "mariadbd".to_owned(),
             unit: Some("mariadb.service".to_owned()),
@@ -627,7 +627,7 @@ mod tests {
                 longest: std::time::Duration::from_micros(3100),
                 ..Stalls::default()
             },
-            held: hugeleaf_change::HeldBeforeSplit::default(),
+            held: hugeleaf_mover::HeldBeforeSplit::default(),
             paused_seconds: 0.3,
             huge_page: "2M".parse().unwrap(),
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_change::start::{Found, Seen};
+use hugeleaf_launcher::{Found, Seen};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::RoleState;

@@ -5,8 +5,8 @@
 mod prometheus;
 
 use hugeleaf_host::Fact;
-use hugeleaf_verdict::plan::PagesOf;
-use hugeleaf_verdict::verify::{PoolRow, Report, Row, time};
+use hugeleaf_plan::PagesOf;
+use hugeleaf_plan::verify::{PoolRow, Report, Row, time};
 use serde_json::json;
 
 use crate::json::{answer, both};

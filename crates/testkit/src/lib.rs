@@ -13,6 +13,7 @@
 pub mod cgroup;
 pub mod facts;
 pub mod guide;
+pub mod healthy_host;
 pub mod host;
 #[cfg(feature = "clients")]
 pub mod load;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{
+use hugeleaf_mover::{
     DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::{Outcome, Percent, Stage};
+use hugeleaf_mover::{Outcome, Percent, Stage};
 use hugeleaf_guard::status::MoveStatus;
 use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
 use hugeleaf_report::promote::{Commands, Direction};

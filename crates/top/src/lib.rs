@@ -8,7 +8,7 @@
 //! `screen` restores in all cases. This crate writes to the terminal itself, so names go through `report::screen::clean`.
 //!
 //! This crate must not judge and must not promote memory itself. Verdicts come from `hugeleaf-verdict`, promotions are
-//! made by `hugeleaf-change`, and their pages are those of `hugeleaf-report`.
+//! made by `hugeleaf-mover`, and their pages are those of `hugeleaf-report`.
 //!
 //! Main types: [`Settings`], [`run`].
 

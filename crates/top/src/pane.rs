@@ -1,6 +1,6 @@
 //! Panes that cover the table of programs: why, a question, a result, help. Data only, drawn by [`crate::draw`].
 
-use hugeleaf_change::{Outcome, Percent};
+use hugeleaf_mover::{Outcome, Percent};
 use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
 use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;

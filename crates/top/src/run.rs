@@ -347,7 +347,7 @@ impl View {
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut shown = Instant::now();
-            let mut progress = |progress: &hugeleaf_change::Progress<'_>| {
+            let mut progress = |progress: &hugeleaf_mover::Progress<'_>| {
                 if asked.dry_run || shown.elapsed() < PROGRESS_EVERY {
                     return;
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use hugeleaf_change::Outcome;
+use hugeleaf_mover::Outcome;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_report::promote::{Commands, Scheduler};
@@ -162,9 +162,9 @@ pub fn outcome() -> Outcome {
     let bytes = Bytes::from_mib(3072);
     Outcome {
         processes: Vec::new(),
-        totals: hugeleaf_change::Totals {
+        totals: hugeleaf_mover::Totals {
             asked: bytes,
-            ..hugeleaf_change::Totals::default()
+            ..hugeleaf_mover::Totals::default()
         },
         skipped: Vec::new(),
         interrupted: false,
@@ -172,8 +172,8 @@ pub fn outcome() -> Outcome {
         dry_run: true,
         estimated_seconds: Some(30.0),
         seconds: 0.1,
-        stalls: hugeleaf_change::Stalls::default(),
-        held: hugeleaf_change::HeldBeforeSplit::default(),
+        stalls: hugeleaf_mover::Stalls::default(),
+        held: hugeleaf_mover::HeldBeforeSplit::default(),
         paused_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
     }

@@ -46,6 +46,3 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-/// The text for a part of this program that panicked. The panic itself is on standard error.
-pub const FAULT: &str = "a fault in hugeleaf; please report it";

@@ -13,20 +13,25 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 mod bytes;
+pub mod deserialize;
 mod failure;
+pub mod fault;
 mod ladder;
 mod named;
 mod page;
 mod parse;
 mod place;
 mod range;
+mod share;
 pub mod time;
 
 pub use bytes::Bytes;
-pub use failure::{FAULT, Failure};
+pub use failure::Failure;
+pub use fault::FAULT;
 pub use ladder::{Ladder, Rung};
 pub use page::{PageKind, PageSize, Pages};
 pub use parse::ParseError;
 pub use place::line_and_column;
 pub use range::{EmptyRange, Range};
+pub use share::Share;
 pub use time::parse_time;

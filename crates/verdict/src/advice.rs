@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::asking::Asking;
 use crate::overcommit;
-use crate::plan::reservation;
+use crate::reservation;
 use crate::shell_word;
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.

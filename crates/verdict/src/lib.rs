@@ -4,15 +4,14 @@
 //! snapshot.
 //!
 //! [`eligible`] is the one place that knows what the kernel does and does not put on a huge page (a mapping, a block), what can be
-//! split, and why. `why` explains it range by range; `change` and `proof` act on it. `findings` examines a host.
+//! split, and why. `why` explains it range by range; `mover` and `proof` act on it. `findings` examines a host.
 //! `advice` makes every command that changes a setting: it checks a `Change` against the host's resources and against the other
 //! commands of the screen. `asking` knows which pool a program will use.
 //!
 //! `check` has one row per feature of a host. `check::settle` alone judges a setting and advises one value for all running
-//! programs; what programs want is data (`data/programs.toml`), with sources. `plan` makes plans of demand and a host. A plan
-//! holds intents, and `plan::step` derives files and settings, so an edited number cannot disagree with a file. `verify`
-//! compares what was applied with the host. `predict` estimates the gain of a process, by a model with few constants fitted to proven
-//! gains. `trace` judges a trace: each finding names its evidence.
+//! programs; what programs want is data (`data/programs.toml`), with sources. `reservation` limits the pools, for advice and for plans
+//! (`hugeleaf-plan`). `predict` estimates the gain of a process, by a model with few constants fitted to proven gains.
+//! `trace` judges a trace: each finding names its evidence.
 //!
 //! A verdict has an id, a range, bytes, a text and a command. Each has a fixture that shows it and one that nearly does.
 //!
@@ -24,30 +23,29 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod advice;
-mod asking;
+pub mod asking;
 pub mod check;
 pub mod eligible;
 pub mod findings;
 pub mod growth;
 pub(crate) mod overcommit;
-pub mod plan;
 pub mod predict;
+pub mod reservation;
 pub mod roles;
 pub mod run;
 pub mod trace;
 pub mod unaligned_ends;
-pub mod verify;
 pub mod why;
 
 /// Returns the name, with a number appended if it is taken: `db`, `db-2`.
-pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+pub fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2_u32..).map(|n| format!("{name}-{n}"));
     let mut all = std::iter::once(name.to_owned()).chain(numbered);
     all.find(|name| !taken(name)).unwrap_or_default()
 }
 
 /// Makes equal names unique by appending numbers to all but the first.
-pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
+pub fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         *name = free_name(name, |name| seen.contains(name));
@@ -56,14 +54,14 @@ pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
 }
 
 /// Joins items for a sentence: `2M, 1G`.
-pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
+pub fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     texts.join(", ")
 }
 
 /// Replaces control characters in untrusted text. Names of programs and files may contain anything,
 /// including a line feed that would end a comment.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(safe).collect()
 }

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::drift::in_force;
-use hugeleaf_change::host::{
+use hugeleaf_plan::drift::in_force;
+use hugeleaf_plan::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
 };
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
@@ -12,7 +12,7 @@ use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
+use hugeleaf_plan::{Now, Plan, check, parse, steps};
 
 use crate::context::{Context, Failure, Status};
 use crate::progress::SPINNER;
@@ -188,7 +188,7 @@ fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Ve
 }
 
 fn preview(
-    steps: &[hugeleaf_verdict::plan::Step],
+    steps: &[hugeleaf_plan::Step],
     asked: Asked<'_>,
     context: &Context,
 ) -> Result<Status, Failure> {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hugeleaf_guard::balance::{BalanceStatus, Core, KINDS, Run, Said, run as balance};
+use hugeleaf_balancer::{BalanceStatus, Core, KINDS, Run, Said, run as balance};
 use hugeleaf_guard::{NoLock, Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::drift::servers_here;
+use hugeleaf_plan::drift::servers_here;
 use hugeleaf_host::Host;
 use hugeleaf_host::system::features::read_features;
 use hugeleaf_proof::circumstances;

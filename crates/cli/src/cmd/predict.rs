@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_change::Watch;
-use hugeleaf_change::walk_time;
+use hugeleaf_mover::Watch;
+use hugeleaf_mover::walk_time;
 use hugeleaf_host::Host;
 use hugeleaf_host::process::cpu_time::{Spent, spent};
 use hugeleaf_proof::bench::{Machine, memory_limit};

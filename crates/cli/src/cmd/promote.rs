@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::{
+use hugeleaf_mover::{
     DemoteOptions, Outcome, Pace, Part, Percent, PreconditionError, Progress, PromoteOptions,
     demote, promote,
 };

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_change::{Pace, Percent};
+use hugeleaf_mover::{Pace, Percent};
 use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use hugeleaf_change::start::{
+use hugeleaf_launcher::{
     Found, Library, SqliteCache, Watcher, library_for, place, set_numa, stands_in_the_way,
     variables,
 };

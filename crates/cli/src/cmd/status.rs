@@ -1,6 +1,6 @@
 //! Implements `hugeleaf status`.
 
-use hugeleaf_change::drift::servers_here;
+use hugeleaf_plan::drift::servers_here;
 use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
 use hugeleaf_report::status::{status, status_json};

@@ -1,6 +1,6 @@
 //! Implements `hugeleaf undo`.
 
-use hugeleaf_change::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
+use hugeleaf_plan::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;

@@ -297,7 +297,7 @@ pages = "huge"
 
 #[test]
 fn a_memory_target_of_servers() {
-    use crate::balance::{BalanceAction, PagePreference};
+    use hugeleaf_balancer::{BalanceAction, PagePreference};
     let config = parse(TARGET).unwrap();
     assert!(config.acts());
     let target = &config.targets[0];
@@ -392,7 +392,7 @@ fn what_is_wrong_with_a_target_has_its_place() {
 
 #[test]
 fn names_of_earlier_builds_still_work_and_are_reported() {
-    use crate::balance::PagePreference;
+    use hugeleaf_balancer::PagePreference;
     let new = format!("{TARGET}\n[[rule]]\nname = \"redis-server\"\nscans = 2\n");
     let old = new.replace("scans", "looks").replace("huge", "large");
     let (new, old) = (parse(&new).unwrap(), parse(&old).unwrap());

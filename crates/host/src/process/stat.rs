@@ -2,6 +2,7 @@
 
 use hugeleaf_units::Bytes;
 
+use crate::Root;
 use crate::parse::{ParseError, fields, kib};
 
 /// The used fields of `/proc/PID/stat`.
@@ -114,6 +115,12 @@ pub struct Status {
     /// `Seccomp`: 0 for no filter, 1 for strict mode with four permitted system calls, 2 for a filter
     /// program. `None` on kernels without seccomp.
     pub seccomp: Option<u32>,
+}
+
+/// Returns `CapEff` of this program; `None` if it cannot be read.
+pub fn own_capabilities(root: &Root) -> Option<u64> {
+    let status = root.parse("proc/self/status", parse_status);
+    status.known().map(|status| status.capabilities)
 }
 
 /// Parses `/proc/PID/status`. Missing lines stay `None`, unknown ones are skipped.

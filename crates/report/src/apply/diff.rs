@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_change::host::Place;
+use hugeleaf_plan::host::Place;
 use similar::TextDiff;
 
 use crate::screen::{clean, screen};

@@ -1,6 +1,6 @@
 //! JSON of `apply` and `undo`.
 
-use hugeleaf_change::host::{Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, UndoOutcome};
+use hugeleaf_plan::host::{Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, UndoOutcome};
 use serde_json::{Value, json};
 
 use super::{Asked, begun, standing, todo};

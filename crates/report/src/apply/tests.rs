@@ -1,9 +1,9 @@
 use super::*;
 use crate::page::View;
-use hugeleaf_change::host::Content;
+use hugeleaf_plan::host::Content;
 use hugeleaf_host::Root;
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::plan::{Needs, Step, What};
+use hugeleaf_plan::{Needs, Step, What};
 use serde_json::Value;
 
 const VIEW: View = View::plain(100);
@@ -204,7 +204,7 @@ fn the_difference_is_shown_line_by_line() {
         path: "/etc/fstab".into(),
         ..knob.clone()
     };
-    let (looked, obstacles) = hugeleaf_change::host::inspect(&dir.1, &[knob, block]);
+    let (looked, obstacles) = hugeleaf_plan::host::inspect(&dir.1, &[knob, block]);
     let text = dry_run(&looked, &obstacles, ASKED, true).text(VIEW);
     let expected = "\
 /sys/knob: never → advise

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use hugeleaf_change::host::{State, StepOutcome};
-use hugeleaf_verdict::plan::Needs;
+use hugeleaf_plan::host::{State, StepOutcome};
+use hugeleaf_plan::Needs;
 
 fn is_changed(step: &StepOutcome) -> bool {
     matches!(

@@ -7,7 +7,7 @@ use crate::app::{Answer, App, Effect, Event};
 use crate::history::History;
 use crate::model::Sample;
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
-use hugeleaf_change::Percent;
+use hugeleaf_mover::Percent;
 use hugeleaf_report::page::{Block, Note, Page, Table};
 use hugeleaf_report::promote::Direction;
 use hugeleaf_units::Bytes;

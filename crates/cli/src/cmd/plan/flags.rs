@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_units::{Ladder, parse_time};
-use hugeleaf_verdict::plan::Margin;
+use hugeleaf_plan::Margin;
 
 use super::sources::Sources;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_verdict::plan::{Sample, sample};
+use hugeleaf_plan::{Sample, sample};
 
 use crate::context::{Context, Failure};
 use crate::progress::SECONDS;

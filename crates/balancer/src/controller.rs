@@ -1,0 +1,562 @@
+//! A target and its components: turns reports of threads into commands. No clock, thread, input or output, so that
+//! tests simulate servers that restart, lie and hang.
+//!
+//! The policy (`hugeleaf-balance`) divides the target minus each process's overhead at any size. An order ends when the
+//! server reports this. For a reduction its process must also hold less memory. Only then the policy is informed, and
+//! gives that memory to another component.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hugeleaf_balance::{
+    Came, Component, Granule, Move, OperationKind, Settings, State, decide, learn, view,
+};
+use hugeleaf_units::Bytes;
+
+use crate::component::{Ordered, Outcome, Part, Report};
+use crate::rules::{BalanceAction, Target};
+use crate::status::{BalanceStatus, ComponentStatus};
+use hugeleaf_host::ProgramId;
+
+/// Minimum number of granules in a target, so that one is small in comparison and its effect can be measured.
+const GRANULES: u64 = 64;
+/// Extra time that the policy waits for an answer, beyond the time to return memory.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// After growth a server's memory is promoted during the first time, at intervals of the second.
+const PROMOTED: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(10));
+/// Maximum rounds per step. Freed memory is given in the next round.
+const ROUNDS: usize = 8;
+const SHOWN: usize = 50;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HostState {
+    /// Available memory, and the part that must stay available; `None` if the kernel does not report it.
+    pub available: Option<(Bytes, Bytes)>,
+    /// Reason why no memory may be given now.
+    pub short: Option<String>,
+    pub paused: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    pub part: usize,
+    pub id: u64,
+    pub to: Bytes,
+    pub shrinks: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// One of `balance`, `balanced`, `failed`, `problem`, `resolved`.
+    pub what: &'static str,
+    pub name: String,
+    pub text: String,
+    pub bytes: Option<Bytes>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Done {
+    pub commands: Vec<Command>,
+    pub promote: Vec<ProgramId>,
+    pub said: Vec<Said>,
+}
+
+pub struct Core {
+    target: Target,
+    settings: Settings,
+    state: State,
+    parts: Vec<Part>,
+    usable: Bytes,
+    components: Vec<Component>,
+    would: Vec<String>,
+    problems: BTreeMap<&'static str, String>,
+    /// Last reported reason for the exclusion of each component.
+    apart: BTreeMap<String, String>,
+    /// Components that had no limit and were given one.
+    given_limits: BTreeSet<usize>,
+    /// Last reported trouble of each component that the policy skips.
+    troubled: BTreeMap<String, String>,
+    scans: u32,
+    /// End of promotion for each component that grew, and the time of the next one.
+    promote: BTreeMap<usize, (Duration, Duration)>,
+    pub promoted: BTreeMap<u32, Bytes>,
+}
+
+impl Core {
+    pub fn new(target: Target, huge: Bytes) -> Core {
+        let part = Bytes(target.target.get() / GRANULES);
+        let huge = Granule::new(huge).ok();
+        let granule = huge.map_or(part, |huge| huge.round_up(part));
+        let granule = granule.max(Bytes::from_kib(1));
+        let returns = target.components.iter().map(|member| member.kind.returns);
+        let settings = Settings {
+            patience: returns.max().unwrap_or_default() + PATIENCE,
+            ..Settings::servers()
+        };
+        let parts = (target.components.iter()).filter_map(|member| {
+            let granule = Granule::new(granule).ok()?;
+            Some(Part::new(member.clone(), granule, target.every))
+        });
+        Core {
+            parts: parts.collect(),
+            settings,
+            state: State::default(),
+            usable: target.target,
+            components: Vec::new(),
+            would: Vec::new(),
+            problems: BTreeMap::new(),
+            apart: BTreeMap::new(),
+            given_limits: BTreeSet::new(),
+            troubled: BTreeMap::new(),
+            scans: 0,
+            promote: BTreeMap::new(),
+            promoted: BTreeMap::new(),
+            target,
+        }
+    }
+
+    pub fn is_moving(&self) -> bool {
+        self.parts.iter().any(|part| part.order.is_some())
+    }
+
+    pub const fn scans(&self) -> u32 {
+        self.scans
+    }
+
+    /// Changes the total; components keep their memory until the next steps.
+    pub fn set_target(&mut self, target: Bytes) {
+        self.target.target = target;
+    }
+
+    pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> Done {
+        self.scans = self.scans.saturating_add(1);
+        let mut done = Done::default();
+        let mut fresh = vec![false; self.parts.len()];
+        for (index, (part, report)) in self.parts.iter_mut().zip(reports).enumerate() {
+            if let Some(id) = part.observe(report, now) {
+                fresh[index] = true;
+                let text = format!(
+                    "restarted as process {} with {}; its resize in progress is dropped",
+                    id.pid,
+                    part.size().unwrap_or_default()
+                );
+                done.said
+                    .push(said(&self.target.name, &part.member.name, "problem", text));
+            }
+        }
+        self.answers(reports, now, &mut done);
+        self.limit(around, &mut done);
+        self.divide(around, &fresh, now);
+        for _ in 0..ROUNDS {
+            if !self.round(around, now, &mut done) {
+                break;
+            }
+        }
+        self.tell_apart(around, now, &mut done);
+        self.promotions(now, &mut done);
+        done
+    }
+
+    /// Sets a limit for components that must get one, at least their minimum.
+    fn limit(&mut self, around: &HostState, done: &mut Done) {
+        /// Differs from the id of any order.
+        const ID: u64 = u64::MAX;
+        if self.target.action == BalanceAction::Watch || around.paused {
+            return;
+        }
+        for (index, part) in self.parts.iter().enumerate() {
+            let look = part.seen.as_ref().map(|(_, look)| look);
+            let Some(look) = look.filter(|look| look.is_unlimited && part.order.is_none()) else {
+                continue;
+            };
+            let to = look.size.max(part.member.least);
+            done.commands.push(Command {
+                part: index,
+                id: ID,
+                to,
+                shrinks: false,
+            });
+            if self.given_limits.insert(index) {
+                let text = format!("it has no limit: setting a limit of {to}");
+                done.said
+                    .push(said(&self.target.name, &part.member.name, "balance", text));
+            }
+        }
+    }
+
+    fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {
+        let target = self.target.name.clone();
+        for (index, report) in reports.iter().enumerate() {
+            let Some(part) = self.parts.get_mut(index) else {
+                return;
+            };
+            let Some(order) = part.order.clone() else {
+                continue;
+            };
+            match part.outcome(report, now) {
+                Outcome::Wait => {}
+                Outcome::SetBack(size) => {
+                    if let Some(order) = &mut part.order {
+                        order.back = Some((size, now));
+                    }
+                    done.commands.push(Command {
+                        part: index,
+                        id: order.id,
+                        to: size,
+                        shrinks: false,
+                    });
+                }
+                Outcome::Over(came) => {
+                    part.order = None;
+                    learn(&self.settings, &mut self.state, order.id, &came, now);
+                    if order.kind == OperationKind::Grow {
+                        self.promote.insert(index, (now + PROMOTED.0, now));
+                    }
+                    done.said
+                        .push(outcome_said(&target, part, &order, &came, now));
+                }
+            }
+        }
+    }
+
+    /// Computes the memory to divide, and the components. Restarted ones are left out once, so that the policy drops
+    /// its knowledge of them.
+    fn divide(&mut self, around: &HostState, fresh: &[bool], now: Duration) {
+        let is_short = around.short.is_some();
+        let mut usable = self.target.target;
+        let mut held = Bytes::ZERO;
+        let mut all_known = true;
+        let mut components = Vec::new();
+        for (part, fresh) in self.parts.iter().zip(fresh) {
+            let component = part.component(is_short, now).filter(|_| !fresh);
+            match component {
+                Some(component) => {
+                    usable = usable - part.overhead;
+                    held += component.held();
+                    components.push(component);
+                }
+                None => {
+                    usable = usable - part.reserved();
+                    all_known &= *fresh;
+                }
+            }
+        }
+        if !all_known {
+            // An unseen component may have any size, so unused memory may be its own.
+            usable = usable.min(held);
+        }
+        self.usable = self.limited(usable, held, around);
+        self.components = components;
+    }
+
+    /// Limits memory to the capacity of the host and of a cgroup common to all, and lower if those are short.
+    fn limited(&mut self, usable: Bytes, held: Bytes, around: &HostState) -> Bytes {
+        let unfilled: Bytes = self.parts.iter().map(Part::unfilled).sum();
+        let mut limited = usable;
+        let mut why = None;
+        let mut bound = |room: Bytes, keep: Bytes, what: &str| {
+            let give = room - (unfilled + keep);
+            let lack = (unfilled + keep) - room;
+            let most = held + give - lack;
+            if most < limited {
+                limited = most;
+                why = Some(format!(
+                    "{what} leaves {room}, of which {keep} must stay free: {most} are distributed instead of {usable}"
+                ));
+            }
+        };
+        if let Some((available, keep)) = around.available {
+            bound(available, keep, "the host");
+        }
+        for (path, room) in self.common_limits() {
+            let keep = self.parts.iter().map(|part| part.granule.bytes()).max();
+            bound(
+                room,
+                keep.unwrap_or_default(),
+                &format!("the memory limit of cgroup {path}"),
+            );
+        }
+        match why {
+            Some(why) => self.problems.insert("limit", why),
+            None => self.problems.remove("limit"),
+        };
+        limited
+    }
+
+    fn common_limits(&self) -> Vec<(String, Bytes)> {
+        let Some((first, others)) = self.parts.split_first() else {
+            return Vec::new();
+        };
+        let is_common = |path: &String| {
+            let mut all = others.iter();
+            all.all(|part| part.limits().iter().any(|(other, _)| other == path))
+        };
+        let limits = first.limits().iter();
+        limits
+            .filter(|(path, _)| is_common(path))
+            .cloned()
+            .collect()
+    }
+
+    fn round(&mut self, around: &HostState, now: Duration, done: &mut Done) -> bool {
+        if around.paused {
+            self.would.clear();
+            return false;
+        }
+        let watches = self.target.action == BalanceAction::Watch;
+        let before = watches.then(|| self.state.clone());
+        let moves = decide(
+            &self.settings,
+            &mut self.state,
+            self.usable,
+            &self.components,
+            now,
+        );
+        if let Some(before) = before {
+            if !moves.is_empty() {
+                // No order is given, so there is no result to wait for.
+                self.state = before;
+            }
+            self.would_do(&moves, now, done);
+            return false;
+        }
+        self.would.clear();
+        moves.iter().for_each(|one| self.begin(one, now, done));
+        !moves.is_empty()
+    }
+
+    /// Returns `a: 512M to 496M, for b: WHY`, and the possible cost.
+    fn in_words(&self, one: &Move, now: Duration) -> String {
+        let line = move_in_words(one);
+        let is_it = |part: &&Part| part.member.name == one.order.component;
+        let part = self.parts.iter().find(is_it);
+        let part = part.filter(|_| one.order.kind == OperationKind::Shrink);
+        let evicts = part.map_or(Bytes::ZERO, |part| part.evicts(one.order.goal));
+        match part.filter(|_| !evicts.is_zero()) {
+            Some(part) => format!(
+                "{line}; it may evict {evicts} of its data, of {} still allowed this hour",
+                part.may_evict(now)
+            ),
+            None => line,
+        }
+    }
+
+    /// Records planned moves, and logs them if there was none before.
+    fn would_do(&mut self, moves: &[Move], now: Duration, done: &mut Done) {
+        let lines: Vec<String> = moves.iter().map(|one| self.in_words(one, now)).collect();
+        if self.would.is_empty() {
+            done.said
+                .extend(moves.iter().zip(&lines).map(|(one, line)| {
+                    let text = format!("would resize {line}");
+                    said(&self.target.name, &one.order.component, "balance", text)
+                }));
+        }
+        self.would = lines;
+    }
+
+    fn begin(&mut self, one: &Move, now: Duration, done: &mut Done) {
+        let order = &one.order;
+        let is_it = |part: &Part| part.member.name == order.component;
+        let Some(index) = self.parts.iter().position(is_it) else {
+            return;
+        };
+        let mut line = said(
+            &self.target.name,
+            &order.component,
+            "balance",
+            self.in_words(one, now),
+        );
+        line.bytes = Some(order.by());
+        done.said.push(line);
+        let ordered = Ordered {
+            id: one.id,
+            kind: order.kind,
+            before: order.before,
+            goal: order.goal,
+            since: now,
+            held: None,
+            back: None,
+        };
+        self.parts[index].begin(ordered, now);
+        done.commands.push(Command {
+            part: index,
+            id: one.id,
+            to: order.goal,
+            shrinks: order.kind == OperationKind::Shrink,
+        });
+    }
+
+    /// Reports excluded components, once per change, and problems of the whole target.
+    fn tell_apart(&mut self, around: &HostState, now: Duration, done: &mut Done) {
+        let problem = self.state.problem().map(ToString::to_string);
+        match problem {
+            Some(text) => self.problems.insert("policy", text),
+            None => self.problems.remove("policy"),
+        };
+        match &around.short {
+            Some(why) => self
+                .problems
+                .insert("short", format!("growth is paused: {why}")),
+            None => self.problems.remove("short"),
+        };
+        let mut now_apart = BTreeMap::new();
+        for part in &self.parts {
+            let busy = part
+                .seen
+                .as_ref()
+                .is_some_and(|(_, look)| look.busy.is_some());
+            if let Some(why) = part.reason(now).filter(|_| !busy && !part.is_new(now)) {
+                now_apart.insert(part.member.name.clone(), why);
+            }
+        }
+        for (name, why) in &now_apart {
+            if !self.apart.contains_key(name) {
+                done.said
+                    .push(said(&self.target.name, name, "problem", why.clone()));
+            }
+        }
+        for name in self
+            .apart
+            .keys()
+            .filter(|name| !now_apart.contains_key(*name))
+        {
+            let text = "resized again".to_owned();
+            done.said
+                .push(said(&self.target.name, name, "resolved", text));
+        }
+        self.apart = now_apart;
+        self.tell_trouble(done);
+    }
+
+    fn tell_trouble(&mut self, done: &mut Done) {
+        // During an order its memory may not be returned yet.
+        let moves = |name: &str| {
+            let mut parts = self.parts.iter();
+            parts.any(|part| part.member.name == name && part.order.is_some())
+        };
+        let standings = self.state.standings();
+        let troubled: BTreeMap<String, String> = standings
+            .filter(|(name, standing)| standing.is_apart() && !moves(name))
+            .map(|(name, standing)| (name.to_owned(), standing.to_string()))
+            .collect();
+        for (name, text) in &troubled {
+            if !self.troubled.contains_key(name) {
+                done.said
+                    .push(said(&self.target.name, name, "problem", text.clone()));
+            }
+        }
+        self.troubled = troubled;
+    }
+
+    fn promotions(&mut self, now: Duration, done: &mut Done) {
+        self.promote.retain(|_, (until, _)| now < *until);
+        if self.target.pages == crate::rules::PagePreference::Base {
+            return;
+        }
+        for (index, (_, next)) in &mut self.promote {
+            let process = self
+                .parts
+                .get(*index)
+                .and_then(|part| part.process.as_ref());
+            if let Some(process) = process.filter(|_| now >= *next) {
+                *next = now + PROMOTED.1;
+                done.promote.push(process.id);
+            }
+        }
+    }
+
+    pub fn status(&self, now: Duration) -> BalanceStatus {
+        let mut view = view(&self.state, &self.components);
+        let old = view.operations.len().saturating_sub(SHOWN);
+        view.operations.drain(..old);
+        BalanceStatus {
+            name: self.target.name.clone(),
+            action: self.target.action,
+            pages: self.target.pages,
+            target_bytes: self.target.target,
+            usable_bytes: self.usable,
+            held_bytes: self.parts.iter().map(Part::reserved).sum(),
+            resident_bytes: self.parts.iter().filter_map(Part::resident).sum(),
+            every_seconds: self.target.every.as_secs_f64(),
+            problems: self.problems.values().cloned().collect(),
+            would: self.would.clone(),
+            components: self
+                .parts
+                .iter()
+                .map(|part| self.component_status(part, now))
+                .collect(),
+            view,
+        }
+    }
+
+    fn component_status(&self, part: &Part, now: Duration) -> ComponentStatus {
+        let name = &part.member.name;
+        let mut standings = self.state.standings();
+        let standing = standings.find(|(of, _)| of == name);
+        let standing = standing.map(|(_, standing)| standing.to_string());
+        let benefit = part.benefit(now);
+        let process = part.process.as_ref();
+        ComponentStatus {
+            name: name.clone(),
+            kind: part.member.kind.name().into(),
+            address: part.member.shown.clone(),
+            pid: process.map(|process| process.id.pid),
+            size_bytes: part.size(),
+            least_bytes: part.member.least,
+            most_bytes: part.member.most,
+            granule_bytes: part.granule.bytes(),
+            resident_bytes: part.resident(),
+            overhead_bytes: part.overhead,
+            gain_seconds_per_second: benefit.more.map(|e| e.value),
+            loss_seconds_per_second: benefit.less.map(|e| e.value),
+            pressure_seconds_per_second: benefit.pressure,
+            may_evict_bytes: part.is_evicting().then(|| part.may_evict(now)),
+            promoted_bytes: process
+                .and_then(|process| self.promoted.get(&process.id.pid).copied())
+                .unwrap_or_default(),
+            standing: part.reason(now).or(standing).unwrap_or_default(),
+        }
+    }
+}
+
+fn said(target: &str, component: &str, what: &'static str, text: String) -> Said {
+    Said {
+        what,
+        name: format!("{target}/{component}"),
+        text,
+        bytes: None,
+    }
+}
+
+/// Returns `a: 512M to 496M, for b: WHY`.
+fn move_in_words(one: &Move) -> String {
+    let order = &one.order;
+    let by_whom = match (order.kind, &one.from, &one.to) {
+        (OperationKind::Shrink, _, Some(to)) => format!(", for {to}"),
+        (OperationKind::Grow, Some(from), _) => format!(", taken from {from}"),
+        _ => String::new(),
+    };
+    format!(
+        "{} from {} to {}{by_whom}: {}",
+        order.component, order.before, order.goal, one.why
+    )
+}
+
+fn outcome_said(target: &str, part: &Part, order: &Ordered, came: &Came, now: Duration) -> Said {
+    let took = now.saturating_sub(order.since).as_secs_f64();
+    let (what, text) = match came {
+        Came::Refused { why } => ("failed", why.clone()),
+        Came::Resized { now_bytes, .. } => (
+            "balanced",
+            format!(
+                "from {} to {now_bytes} in {took:.1} s, {} resident",
+                order.before,
+                part.resident().unwrap_or_default()
+            ),
+        ),
+    };
+    Said {
+        bytes: Some(order.before.max(order.goal) - order.before.min(order.goal)),
+        ..said(target, &part.member.name, what, text)
+    }
+}

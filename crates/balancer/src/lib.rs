@@ -1,0 +1,37 @@
+//! `hugeleaf balance`: one memory target for several servers, divided by the benefit of memory to each.
+//!
+//! `rules` parses the configuration, `server` has the traits (an [`Observer`] reads and cannot write, a [`Server`] is
+//! resized), and `kinds` the table of server kinds. `component` and `controller` decide from what the servers' threads report, by
+//! the policy of `hugeleaf-balance`, which the library has too (pure, with simulated faults). `worker` is one thread per
+//! server, so that none blocks another, and `run` one per target. The guard and `hugeleaf balance` run the same code.
+//!
+//! This crate must not print and must not render. Memory is promoted only through `hugeleaf-mover`.
+//!
+//! Main types: [`Target`], [`Server`], [`Core`], [`BalanceStatus`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
+mod component;
+mod controller;
+mod jvm;
+mod kinds;
+mod mariadb;
+mod memcached;
+mod postgresql;
+mod process;
+mod redis;
+mod rules;
+mod run;
+mod server;
+mod status;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use controller::{Core, Said};
+pub use hugeleaf_balance::{ResizeOperation, View};
+pub use kinds::{KINDS, kind_named};
+pub use rules::{BalanceAction, Member, PagePreference, Target, WrittenTarget};
+pub use run::{Run, run};
+pub use server::{Observer, Opening, Server, ServerKind};
+pub use status::{BalanceStatus, ComponentStatus};

@@ -1,0 +1,201 @@
+//! memcached: sets `cache_memlimit`.
+//!
+//! A lower limit alone frees nothing, because pages stay in their size class. So pages of the largest class are moved
+//! to the pool of free pages, from which memcached returns memory above its limit.
+
+use hugeleaf_units::Bytes;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_sys::{Pid, Question};
+
+use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::{Place, QueryError, Transport};
+
+/// Unit of the limit, and size of the pages that move between classes.
+const UNIT: Bytes = Bytes::from_mib(1);
+const PORT: u16 = 11211;
+/// Maximum number of pages moved per call, so that an observation is not delayed.
+const MOVED_AT_ONCE: usize = 64;
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["memcached"],
+    address: "host:port or a socket path",
+    example: "localhost:11211",
+    resizes: "`cache_memlimit`, in whole MiB; the balancer moves slab pages above it out of their classes",
+    benefit: "`get_hits` and `get_misses`",
+    miss: Duration::from_millis(1),
+    processes: &["memcached"],
+    is_shared: false,
+    evicts: true,
+    returns: Duration::from_secs(45),
+    check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
+};
+
+fn opened(opening: &Opening) -> Box<Memcached> {
+    Box::new(Memcached {
+        place: Place::parse(&opening.address, PORT),
+        wire: None,
+    })
+}
+
+struct Memcached {
+    place: Result<Place, String>,
+    wire: Option<Transport>,
+}
+
+impl Memcached {
+    /// Sends a line, and reads the answer: up to `END`, or a single line. After an error it reconnects.
+    fn ask(
+        &mut self,
+        command: &str,
+        is_list: bool,
+        question: Question<'_>,
+    ) -> Result<Vec<String>, QueryError> {
+        let mut wire = match self.wire.take() {
+            Some(wire) => wire,
+            None => {
+                let place = self.place.as_ref();
+                let place = place.map_err(|e| QueryError::new(e.clone()))?;
+                Transport::connect(place, question)?
+            }
+        };
+        let mut exchange = wire.ask(question);
+        exchange.send(format!("{command}\r\n").as_bytes())?;
+        let mut lines = Vec::new();
+        loop {
+            let line = exchange.line()?;
+            let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
+            if is_refused {
+                return Err(QueryError::new(format!("{command}: {line}")));
+            }
+            let is_end = line == "END";
+            if !is_end {
+                lines.push(line);
+            }
+            if is_end || !is_list {
+                self.wire = Some(wire);
+                return Ok(lines);
+            }
+        }
+    }
+
+    fn stats(&mut self, which: &str, question: Question<'_>) -> Result<Stats, QueryError> {
+        Ok(Stats(statistics(&self.ask(which, true, question)?)))
+    }
+}
+
+/// Parses lines of the form `STAT NAME VALUE`.
+fn statistics(lines: &[String]) -> BTreeMap<String, String> {
+    let pairs = lines.iter().filter_map(|line| {
+        let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
+}
+
+struct Stats(BTreeMap<String, String>);
+
+impl Stats {
+    fn number(&self, name: &str) -> Result<u64, QueryError> {
+        let value = self.0.get(name).and_then(|text| text.parse().ok());
+        value.ok_or_else(|| {
+            QueryError::new(format!(
+                "no {name} in its answer; check that it is memcached: echo stats | nc HOST PORT"
+            ))
+        })
+    }
+}
+
+fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
+    let pages = slabs.0.iter().filter_map(|(name, value)| {
+        let class = name.strip_suffix(":total_pages")?.parse::<u32>().ok()?;
+        Some((value.parse::<u64>().ok()?, class))
+    });
+    let (_, class) = pages.max()?;
+    Some((class, Bytes(slabs.number("total_malloced").ok()?)))
+}
+
+impl Observer for Memcached {
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        let question = Question::new(PATIENCE);
+        let stats = self.stats("stats", question)?;
+        let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
+        let slabs = self.stats("stats slabs", question)?;
+        let held = slabs.number("total_malloced").unwrap_or(0);
+        Ok(Look {
+            size: Bytes(stats.number("limit_maxbytes")?),
+            granule: UNIT,
+            used: Some(Bytes(held)),
+            counts: Some(Counts {
+                operations: hits.saturating_add(misses),
+                misses,
+            }),
+            pid: u32::try_from(stats.number("pid")?).ok().map(Pid),
+            ..Look::default()
+        })
+    }
+}
+
+impl Server for Memcached {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
+        let units = to.get() / UNIT.get();
+        let said = self.ask(
+            &format!("cache_memlimit {units}"),
+            false,
+            Question::new(PATIENCE),
+        )?;
+        match said.first().map(String::as_str) {
+            Some("OK") => Ok(()),
+            other => Err(QueryError::new(format!(
+                "cache_memlimit {units}: {}",
+                other.unwrap_or("no answer")
+            ))),
+        }
+    }
+
+    fn give_back(&mut self) -> Result<(), QueryError> {
+        let question = Question::new(PATIENCE);
+        let limit = Bytes(self.stats("stats", question)?.number("limit_maxbytes")?);
+        for _ in 0..MOVED_AT_ONCE {
+            let slabs = self.stats("stats slabs", question)?;
+            let Some((class, held)) = largest_class(&slabs) else {
+                return Ok(());
+            };
+            if held <= limit {
+                return Ok(());
+            }
+            // memcached moves pages in a thread of its own, and answers BUSY while it works.
+            let said = self.ask(&format!("slabs reassign {class} 0"), false, question)?;
+            match said.first().map(String::as_str) {
+                Some("OK") => {}
+                Some(busy) if busy.starts_with("BUSY") => {}
+                // Other answers show up in the memory that it still holds.
+                _ => return Ok(()),
+            }
+            let ended = |e: std::io::Error| QueryError::new(e.to_string());
+            question
+                .wait(&mut [], Duration::from_millis(5))
+                .map_err(ended)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_counters_are_read() {
+        let text = "STAT 1:total_pages 3\nSTAT 12:total_pages 61\nSTAT 12:used_chunks 9\nSTAT total_malloced 67108864";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let stats = Stats(statistics(&lines));
+        assert_eq!(largest_class(&stats), Some((12, Bytes::from_mib(64))));
+        assert!(stats.number("get_hits").is_err());
+        assert_eq!(largest_class(&Stats(BTreeMap::new())), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! PostgreSQL: shows its size, but never resizes it. `shared_buffers` changes only with a restart, and the settings
+//! that a reload changes (`work_mem`, `maintenance_work_mem`) size no cache whose memory could go to another server.
+
+use std::time::Duration;
+
+use hugeleaf_ask::QueryError;
+use hugeleaf_ask::postgres::{Address, Connection, Host};
+use hugeleaf_sys::Question;
+use hugeleaf_units::Bytes;
+
+use crate::server::{Look, Observer, Opening, PATIENCE, Server, ServerKind};
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["postgresql", "postgres"],
+    address: "libpq connection string: host=… user=… dbname=…",
+    example: "host=/run/postgresql user=postgres",
+    resizes: "none: `shared_buffers` changes only with a restart; its size is shown and deducted from the target",
+    benefit: "not measured",
+    miss: Duration::from_micros(100),
+    processes: &["postgres"],
+    is_shared: true,
+    evicts: false,
+    returns: Duration::from_secs(45),
+    check: |address| {
+        let address = Address::parse(address)?;
+        let hosts = address.hosts.iter().map(|host| match host {
+            Host::Tcp(name) | Host::Unix(name) => name.as_str(),
+        });
+        match address.hosts.is_empty() {
+            true => Err("the host is missing".into()),
+            false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
+        }
+    },
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
+};
+
+fn opened(opening: &Opening) -> Box<PostgreSql> {
+    Box::new(PostgreSql {
+        address: Address::parse(&opening.address),
+        connection: None,
+    })
+}
+
+struct PostgreSql {
+    address: Result<Address, &'static str>,
+    connection: Option<Connection>,
+}
+
+const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
+
+impl Observer for PostgreSql {
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        let question = Question::new(PATIENCE);
+        // After an error it reconnects.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let address = self.address.as_ref();
+                let address = address.map_err(|why| QueryError::new(*why))?;
+                Connection::open(address, question)?
+            }
+        };
+        let text = connection.ask(BUFFERS, question)?;
+        self.connection = Some(connection);
+        let bytes = text.and_then(|text| text.parse().ok());
+        let bytes = bytes.ok_or_else(|| QueryError::new("the server reports no shared_buffers"))?;
+        Ok(Look {
+            size: Bytes(bytes),
+            fixed: Some(
+                "its shared_buffers changes only with a restart; reloadable settings size no cache"
+                    .into(),
+            ),
+            ..Look::default()
+        })
+    }
+}
+
+impl Server for PostgreSql {
+    fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
+        Err(QueryError::new(
+            "shared_buffers changes only with a restart",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        let check = KIND.check;
+        assert_eq!(
+            check("host=/run/pg user=a password=secret"),
+            Ok("host=/run/pg".into())
+        );
+        assert!(check("host=a nonsense").is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! Redis and Valkey: sets `maxmemory`, depending on the behaviour at that limit (`maxmemory-policy`).
+//!
+//! If the policy may not evict every key, a limit below the memory in use makes writes fail. A limit below the configured one makes them
+//! fail earlier than expected. So the limit is then never set below either. `volatile` policies count as such, because the size of the keys
+//! that expire is unknown. Eviction frees memory inside the allocator. The balancer measures whether it is returned, which depends on
+//! fragmentation.
+
+use std::time::Duration;
+
+use hugeleaf_sys::{Pid, Question};
+use hugeleaf_units::Bytes;
+
+use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::{QueryError, redis};
+
+/// Divisor for the room above the memory in use, if writes fail at the limit.
+const HEADROOM: u64 = 8;
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["redis", "valkey"],
+    address: "host:port, a socket path, or redis://USER:PASSWORD@host:port",
+    example: "localhost:6379",
+    resizes: "`maxmemory`. If the policy may not evict any key (all but `allkeys-…`): never below the memory in use, and below the configured value only with `below_limit`. 0 (no limit) is changed only with `set_limit`",
+    benefit: "`keyspace_hits` and `keyspace_misses`",
+    miss: Duration::from_millis(1),
+    processes: &["redis-server", "valkey-server"],
+    is_shared: false,
+    evicts: true,
+    returns: Duration::from_secs(45),
+    check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
+        Box::new(Redis {
+            reader: Reader::new(opening),
+            connection: None,
+        })
+    },
+};
+
+/// Reads its state. Its connection sends no other command.
+struct Reader {
+    address: Result<redis::Address, String>,
+    set_limit: bool,
+    below_limit: bool,
+    /// Its limit at the first observation.
+    owners: Option<Bytes>,
+    connection: Option<redis::Reading>,
+}
+
+/// Sets its size, over a connection of its own.
+struct Redis {
+    reader: Reader,
+    connection: Option<redis::Connection>,
+}
+
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            address: redis::Address::parse(&opening.address),
+            set_limit: opening.set_limit,
+            below_limit: opening.below_limit,
+            owners: None,
+            connection: None,
+        }
+    }
+
+    fn address(&self) -> Result<&redis::Address, QueryError> {
+        let address = self.address.as_ref();
+        address.map_err(|e| QueryError::new(e.clone()))
+    }
+}
+
+impl Observer for Reader {
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        let question = Question::new(PATIENCE);
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => redis::Reading::open(self.address()?, question)?,
+        };
+        let info = connection.info(None, question)?;
+        self.connection = Some(connection);
+        let info = Info(info);
+        if self.owners.is_none() {
+            self.owners = Some(Bytes(info.number("maxmemory")?));
+        }
+        let owners = self.owners.filter(|_| !self.below_limit);
+        info.look(self.set_limit, owners.unwrap_or_default())
+    }
+}
+
+impl Redis {
+    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => redis::Connection::open(self.reader.address()?, question)?,
+        };
+        connection.ask(words, question)?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
+        let bytes = to.get().to_string();
+        self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
+    }
+}
+
+struct Info(redis::Info);
+
+impl Info {
+    fn number(&self, name: &str) -> Result<u64, QueryError> {
+        let number = self.0.number(name);
+        number.map_err(|e| QueryError::new(format!("{e}; check that it is Redis: redis-cli info")))
+    }
+
+    fn busy(&self) -> Option<String> {
+        let is = |name: &str| self.0.get(name) == Some("1");
+        let saves = is("rdb_bgsave_in_progress") || is("aof_rewrite_in_progress");
+        match (is("loading"), saves) {
+            (true, _) => Some("loading its data".into()),
+            // Keys evicted meanwhile are copied first, because the child still has them.
+            (_, true) => Some("saving its data".into()),
+            _ => None,
+        }
+    }
+
+    /// `owners` is the configured limit; 0 if it does not bind.
+    fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, QueryError> {
+        let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
+        let policy = self.0.get("maxmemory_policy").unwrap_or_default();
+        let (hits, misses) = (
+            self.number("keyspace_hits")?,
+            self.number("keyspace_misses")?,
+        );
+        let headroom = Bytes(used / HEADROOM);
+        let floor = match policy.starts_with("allkeys") {
+            true => Bytes::ZERO,
+            false => owners.max(Bytes(used) + headroom),
+        };
+        let no_limit = (limit == 0 && !set_limit).then(|| {
+            "its maxmemory is 0 (no limit), so it is not resized; to resize it, add set_limit = true to its [[balance.component]]".to_owned()
+        });
+        let size = match limit {
+            // Without a limit its size is its use, or the limit that it will get, at which policies begin to evict.
+            0 if set_limit => Bytes(used) + headroom,
+            0 => Bytes(used),
+            limit => Bytes(limit),
+        };
+        Ok(Look {
+            size,
+            is_unlimited: limit == 0 && set_limit,
+            floor,
+            used: Some(Bytes(used)),
+            counts: Some(Counts {
+                operations: hits.saturating_add(misses),
+                misses,
+            }),
+            busy: self.busy(),
+            fixed: no_limit,
+            pid: u32::try_from(self.number("process_id")?).ok().map(Pid),
+            ..Look::default()
+        })
+    }
+}
+
+impl Observer for Redis {
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        self.reader.observe()
+    }
+}
+
+impl Server for Redis {
+    fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
+        // The use may have grown since the last observation. Without eviction every write would fail.
+        let look = self.observe()?;
+        if to < look.size && to < look.floor {
+            return Err(QueryError::new(format!(
+                "it uses {}, and its policy may not evict every key: a limit of {to}, below {}, would make writes fail",
+                look.used.unwrap_or_default(),
+                look.floor
+            )));
+        }
+        self.set(to, Question::new(PATIENCE))
+    }
+
+    fn give_back(&mut self) -> Result<(), QueryError> {
+        self.ask(&["MEMORY", "PURGE"], Question::new(PATIENCE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "# Server\r\nprocess_id:7\r\nmaxmemory:1000\r\nused_memory:800\r\nmaxmemory_policy:POLICY\r\nkeyspace_hits:5\r\nkeyspace_misses:3\r\nrdb_bgsave_in_progress:0\r\ndb0:keys=10,expires=5,avg_ttl=0\r\n";
+
+    fn look(policy: &str, change: (&str, &str), set_limit: bool) -> Look {
+        let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
+        Info(redis::Info::parse(&text))
+            .look(set_limit, Bytes(850))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_policy_is_respected() {
+        let none = ("", "");
+        assert_eq!(look("allkeys-lru", none, false).floor, Bytes::ZERO);
+        assert_eq!(look("noeviction", none, false).floor, Bytes(900));
+        // Half of its keys expire, but their size is unknown.
+        assert_eq!(look("volatile-lru", none, false).floor, Bytes(900));
+        // Below the configured limit writes would fail that succeeded before.
+        let little = ("used_memory:800", "used_memory:80");
+        assert_eq!(look("noeviction", little, false).floor, Bytes(850));
+        assert_eq!(look("volatile-ttl", little, false).floor, Bytes(850));
+        assert_eq!(look("allkeys-lru", little, false).floor, Bytes::ZERO);
+    }
+
+    #[test]
+    fn no_limit_is_left_alone_unless_the_rule_says_so() {
+        let unlimited = ("maxmemory:1000", "maxmemory:0");
+        let alone = look("allkeys-lru", unlimited, false);
+        assert!(alone.fixed.as_ref().unwrap().contains("set_limit"));
+        assert_eq!(alone.size, Bytes(800));
+        let limited = look("allkeys-lru", unlimited, true);
+        assert_eq!((limited.fixed, limited.size), (None, Bytes(900)));
+        assert!(limited.is_unlimited && !alone.is_unlimited);
+        assert!(!look("allkeys-lru", ("", ""), true).is_unlimited);
+        let saving = ("rdb_bgsave_in_progress:0", "rdb_bgsave_in_progress:1");
+        assert!(look("allkeys-lru", saving, false).busy.is_some());
+    }
+}

@@ -1,0 +1,57 @@
+//! Promotes memory of running processes to huge pages, and demotes it. No other crate moves memory of other processes.
+//!
+//! Promotion and demotion have three stages, each in a module of its own. [`blocks`] selects the blocks
+//! that may be promoted and names the reason for each other block (pure). [`pacer`] computes the pause
+//! after a call from its length (pure). `work` makes all calls in one place and reads back
+//! their effect, because the kernel's return values are not reliable.
+//!
+//! `memory` has everything remembered about a process: its identity ([`ProcessIdentity`]), ranges that are valid only with it
+//! ([`Memory`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The memory is announced before the
+//! first call (`Progress::planned`), and the guard writes it to its state. There is no journal: a move
+//! changes a process, and the change ends with it.
+//!
+//! This crate must not judge why memory is on its pages (`hugeleaf-verdict` does) and must not print. It
+//! acts on a process only while the pidfd, the start time and the program's image identify the process
+//! for which the move was planned.
+//!
+//! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
+//! [`PreconditionError`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
+pub mod blocks;
+mod demote;
+mod finish;
+mod identity;
+mod memory;
+mod options;
+mod outcome;
+pub mod pacer;
+mod precondition;
+mod prefault;
+pub mod pressure;
+mod privilege;
+mod promote;
+mod readback;
+mod refusals;
+mod split;
+mod totals;
+mod work;
+mod working_set;
+mod zeros;
+
+pub use demote::demote;
+pub use finish::Outcome;
+pub use memory::{HeldBeforeSplit, Memory, ProcessIdentity};
+pub use promote::promote;
+pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
+pub use outcome::{
+    DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
+    StoppedBy,
+};
+pub use pacer::Stalls;
+pub use precondition::PreconditionError;
+pub use refusals::{NoSplit, NoZeros};
+pub use split::can_split_shared;
+pub use totals::Totals;
+pub use working_set::{Look, MAX_LOCK_TIME, Touched, Watch, may_walk, sample, touched, walk_time};

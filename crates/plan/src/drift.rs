@@ -1,0 +1,181 @@
+//! Applied plans that are not undone, as kept in the journal, and the current state of the host compared with them.
+
+use std::path::Path;
+
+use hugeleaf_host::demand::read_services;
+use hugeleaf_host::system::programs::read_running;
+use hugeleaf_host::system::{boot_time, settings::read_settings};
+use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_sys::Kernel;
+use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
+use crate::{InForce, Plan, Step, parse, steps};
+use crate::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
+
+use crate::host::{
+    Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, inspect,
+};
+
+/// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
+fn plan_of(one: &Applied) -> Result<Plan, String> {
+    if one.is_newer {
+        return Err("a newer hugeleaf applied it".to_owned());
+    }
+    match &one.plan {
+        Fact::Known(text) => parse(text).map_err(|error| error.to_string()),
+        Fact::Absent => Err("its copy is missing".to_owned()),
+        Fact::Unreadable(error) => Err(error.to_string()),
+    }
+}
+
+/// Returns all applies in force, newest first. An unreadable journal counts as one apply with unknown content.
+pub fn in_force(root: &Root) -> Vec<InForce> {
+    match applied(root) {
+        Fact::Known(all) => {
+            let in_force = all.iter().filter(|one| !one.undone);
+            in_force
+                .map(|one| InForce {
+                    id: one.head.id,
+                    plan: plan_of(one),
+                })
+                .collect()
+        }
+        Fact::Absent => Vec::new(),
+        Fact::Unreadable(error) => vec![InForce {
+            id: 0,
+            plan: Err(error.to_string()),
+        }],
+    }
+}
+
+/// Returns all applies in force, newest first, with each step compared with the current host.
+pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
+    applied(root).map(|all| {
+        let in_force = all.iter().filter(|one| !one.undone);
+        in_force.map(|one| compared_with_host(root, one)).collect()
+    })
+}
+
+/// Gathers the huge pages of services, the applied plans and the configuration files, and judges them. Kernel log
+/// lines before `log_since` (seconds since 1970) are ignored; by default those before the newest apply. `given`
+/// lists pool pages that the guard returned.
+pub fn verify(
+    root: &Root,
+    kernel: &Kernel,
+    host: &Host,
+    log_since: Option<u64>,
+    given: &[ReclaimablePages],
+) -> Report {
+    let found = read_services(root, kernel, host);
+    let units: Vec<&str> = found
+        .services
+        .iter()
+        .filter_map(|s| s.unit.as_deref())
+        .collect();
+    let settings = read_settings(root, &units);
+    let applied = standing(root);
+    let asked = found
+        .unread
+        .iter()
+        .map(|error| format!("A service cannot be queried: {error}"));
+    let journal = applied.error();
+    let journal = journal.map(|error| format!("The applied plans are unknown: {error}"));
+    let unread: Vec<String> = asked.chain(journal).collect();
+    let applied = applied.known().map_or(&[][..], Vec::as_slice);
+    let newest = applied.first().and_then(|one| seconds_of(&one.time));
+    verify::verify(&Facts {
+        host,
+        services: &found.services,
+        unread: &unread,
+        applied,
+        settings: &settings,
+        booted: boot_time::read(root).get(),
+        log_since: log_since.or(newest),
+        given,
+        wants: &wants(host, &servers_here(root)),
+    })
+}
+
+/// Returns the running programs with known requirements on the host.
+pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
+    let known = programs();
+    let running = read_running(root, |name, path| packages(&known, name, path));
+    running.map(|all| servers(&known, &all))
+}
+
+fn seconds_of(time: &str) -> Option<u64> {
+    let time: jiff::Timestamp = time.parse().ok()?;
+    u64::try_from(time.as_second()).ok()
+}
+
+fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {
+    let plan = plan_of(one);
+    let planned = plan.as_ref().map(steps).unwrap_or_default();
+    let places = one
+        .steps
+        .iter()
+        .filter(|step| is_in_force(step.listed.state))
+        .filter_map(|step| {
+            let planned = planned
+                .iter()
+                .find(|planned| planned.id == step.listed.id)?;
+            Some(place_of(root, planned, step))
+        });
+    verify::Applied {
+        id: one.head.id,
+        time: one.head.time.clone(),
+        plan_copy: Path::new("/")
+            .join(JOURNAL)
+            .join(format!("{:04}.toml", one.head.id)),
+        places: places.collect(),
+        plan,
+        is_complete: one.complete == Some(true),
+        damage: one.damage.clone(),
+    }
+}
+
+const fn is_in_force(state: State) -> bool {
+    matches!(
+        state,
+        State::Already | State::Done | State::Short | State::InUse | State::Differs
+    )
+}
+
+fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
+    let (looked, obstacles) = inspect(root, std::slice::from_ref(planned));
+    let (now, stands) = match (looked.first(), obstacles.first()) {
+        (Some(looked), _) => (words(&looked.before), stands(looked)),
+        (None, Some(Obstacle::Missing(_))) => (None, PlaceState::Gone),
+        (None, Some(Obstacle::Denied(error))) => (None, PlaceState::Unread(error.to_string())),
+        (None, Some(other)) => (Some(other.to_string()), PlaceState::Changed),
+        (None, None) => (None, PlaceState::Gone),
+    };
+    verify::Place {
+        id: step.listed.id.clone(),
+        what: Did::of_step(&step.listed.what),
+        path: step.listed.path.clone(),
+        before: step.begun.as_ref().and_then(|begun| words(&begun.before)),
+        wanted: step.begun.as_ref().and_then(|begun| words(&begun.wanted)),
+        now,
+        stands,
+    }
+}
+
+fn stands(looked: &Looked) -> PlaceState {
+    match (looked.state, &looked.before) {
+        (State::Already, _) => PlaceState::AsApplied,
+        (State::NotApplicable, _) => PlaceState::NotApplicable,
+        (_, Place::Absent | Place::NoMount) => PlaceState::Gone,
+        _ => PlaceState::Changed,
+    }
+}
+
+/// Formats a place as one word; `None` for files, which have many.
+fn words(place: &Place) -> Option<String> {
+    match place {
+        Place::Value { value } => Some(value.clone()),
+        Place::Pool { pages, .. } => Some(pages.to_string()),
+        Place::Mount { options } => Some(options.clone()),
+        Place::OtherMount { kind } => Some(kind.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,69 @@
+//! Plans the host's huge pages, applies a plan, verifies it, and undoes it.
+//!
+//! [`make`] creates a [`Plan`] from demand and a host, [`write`](write()) writes it as an editable TOML file, and
+//! [`parse`] reads that file. A plan holds intents: [`steps`] derives the files and the values of knobs, so an edited
+//! number cannot disagree with a file. [`check`] compares a plan with the host to which it will be applied,
+//! and [`tighten`] creates a smaller plan from the use observed over a time.
+//!
+//! [`host`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force, and
+//! [`drift`] reads what that judgement needs. Only these two, [`host`] and [`drift`], name a kernel or the root of a host:
+//! all other modules are pure, without I/O, clock or system call.
+//!
+//! This crate must not move memory of processes (`hugeleaf-mover` does) and must not print.
+//!
+//! Main types: [`Plan`], [`Step`], [`verify::Report`], [`host::ApplyOutcome`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
+
+mod allowed;
+mod arithmetic;
+mod budget;
+mod build;
+mod check;
+mod derive;
+#[allow(clippy::disallowed_types)] // reads the host
+pub mod drift;
+mod facts;
+mod file;
+mod files;
+#[allow(clippy::disallowed_types)] // reads and writes the host
+pub mod host;
+mod knobs;
+mod layout;
+mod merge;
+mod model;
+mod named;
+mod notes;
+mod promise;
+mod read;
+mod rights;
+mod rightsize;
+mod service_hints;
+mod step;
+mod validate;
+pub mod verify;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use allowed::hides as hidden_by_mount;
+pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
+pub use build::make;
+pub use check::{Now, check};
+pub use derive::{pool_path, steps};
+pub use facts::{Facts, InForce, Wishes};
+pub use file::{PlanError, parse};
+pub use files::{GRUB, OURS};
+pub use merge::keep;
+pub use model::{
+    BasePages, Boot, ForDemand, ForHost, Group, Kept, Knob, Limit, Mount, PagesOf, Plan, PoolPlan,
+    Promise, ServicePlan, Unit,
+};
+pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
+pub use read::SCHEMA;
+pub use hugeleaf_verdict::reservation::Margin;
+pub use rightsize::{Sample, sample, tighten};
+pub use step::{Needs, Step, What};
+pub use write::{needs, write};

@@ -1,0 +1,121 @@
+//! A step: one change of one place on the host. Plans derive steps, `host` executes
+//! them.
+
+use std::path::PathBuf;
+
+use hugeleaf_units::{PageSize, Pages};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// A short id, unique within a plan, as in `pool-2M-node0`. Messages and JSON use it.
+    pub id: String,
+    pub what: What,
+    /// The file, knob or mount point: absolute, below the root of the host.
+    pub path: PathBuf,
+    pub why: String,
+    pub verify: String,
+    pub needs: Needs,
+}
+
+impl Step {
+    /// Creates a step without further needs.
+    pub(super) fn new(
+        id: impl Into<String>,
+        what: What,
+        path: impl Into<PathBuf>,
+        why: impl Into<String>,
+        verify: impl Into<String>,
+    ) -> Step {
+        Step {
+            id: id.into(),
+            what,
+            path: path.into(),
+            why: why.into(),
+            verify: verify.into(),
+            needs: Needs::Nothing,
+        }
+    }
+
+    pub(super) fn needing(self, needs: Needs) -> Step {
+        Step { needs, ..self }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Writes a value into a file of /proc/sys or /sys.
+    Knob {
+        /// The value, without a newline. For a knob that shows its choices, as in `always [madvise]
+        /// never`, the selected one.
+        value: String,
+    },
+    Pool {
+        size: PageSize,
+        /// The node. The path is the node's own `nr_hugepages`.
+        node: u32,
+        pages: Pages,
+    },
+    File {
+        text: String,
+        mode: u32,
+    },
+    /// Writes a block between markers into a file of another owner.
+    Block {
+        text: String,
+    },
+    Folder {
+        mode: u32,
+        owner: Option<(u32, u32)>,
+    },
+    Mount {
+        /// Options in the syntax of mount(8), as in `pagesize=2M,uid=26,mode=0770`.
+        options: String,
+    },
+}
+
+impl What {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            What::Knob { .. } => "knob",
+            What::Pool { .. } => "pool",
+            What::File { .. } => "file",
+            What::Block { .. } => "block",
+            What::Folder { .. } => "folder",
+            What::Mount { .. } => "mount",
+        }
+    }
+}
+
+/// The action that gives a step its full effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    Restart(Vec<String>),
+    /// A reboot, after a command that the user must run.
+    Reboot {
+        /// The command, as in `update-grub`.
+        first: String,
+    },
+    Login,
+}
+
+/// Serializes as `restart[]`, `reboot` and `first`, or `login`.
+impl Serialize for Needs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if *self == Needs::Nothing {
+            return serializer.serialize_none();
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Needs::Nothing => {}
+            Needs::Restart(services) => map.serialize_entry("restart", services)?,
+            Needs::Reboot { first } => {
+                map.serialize_entry("reboot", &true)?;
+                map.serialize_entry("first", first)?;
+            }
+            Needs::Login => map.serialize_entry("login", &true)?,
+        }
+        map.end()
+    }
+}
