@@ -28,7 +28,7 @@ line() { # TARGET TEXT…
 shopt -s nullglob globstar
 seed maps fixtures/**/maps /proc/self/maps /proc/1/maps
 seed smaps fixtures/**/smaps fixtures/**/smaps_rollup /proc/self/smaps /proc/self/smaps_rollup
-seed parse_plan crates/verdict/src/plan/expected/*.toml crates/cli/tests/plan/*.toml
+seed parse_plan crates/plan/src/expected/*.toml crates/cli/tests/plan/*.toml
 seed guard_rules docs/guide/guard.md
 line guard_rules 'schema = 1\ndefault.action = "promote"\n' 'schema = 1\n[[rule]]\nname = "redis*"\nhours = ["22:00-06:00"]\nmetric = "cpi"\nprove = { pairs = 12, every = "7d" }\n'
 line guard_request '\x01GET / HTTP/1.1\r\nHost: 127.0.0.1:9646\r\n\r\n' '\x00POST /pause HTTP/1.1\r\n\r\n'

@@ -17,7 +17,9 @@ fi
 if has_component fmt rustfmt; then
     step "format"
     cargo fmt --all --check
-    cargo fmt --all --check --manifest-path lab/Cargo.toml
+    for manifest in lab crates/sqlite/loaded fuzz; do
+        cargo fmt --all --check --manifest-path $manifest/Cargo.toml
+    done
 fi
 
 step "build and lints"

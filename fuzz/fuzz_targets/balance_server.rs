@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use hugeleaf_balancer::kind_named;
 use hugeleaf_balancer::Opening;
+use hugeleaf_balancer::kind_named;
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
 use libfuzzer_sys::fuzz_target;

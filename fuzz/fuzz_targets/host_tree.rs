@@ -111,7 +111,10 @@ const FILES: &[(&str, &str)] = &[
     ("proc/sys/vm/hugetlb_shm_group", "0\n"),
     ("proc/sys/kernel/shmmax", "18446744073692774399\n"),
     ("etc/sysctl.d/90-pages.conf", "vm.nr_hugepages = 4\n"),
-    ("usr/lib/sysctl.d/50-default.conf", "vm.nr_hugepages = 8\n-vm/swappiness=1\n"),
+    (
+        "usr/lib/sysctl.d/50-default.conf",
+        "vm.nr_hugepages = 8\n-vm/swappiness=1\n",
+    ),
     ("run/sysctl.d/90-pages.conf", "vm.overcommit_memory = 1\n"),
     ("etc/sysctl.conf", "vm.nr_hugepages = 100\n"),
     ("etc/os-release", "ID=debian\nVERSION_ID=\"13\"\n"),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
 use hugeleaf_host::{ReadDetail, Root, Target, read_all_processes, read_host, read_process};
-use hugeleaf_sys::{Pid, Kernel};
+use hugeleaf_sys::{Kernel, Pid};
 use libfuzzer_sys::fuzz_target;
 
 const MAPS: &str = "\

@@ -10,8 +10,8 @@ use hugeleaf_units::Bytes;
 use crate::process::ProcessSeen;
 use crate::rules::Member;
 use crate::server::{Counts, Look};
-use hugeleaf_host::ProgramId;
 use hugeleaf_ask::QueryError;
+use hugeleaf_host::ProgramId;
 
 /// Time without an answer, at least three scans, after which a server is unreachable.
 const SILENCE: Duration = Duration::from_secs(10);

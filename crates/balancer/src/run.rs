@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use hugeleaf_mover::pressure::{floor_of, sample};
-use hugeleaf_mover::{PromoteOptions, promote};
 use hugeleaf_host::system::available;
 use hugeleaf_host::{Host, Root};
+use hugeleaf_mover::pressure::{floor_of, sample};
+use hugeleaf_mover::{PromoteOptions, promote};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
@@ -18,9 +18,9 @@ use crate::controller::{Core, HostState, Said};
 use crate::rules::{BalanceAction, Target};
 use crate::status::BalanceStatus;
 use crate::worker::Worker;
+use hugeleaf_host::ProgramId;
 use hugeleaf_units::Share;
 use hugeleaf_units::fault::StopsOthers;
-use hugeleaf_host::ProgramId;
 
 /// Scan interval while a resize is in progress.
 const SOON: Duration = Duration::from_millis(500);

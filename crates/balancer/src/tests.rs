@@ -12,8 +12,8 @@ use crate::process::ProcessSeen;
 use crate::rules::{BalanceAction, Member, PagePreference, Target};
 use crate::server::{Counts, Look, Observer, Server};
 use crate::worker::{Held, Worker};
-use hugeleaf_host::ProgramId;
 use hugeleaf_ask::QueryError;
+use hugeleaf_host::ProgramId;
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)

@@ -11,8 +11,8 @@ use crate::component::Report;
 use crate::process::{find, see};
 use crate::rules::Member;
 use crate::server::{Observer, Opening, Server};
-use hugeleaf_units::fault::{FAULT, caught};
 use hugeleaf_units::Bytes;
+use hugeleaf_units::fault::{FAULT, caught};
 
 /// Next work of the thread: at most one of each, so that work does not accumulate while it hangs.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::{
     DemoteOptions, Part, Percent, PreconditionError, PromoteOptions, demote, promote,
 };
-use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;

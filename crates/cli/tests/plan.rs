@@ -14,10 +14,10 @@ use crate::common::{
 };
 use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
+use hugeleaf_plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
 use serde_json::Value;
 
 /// Case, captured host, arguments and exit status; 1 if pages had to be cut.

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use hugeleaf_host::{Root, read_memory_facts};
+use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_plan::{Plan, parse};
 use rustix::process::Signal;
 
 use crate::common::{Answer, HUGELEAF, not_run};

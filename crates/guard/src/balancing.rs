@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{HostLock, Kernel};
 
+use crate::instance_lock::{NoLock, alone};
 use hugeleaf_balancer::Said;
 use hugeleaf_balancer::{BalanceStatus, Run, Target, run};
 use hugeleaf_units::Share;
 use hugeleaf_units::fault::{FAULT, caught};
-use crate::instance_lock::{NoLock, alone};
 
 /// Interval between attempts to take the lock.
 const AGAIN: Duration = Duration::from_secs(60);

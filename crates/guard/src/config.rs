@@ -17,12 +17,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
-pub use crate::limits::{Action, Hours, Keep, Limits, Prove};
-use hugeleaf_units::Share;
 use crate::limits::any_time;
-use hugeleaf_units::deserialize::{checked, time};
+pub use crate::limits::{Action, Hours, Keep, Limits, Prove};
 use crate::rule::{Matcher, Rule};
+use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
+use hugeleaf_units::Share;
+use hugeleaf_units::deserialize::{checked, time};
 
 /// Schema of the file that this version reads.
 pub const SCHEMA: u64 = 1;

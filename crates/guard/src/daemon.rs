@@ -10,17 +10,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use hugeleaf_mover::{Memory, Part, Progress, Stalls};
 use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_mover::{Memory, Part, Progress, Stalls};
 use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use hugeleaf_balancer::Said;
 use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
 use crate::fault::fault;
-use hugeleaf_units::fault::{FAULT, caught};
 use crate::files::{Files, group_id};
 use crate::instance_lock::alone;
 use crate::log::{Entry, Log};
@@ -38,6 +36,8 @@ use crate::state_store::StateFile;
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::textfile::Textfile;
 use crate::work::{Tools, work};
+use hugeleaf_balancer::Said;
+use hugeleaf_units::fault::{FAULT, caught};
 
 /// Minimum time between writes of the state, except after a decision.
 const SAVE_EVERY: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 
-use hugeleaf_balancer::BalanceAction;
 use crate::config::{Action, Config, ConfigError};
+use hugeleaf_balancer::BalanceAction;
 
 /// Maximum length of a configuration file, in bytes.
 const LONGEST: u64 = 1 << 20;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_mover::Memory;
-use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::{available, meminfo, read_pools};
 use hugeleaf_host::watch::{Holding, Program, Watch, since_boot, walk_pages};
 use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
+use hugeleaf_mover::Memory;
+use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages, Range};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use hugeleaf_mover::Stalls;
 use hugeleaf_host::{Host, ReadError, Root};
+use hugeleaf_mover::Stalls;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use serde::Serialize;

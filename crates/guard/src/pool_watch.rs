@@ -4,16 +4,16 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_plan::drift::{in_force, verify};
-use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
+use hugeleaf_plan::current_state::{in_force, verify};
+use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
+use hugeleaf_plan::verify::ReclaimablePages;
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
-use hugeleaf_plan::verify::ReclaimablePages;
 
-use hugeleaf_units::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 use crate::serve::processor_without_answers;
+use hugeleaf_units::Share;
 
 /// Minimum time between readings of plans, and between checks of pools.
 const EVERY: Duration = Duration::from_secs(60);

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use hugeleaf_host::Pool;
-use hugeleaf_units::{PageSize, Pages};
-use hugeleaf_verdict::findings::{Finding, Severity};
 use hugeleaf_plan::Plan;
 use hugeleaf_plan::verify::{ReclaimablePages, slack};
+use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_verdict::findings::{Finding, Severity};
 use serde::{Deserialize, Serialize};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -114,8 +114,8 @@ impl StateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_host::ProgramId;
     use crate::state::{JobKind, Track};
+    use hugeleaf_host::ProgramId;
     use hugeleaf_mover::{Memory, ProcessIdentity};
     use hugeleaf_units::{Bytes, Range};
 

@@ -6,7 +6,6 @@ use hugeleaf_mover::{Part, Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use hugeleaf_balancer::BalanceStatus;
 use crate::config::{Action, Config};
 use crate::log::Entry;
 use crate::policy::proof_in_words;
@@ -15,6 +14,7 @@ use crate::rule::rule_of;
 use crate::seen::Observation;
 use crate::state::{Counts, Proof, Remembered, State, Track};
 use crate::why::{Standing, TreeState};
+use hugeleaf_balancer::BalanceStatus;
 
 /// Version of the answer of `guard status --json`. Schema 1 had other names, which are still read.
 pub const SCHEMA: u64 = 2;

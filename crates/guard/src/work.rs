@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
     PromoteOptions, Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
 };
-use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
     Circumstances, Design, Ending, LiveSubject, MetricSpec, ProveError, Rule, Settings, Subject,
     SubjectError,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageSize, Range};
+use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;

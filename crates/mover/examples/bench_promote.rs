@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_mover::{DemoteOptions, Percent, PromoteOptions, demote, promote};
 use hugeleaf_host::{Host, Root};
+use hugeleaf_mover::{DemoteOptions, Percent, PromoteOptions, demote, promote};
 use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, Sharing};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde_json::{Value, json};

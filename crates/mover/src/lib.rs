@@ -43,7 +43,6 @@ mod zeros;
 pub use demote::demote;
 pub use finish::Outcome;
 pub use memory::{HeldBeforeSplit, Memory, ProcessIdentity};
-pub use promote::promote;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
     DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
@@ -51,6 +50,7 @@ pub use outcome::{
 };
 pub use pacer::Stalls;
 pub use precondition::PreconditionError;
+pub use promote::promote;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;

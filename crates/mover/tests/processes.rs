@@ -14,11 +14,11 @@ mod victim;
 
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, Memory, Outcome, Part, Percent, PreconditionError, ProcessIdentity, Progress,
     PromoteOptions, Reason, demote, promote,
 };
-use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_testkit::host::{self, Host as Held};
 use hugeleaf_units::{Bytes, PageSize, Range};

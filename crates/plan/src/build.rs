@@ -7,13 +7,13 @@ use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 
 use super::arithmetic::{SizeChoice, add, bytes_of, pages_of_all};
+use super::budget::{Budget, PoolBudget, pools_now};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, standing};
-use super::budget::{Budget, PoolBudget, pools_now};
-use hugeleaf_verdict::reservation::{Margin, sizes, used};
 use super::{knobs, notes, rights, service_hints};
+use hugeleaf_verdict::reservation::{Margin, sizes, used};
 use hugeleaf_verdict::{asking, clean, free_name, list};
 
 /// Makes a plan for these services, in order of priority.

@@ -7,8 +7,8 @@ use super::facts::InForce;
 use super::knobs::knob_now;
 use super::model::{Plan, PoolPlan};
 use super::promise::unknown_to;
-use hugeleaf_verdict::reservation::{self, Margin};
 use hugeleaf_verdict::list;
+use hugeleaf_verdict::reservation::{self, Margin};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {

@@ -6,7 +6,7 @@
 //! and [`tighten`] creates a smaller plan from the use observed over a time.
 //!
 //! [`host`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force, and
-//! [`drift`] reads what that judgement needs. Only these two, [`host`] and [`drift`], name a kernel or the root of a host:
+//! [`current_state`] reads what that judgement needs. Only these two, [`host`] and [`current_state`], name a kernel or the root of a host:
 //! all other modules are pure, without I/O, clock or system call.
 //!
 //! This crate must not move memory of processes (`hugeleaf-mover` does) and must not print.
@@ -21,9 +21,9 @@ mod arithmetic;
 mod budget;
 mod build;
 mod check;
-mod derive;
 #[allow(clippy::disallowed_types)] // reads the host
-pub mod drift;
+pub mod current_state;
+mod derive;
 mod facts;
 mod file;
 mod files;
@@ -56,6 +56,7 @@ pub use derive::{pool_path, steps};
 pub use facts::{Facts, InForce, Wishes};
 pub use file::{PlanError, parse};
 pub use files::{GRUB, OURS};
+pub use hugeleaf_verdict::reservation::Margin;
 pub use merge::keep;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, Group, Kept, Knob, Limit, Mount, PagesOf, Plan, PoolPlan,
@@ -63,7 +64,6 @@ pub use model::{
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;
-pub use hugeleaf_verdict::reservation::Margin;
 pub use rightsize::{Sample, sample, tighten};
 pub use step::{Needs, Step, What};
 pub use write::{needs, write};

@@ -6,10 +6,10 @@ use hugeleaf_host::demand::{Demand, PageSource, Service, ServiceKind};
 use hugeleaf_units::{Bytes, Pages};
 
 use super::arithmetic::{all_pages_text, wastes_little};
+use super::budget::{Budget, PoolBudget};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
-use super::budget::{Budget, PoolBudget};
 use hugeleaf_verdict::reservation::fits;
 use hugeleaf_verdict::{clean, list};
 

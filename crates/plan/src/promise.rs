@@ -9,9 +9,9 @@ use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
+use super::budget::Budget;
 use super::facts::{Facts, InForce, held};
 use super::model::{PagesOf, Plan, Promise, ServicePlan};
-use super::budget::Budget;
 use hugeleaf_verdict::clean;
 
 #[derive(Debug, Clone)]

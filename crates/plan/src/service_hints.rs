@@ -195,7 +195,9 @@ fn larger(facts: &Facts<'_>, service: &Service, planned: &ServicePlan) -> Option
         _ => return None,
     };
     let now = sizes(planned).first().copied()?;
-    let largest = hugeleaf_verdict::reservation::sizes(facts.host).first().copied()?;
+    let largest = hugeleaf_verdict::reservation::sizes(facts.host)
+        .first()
+        .copied()?;
     let mappings = || service.demands.iter().flat_map(|d| &d.mappings);
     let fits = mappings().any(|p| p.bytes >= largest.bytes() && wastes_little(p.bytes, largest));
     (largest > now && fits).then(|| {

@@ -170,7 +170,7 @@ fn has(lines: &[String], part: &str) {
 /// Compares with a file next to the sources; `HUGELEAF_BLESS=1` rewrites it.
 fn compare(got: &str, name: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/plan/expected")
+        .join("src/expected")
         .join(name);
     if std::env::var_os("HUGELEAF_BLESS").is_some() {
         std::fs::write(&file, got).unwrap();

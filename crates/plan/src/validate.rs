@@ -10,8 +10,8 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::allowed;
 use super::model::{Plan, PoolPlan};
-use hugeleaf_verdict::reservation::Margin;
 use hugeleaf_verdict::list;
+use hugeleaf_verdict::reservation::Margin;
 
 /// A contradiction and its place: the keys and indices that lead to it, as in `pool.0.node`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::{Serialize, Serializer};
 
-use hugeleaf_verdict::findings::{Finding, Severity};
 use crate::{PagesOf, Plan};
+use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub use needs::slack;
 pub use rules::verify;

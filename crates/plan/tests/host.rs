@@ -14,13 +14,13 @@ use std::process::{Child, Command};
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::Root;
+use hugeleaf_plan::Step;
 use hugeleaf_plan::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, State, StepOutcome, UndoOptions,
     UndoOutcome, Which, apply, undo,
 };
-use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
-use hugeleaf_plan::Step;
 
 /// The plan's text that these tests apply; its content does not matter here.
 const PLAN: &str = "schema = 1\n";

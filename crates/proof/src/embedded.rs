@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_mover::Percent;
 use hugeleaf_host::{Host, Root};
+use hugeleaf_mover::Percent;
 use hugeleaf_sys::Question;
 use hugeleaf_workload::{ChildError, Client, Oltp};
 

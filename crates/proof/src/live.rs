@@ -6,15 +6,15 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::process::stat::{parse_stat, parse_status};
+use hugeleaf_host::system::counters::read_vmstat;
+use hugeleaf_host::totals::of_processes;
+use hugeleaf_host::{Held, Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_mover::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_mover::{
     DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, PreconditionError,
     ProcessIdentity, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
 };
-use hugeleaf_host::process::stat::{parse_stat, parse_status};
-use hugeleaf_host::system::counters::read_vmstat;
-use hugeleaf_host::totals::of_processes;
-use hugeleaf_host::{Held, Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};

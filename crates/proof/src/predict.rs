@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_mover::{Watch, may_walk, sample};
 use hugeleaf_host::process::cpu_time::spent;
 use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
+use hugeleaf_mover::{Watch, may_walk, sample};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::predict::{MODEL, Reads, Watched, promotable_ranges, together};

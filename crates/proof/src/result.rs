@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_mover::Stalls;
 use hugeleaf_host::Held;
+use hugeleaf_mover::Stalls;
 use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_mover::{PreconditionError, Stalls};
 use hugeleaf_host::{Held, ProcessError};
+use hugeleaf_mover::{PreconditionError, Stalls};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};

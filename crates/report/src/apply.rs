@@ -5,11 +5,11 @@ mod diff;
 mod json;
 mod todo;
 
+use hugeleaf_host::Fact;
 use hugeleaf_plan::host::{
     Applied, ApplyOutcome, Looked, Obstacle, Place, Shortage, State, StepOutcome, StopReason,
     UndoOutcome,
 };
-use hugeleaf_host::Fact;
 use hugeleaf_units::Bytes;
 
 use crate::page::{Block, Command, Mark, Note, Page, Table, counted, listed};

@@ -2,10 +2,10 @@
 //! as a screen and as JSON.
 
 use hugeleaf_plan::host::{Looked, Obstacle, Place, StepOutcome};
-use hugeleaf_units::Pages;
 use hugeleaf_plan::{
     Knob, Needs, Plan, PoolPlan, ServicePlan, What, demand_lines, needs, sum_pages,
 };
+use hugeleaf_units::Pages;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 

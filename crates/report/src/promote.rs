@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use hugeleaf_host::{Host, Role};
 use hugeleaf_mover::{
     Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
-use hugeleaf_host::{Host, Role};
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, took};
 use hugeleaf_verdict::growth::{self, Holes};

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_mover::{
     DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
 };
-use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_report::page::Page;
 use hugeleaf_report::promote::{Commands, Direction, Request, page};
 use hugeleaf_report::why::Why;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hugeleaf_mover::{Outcome, Percent, Stage};
 use hugeleaf_guard::status::MoveStatus;
+use hugeleaf_mover::{Outcome, Percent, Stage};
 use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
 use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use hugeleaf_mover::Outcome;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
+use hugeleaf_mover::Outcome;
 use hugeleaf_report::promote::{Commands, Scheduler};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};

@@ -5,7 +5,7 @@ use hugeleaf_units::PageSize;
 
 /// A program that can place shared memory in a pool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asking {
+pub struct Asking {
     /// The prefix of its process names.
     begins: &'static str,
     /// The setting that enables hugetlb pages.
@@ -84,7 +84,7 @@ impl Asking {
 
 /// Returns the page size that a program requests: the configured one, or the kernel's default. A program without a
 /// configured size uses the default, and pages of other sizes stay idle.
-pub(crate) fn page(host: &Host, named: Option<PageSize>) -> Option<PageSize> {
+pub fn page(host: &Host, named: Option<PageSize>) -> Option<PageSize> {
     let has = |size: &PageSize| host.pool(*size).is_some();
     let default = host.memory.default_hugetlb_page.get().filter(has);
     let smallest = || host.totals().map(|pool| pool.size).min();

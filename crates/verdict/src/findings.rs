@@ -12,9 +12,9 @@ mod rules;
 pub(crate) mod thp;
 mod unreadable;
 
-pub(crate) use cgroups::without_pods;
+pub use cgroups::without_pods;
 pub use memory::{Holder, by_name};
-pub(crate) use pools::{boot_pools, left_over, short as pool_short};
+pub use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
 pub use crate::shell_word;
@@ -43,7 +43,7 @@ pub struct Finding {
 }
 
 /// The command of a finding. It either changes the host or only reads.
-pub(crate) struct Next(String, Option<Advice>);
+pub struct Next(String, Option<Advice>);
 
 impl From<Advice> for Next {
     fn from(advice: Advice) -> Next {
@@ -71,7 +71,7 @@ impl From<Result<Advice, Refused>> for Next {
 }
 
 impl Finding {
-    pub(crate) fn new(
+    pub fn new(
         severity: Severity,
         id: &'static str,
         text: impl Into<String>,
@@ -87,33 +87,21 @@ impl Finding {
         }
     }
 
-    pub(crate) fn problem(
-        id: &'static str,
-        text: impl Into<String>,
-        next: impl Into<Next>,
-    ) -> Finding {
+    pub fn problem(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
         Finding::new(Severity::Problem, id, text, next)
     }
 
-    pub(crate) fn warning(
-        id: &'static str,
-        text: impl Into<String>,
-        next: impl Into<Next>,
-    ) -> Finding {
+    pub fn warning(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
         Finding::new(Severity::Warning, id, text, next)
     }
 
-    pub(crate) fn note(
-        id: &'static str,
-        text: impl Into<String>,
-        next: impl Into<Next>,
-    ) -> Finding {
+    pub fn note(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
         Finding::new(Severity::Note, id, text, next)
     }
 }
 
 /// Sorts the findings of one screen, the worst first, and removes contradictory commands; a plan weighs those demands.
-pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
+pub fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
     all.sort_by_key(|finding| finding.severity);
     without_contradictions(all, &[], ("a plan decides", advice::PLAN))
 }

@@ -127,12 +127,7 @@ pub fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Page
 ///
 /// # Errors
 /// The reason, without a full stop.
-pub fn fits(
-    host: &Host,
-    size: PageSize,
-    node: Option<u32>,
-    pages: Pages,
-) -> Result<(), String> {
+pub fn fits(host: &Host, size: PageSize, node: Option<u32>, pages: Pages) -> Result<(), String> {
     let most = most_pages(host, size, node).map_err(|failure| failure.to_string())?;
     if pages <= most {
         return Ok(());

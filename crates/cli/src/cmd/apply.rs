@@ -3,16 +3,16 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::drift::in_force;
+use hugeleaf_plan::current_state::in_force;
 use hugeleaf_plan::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
 };
+use hugeleaf_plan::{Now, Plan, check, parse, steps};
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_plan::{Now, Plan, check, parse, steps};
 
 use crate::context::{Context, Failure, Status};
 use crate::progress::SPINNER;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::drift::servers_here;
 use hugeleaf_host::Host;
 use hugeleaf_host::system::features::read_features;
+use hugeleaf_plan::current_state::servers_here;
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::past_gains::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};

@@ -7,17 +7,15 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::drift::{in_force, servers_here};
-use hugeleaf_plan::host::{inspect, mount_point};
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
+use hugeleaf_plan::current_state::{in_force, servers_here};
+use hugeleaf_plan::host::{inspect, mount_point};
+use hugeleaf_plan::{Facts, GRUB, Mount, Plan, Wishes, keep, make, parse, steps, tighten, write};
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::check::wants;
-use hugeleaf_plan::{
-    Facts, GRUB, Mount, Plan, Wishes, keep, make, parse, steps, tighten, write,
-};
 
 use crate::context::{Context, Failure, Status};
 pub use flags::Args;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_mover::Watch;
-use hugeleaf_mover::walk_time;
 use hugeleaf_host::Host;
 use hugeleaf_host::process::cpu_time::{Spent, spent};
+use hugeleaf_mover::Watch;
+use hugeleaf_mover::walk_time;
 use hugeleaf_proof::bench::{Machine, memory_limit};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::predict::{observe, reads, table};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use hugeleaf_host::TargetError;
 use hugeleaf_mover::{
     DemoteOptions, Outcome, Pace, Part, Percent, PreconditionError, Progress, PromoteOptions,
     demote, promote,
 };
-use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;

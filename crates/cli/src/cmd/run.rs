@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use hugeleaf_host::limits;
+use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_launcher::{
     Found, Library, SqliteCache, Watcher, library_for, place, set_numa, stands_in_the_way,
     variables,
 };
-use hugeleaf_host::limits;
-use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};

@@ -1,7 +1,7 @@
 //! Implements `hugeleaf undo`.
 
-use hugeleaf_plan::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
+use hugeleaf_plan::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;
 

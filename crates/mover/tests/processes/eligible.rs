@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use hugeleaf_mover::{Part, Reason};
 use hugeleaf_host::watch::walk_pages;
 use hugeleaf_host::{Held, Process, ReadDetail, Role, read_process, totals};
+use hugeleaf_mover::{Part, Reason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::{Reason as Not, Remedy};

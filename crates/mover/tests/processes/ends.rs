@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hugeleaf_host::ProcessError;
 use hugeleaf_mover::{
     Ended, Outcome, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
-use hugeleaf_host::ProcessError;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;

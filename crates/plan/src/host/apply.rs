@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use crate::{Step, What};
 use hugeleaf_host::Fact;
 use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::PageSize;
-use crate::{Step, What};
 
 use super::apply_step::{Change, Made, make, make_folders};
 use super::error::HostError;

@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
+use crate::Needs;
 use hugeleaf_host::{Fact, ReadError, Root};
 use hugeleaf_sys::{HostChange, Kernel, SysError, check_trusted};
-use crate::Needs;
 
 use super::apply_step::make_folders;
 use super::error::HostError;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_sys::Errno;
 use crate::Needs;
+use hugeleaf_sys::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::place::{self, Place};

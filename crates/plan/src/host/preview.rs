@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::{Step, What, hidden_by_mount};
 use hugeleaf_host::Root;
 use hugeleaf_sys::{
     PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder, probe_write,
 };
-use crate::{Step, What, hidden_by_mount};
 
 use super::error::Obstacle;
 use super::outcome::State;

@@ -1,8 +1,8 @@
 //! Tests that knobs, permissions and manual changes are proposed only if a service gains.
 
 use super::*;
-use hugeleaf_verdict::advice::{Setting, Want, Wanted};
 use hugeleaf_host::{Cgroup, HugetlbLimit};
+use hugeleaf_verdict::advice::{Setting, Want, Wanted};
 
 fn knobs(plan: &Plan) -> Vec<String> {
     let one = |k: &Knob| {

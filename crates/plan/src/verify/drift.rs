@@ -7,9 +7,9 @@ use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
 use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages};
+use crate::Plan;
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
-use crate::Plan;
 
 /// Finds pools with fewer pages than files or the kernel command line request, and unreadable
 /// facts, with the rules of `status`. A pool that cannot be read is not verified.

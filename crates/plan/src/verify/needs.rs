@@ -5,10 +5,10 @@ use hugeleaf_host::{Fact, Held, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
+use crate::{PagesOf, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::asking::Asking;
 use hugeleaf_verdict::findings::{Finding, Next, without_pods};
-use crate::{PagesOf, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::{asking, each_its_own};
 
 /// Tolerated excess of a pool over its use, in pages and as a fraction of the pool. Plans use the same limits.
@@ -354,7 +354,10 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
 
 fn restart_command(row: &Row) -> String {
     match (&row.unit, row.kind) {
-        (Some(unit), _) => format!("systemctl restart {}", hugeleaf_verdict::findings::shell_word(unit)),
+        (Some(unit), _) => format!(
+            "systemctl restart {}",
+            hugeleaf_verdict::findings::shell_word(unit)
+        ),
         (None, ServiceKind::PostgreSql) => "pg_ctl restart -D DATA_FOLDER".to_owned(),
         (None, _) => {
             let pid = row

@@ -10,9 +10,9 @@ use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
-use hugeleaf_verdict::advice::{Setting, Want, Wanted};
-use hugeleaf_testkit::healthy_host::{healthy, size, word};
 use crate::{BasePages, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
+use hugeleaf_testkit::healthy_host::{healthy, size, word};
+use hugeleaf_verdict::advice::{Setting, Want, Wanted};
 
 /// The values that [`Facts`] borrows.
 struct World {

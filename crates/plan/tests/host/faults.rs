@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use hugeleaf_host::Root;
 use hugeleaf_plan::host::{
     ApplyOptions, ChangeContext, HostError, Request, State, StopReason, apply,
 };
-use hugeleaf_host::Root;
 use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
 use super::faulty::{BlockResult, FaultyHost};

@@ -1,7 +1,7 @@
 //! Damaged journals: the intact records are used, and the damage is reported.
 
-use hugeleaf_plan::host::{HostError, State, applied};
 use hugeleaf_host::Root;
+use hugeleaf_plan::host::{HostError, State, applied};
 use hugeleaf_sys::Kernel;
 
 use super::tree::{Tree, assert_same, steps};

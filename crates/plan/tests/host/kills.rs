@@ -5,9 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use hugeleaf_plan::Step;
 use hugeleaf_plan::host::{UndoOptions, Which};
 use hugeleaf_sys::{Errno, Kernel};
-use hugeleaf_plan::Step;
 
 use super::faults::calls;
 use super::faulty::{BlockResult, FaultyHost};

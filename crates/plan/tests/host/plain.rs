@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use hugeleaf_host::{Fact, Root};
 use hugeleaf_plan::host::{
     HostError, Obstacle, Place, State, UndoOptions, Which, applied, inspect,
 };
-use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::Kernel;
 
 use super::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::host::{State, UndoOptions, Which};
 use hugeleaf_host::{Root, read_host};
+use hugeleaf_plan::host::{State, UndoOptions, Which};
+use hugeleaf_plan::{Step, What};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{ExclusiveHost, alone};
 use hugeleaf_units::{Bytes, PageSize, Pages};
-use hugeleaf_plan::{Step, What};
 
 use super::faulty::FaultyHost;
 use super::kills::{Steps, killed};

@@ -1,9 +1,9 @@
 use super::*;
 use crate::page::View;
-use hugeleaf_plan::host::Content;
 use hugeleaf_host::Root;
-use hugeleaf_units::Pages;
+use hugeleaf_plan::host::Content;
 use hugeleaf_plan::{Needs, Step, What};
+use hugeleaf_units::Pages;
 use serde_json::Value;
 
 const VIEW: View = View::plain(100);

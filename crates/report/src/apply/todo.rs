@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use hugeleaf_plan::host::{State, StepOutcome};
 use hugeleaf_plan::Needs;
+use hugeleaf_plan::host::{State, StepOutcome};
 
 fn is_changed(step: &StepOutcome) -> bool {
     matches!(

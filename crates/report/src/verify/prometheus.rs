@@ -1,8 +1,8 @@
 //! `verify` as metrics in the text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 
-use hugeleaf_units::Bytes;
 use hugeleaf_plan::PagesOf;
 use hugeleaf_plan::verify::{Report, Row};
+use hugeleaf_units::Bytes;
 
 use crate::metrics::{Family, text};
 

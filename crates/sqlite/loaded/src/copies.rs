@@ -237,7 +237,9 @@ fn give(api: &Api, base: usize) -> Result<(), String> {
     if let Some(installed) = INSTALLED.get() {
         return installed.serve(api).map_err(|e| e.to_string());
     }
-    let (bytes, ladder) = wanted.split_once(';').ok_or("HUGELEAF_SQLITE is malformed")?;
+    let (bytes, ladder) = wanted
+        .split_once(';')
+        .ok_or("HUGELEAF_SQLITE is malformed")?;
     let bytes: u64 = bytes.parse().map_err(|e| format!("{bytes}: {e}"))?;
     let ladder: Ladder = ladder.parse().map_err(|e| format!("{e}"))?;
     match hugeleaf_sqlite::install(api, &Options::new(Bytes(bytes), ladder)) {

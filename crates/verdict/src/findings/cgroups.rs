@@ -83,7 +83,7 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
 }
 
 /// Returns the cgroup of all pods if it may have no page of a size although the pool has free ones.
-pub(crate) fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
+pub fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
     let is_of_all_pods = |cgroup: &Cgroup| {
         let name = cgroup.path.rsplit('/').next().unwrap_or_default();
         let name = name.trim_end_matches(".slice");

@@ -210,7 +210,7 @@ fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
 }
 
 /// Parses `hugepagesz=1G hugepages=16`, and `hugepages=0:8,1:8` by node (Documentation/admin-guide/kernel-parameters.txt).
-pub(crate) fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize, u64)> {
+pub fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize, u64)> {
     let mut size = default;
     let mut pools = Vec::new();
     for word in boot.split_ascii_whitespace() {

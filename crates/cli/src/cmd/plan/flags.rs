@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_units::{Ladder, parse_time};
 use hugeleaf_plan::Margin;
+use hugeleaf_units::{Ladder, parse_time};
 
 use super::sources::Sources;
 

@@ -2,10 +2,10 @@
 
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
-use hugeleaf_units::Pages;
-use hugeleaf_verdict::findings::{Finding, Severity};
 use hugeleaf_plan::PagesOf;
 use hugeleaf_plan::verify::{Did, Newest, Place, PlaceState, PoolRow, Report, Row};
+use hugeleaf_units::Pages;
+use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub(in crate::verify) fn report() -> Report {
     let of = |pages: u64, size: &str| PagesOf {

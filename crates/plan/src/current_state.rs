@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use crate::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
+use crate::{InForce, Plan, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::programs::read_running;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
-use crate::{InForce, Plan, Step, parse, steps};
-use crate::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
 
 use crate::host::{
     Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, inspect,
