@@ -5,7 +5,7 @@
 //! Decisions are left to a plan.
 
 pub mod account;
-mod ask;
+mod query;
 mod jvm;
 mod kind;
 mod mariadb;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::ask::{ask, complaint};
+use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
 use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish};
@@ -151,7 +151,7 @@ fn ask_sizes(
         ]
         .map(str::to_owned),
     );
-    let answer = ask(reader.root, program, &arguments, account)?;
+    let answer = query(reader.root, program, &arguments, account)?;
     let sizes = parse_sizes(&answer.stdout);
     if answer.status.success() && sizes.flags.contains_key("MaxHeapSize") {
         return Ok(sizes);

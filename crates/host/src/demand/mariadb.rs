@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::ask::{ask, complaint};
+use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Reader, arguments_of, or_measured};
 use super::{
@@ -142,7 +142,7 @@ fn options_of(
 ) -> Result<BTreeMap<String, String>, DemandError> {
     let mut arguments = arguments.to_vec();
     arguments.extend(["--verbose", "--help"].map(str::to_owned));
-    let answer = ask(reader.root, program, &arguments, account)?;
+    let answer = query(reader.root, program, &arguments, account)?;
     let options = parse_options(&answer.stdout);
     if options.contains_key(BUFFER_POOL) {
         return Ok(options);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::ask::{ask, complaint};
+use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::running::{Reader, arguments_of, held_of, shared_objects};
@@ -160,7 +160,7 @@ fn answer_of_running(reader: &Reader<'_>, service: &Service) -> Option<String> {
     let name = user.name.as_deref()?;
     let to = format!("host='{folder}' port={port} user='{name}' dbname=postgres connect_timeout=3");
     let arguments = ["-XAtw", "-d", &to, "-c", QUERY].map(str::to_owned);
-    let answer = ask(
+    let answer = query(
         reader.root,
         &program,
         &arguments,
@@ -423,7 +423,7 @@ impl Cluster {
             "-C".to_owned(),
             setting.to_owned(),
         ];
-        let answer = ask(reader.root, &self.program, &arguments, Some(self.owner))?;
+        let answer = query(reader.root, &self.program, &arguments, Some(self.owner))?;
         if answer.status.success() {
             return Ok(answer.stdout.trim().to_owned());
         }

@@ -1,9 +1,8 @@
-//! Runs a program that alone knows its own needs: `postgres -C`, `mariadbd --help`, `java -version`. Each
+//! Runs a program that alone knows its own needs, as `postgres -C`, `mariadbd --help`, `java -version`. Each
 //! of them prints and exits. None can start a service.
 //!
-//! Programs run only on the running host, never for a captured one. They get the rights of the user who
-//! configures them, a minimal environment and a session of their own. A program is refused if users other
-//! than that user and root can change it. So nothing of an unprivileged user ever runs as root.
+//! Programs get the rights of the user who configures them, a minimal environment and a session of their own. A program
+//! is refused if users other than that user and root can change it. So nothing of an unprivileged user ever runs as root.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,10 +12,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{ProgramOutput, Question, run_for_output};
+use hugeleaf_units::Failure;
 
-use super::DemandError;
-use crate::root::Root;
+use crate::{ProgramOutput, Question, confine, effective_uid, is_safe_from_others, run_for_output};
 
 /// Time limit for one program. They exit within a second, unless the host is out of memory.
 const AT_MOST: Duration = Duration::from_secs(30);
@@ -32,32 +30,22 @@ static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
 const MOST_BYTES: usize = 8 << 20;
 
-/// Returns the first line that is not empty, for an error message.
-pub(super) fn complaint(said: &ProgramOutput) -> &str {
-    let lines = said.stderr.lines().chain(said.stdout.lines());
-    let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
-    said.next().unwrap_or("it failed without a message")
-}
-
-/// Runs `program` with `arguments` and returns its output. Runs as `account` (user and group) if that
+/// Runs `program` with `arguments` to its end and returns its output. Runs as `account` (user and group) if that
 /// differs from this process's, which requires root.
-pub(super) fn ask(
-    root: &Root,
+///
+/// # Errors
+/// It must run as another user and this process is not root; others can change it; it does not start, or does not end in
+/// time.
+pub fn query_program(
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
-) -> Result<ProgramOutput, DemandError> {
+) -> Result<ProgramOutput, Failure> {
     let shown = format!("{} {}", program.display(), arguments.join(" "));
-    if !root.is_live() {
-        return Err(DemandError::missing(
-            format!("{shown}: not run for a captured host"),
-            "run hugeleaf on that host, without --root",
-        ));
-    }
-    let own = hugeleaf_sys::effective_uid();
+    let own = effective_uid();
     let (uid, gid) = account.unwrap_or((own, 0));
     if uid != own && own != 0 {
-        return Err(DemandError::missing(
+        return Err(Failure::new(
             format!("{shown}: must run as uid {uid}, its owner"),
             "run hugeleaf as root, or as that user",
         ));
@@ -77,13 +65,13 @@ pub(super) fn ask(
         // Command drops supplementary groups when it changes the user.
         command.uid(uid).gid(gid);
     }
-    hugeleaf_sys::confine(&mut command);
+    confine(&mut command);
     let answer = match uid == own {
         true => run(&mut command, AT_MOST),
         false => run_for(uid, program, &mut command),
     };
     answer.map_err(|reason| {
-        DemandError::missing(
+        Failure::new(
             format!("{shown}: {reason}"),
             "run that command by hand and fix its error",
         )
@@ -100,7 +88,7 @@ fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<ProgramOut
     }
     let start = Instant::now();
     let answer = run(command, left);
-    let is_roots = hugeleaf_sys::is_safe_from_others(program, 0).unwrap_or(false);
+    let is_roots = is_safe_from_others(program, 0).unwrap_or(false);
     let free = if is_roots { ORDINARY } else { Duration::ZERO };
     let more = start.elapsed().saturating_sub(free);
     *taken().entry(uid).or_default() += if answer.is_err() { left } else { more };
@@ -108,14 +96,14 @@ fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<ProgramOut
 }
 
 /// Refuses a program that users other than root and its user could replace.
-fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
+fn need_safe(program: &Path, uid: u32) -> Result<(), Failure> {
     let who = match uid {
         0 => "root".to_owned(),
         uid => format!("root and uid {uid}"),
     };
-    match hugeleaf_sys::is_safe_from_others(program, uid) {
+    match is_safe_from_others(program, uid) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(DemandError::missing(
+        Ok(false) => Err(Failure::new(
             format!(
                 "{}: not run, because users other than {who} can change it or a folder above it",
                 program.display()
@@ -125,7 +113,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
                 program.display()
             ),
         )),
-        Err(e) => Err(DemandError::missing(
+        Err(e) => Err(Failure::new(
             format!("{}: {e}", program.display()),
             "install it, or name another program",
         )),
@@ -151,19 +139,12 @@ mod tests {
 
     #[test]
     fn an_answer_and_a_failure() {
-        let root = Root::live();
-        let echo = ask(&root, Path::new("/bin/echo"), &words("a b"), None).unwrap();
+        let echo = query_program(Path::new("/bin/echo"), &words("a b"), None).unwrap();
         assert!(echo.status.success() && echo.stdout == "a b\n");
-        let no = ask(&root, Path::new("/bin/ls"), &words("/nowhere/at/all"), None).unwrap();
-        assert!(!no.status.success() && complaint(&no).contains("/nowhere/at/all"));
-        let none = ask(&root, Path::new("/no/such/program"), &[], None).unwrap_err();
+        let no = query_program(Path::new("/bin/ls"), &words("/nowhere/at/all"), None).unwrap();
+        assert!(!no.status.success() && no.stderr.contains("/nowhere/at/all"));
+        let none = query_program(Path::new("/no/such/program"), &[], None).unwrap_err();
         assert!(none.what.starts_with("/no/such/program"), "{none:?}");
-    }
-
-    #[test]
-    fn nothing_is_run_for_a_captured_host() {
-        let error = ask(&Root::at("/tmp"), Path::new("/bin/echo"), &[], None).unwrap_err();
-        assert!(error.what.contains("captured"), "{error:?}");
     }
 
     #[test]
@@ -177,19 +158,13 @@ mod tests {
     #[test]
     fn somebody_else_gets_no_terminal_and_no_rights_and_is_asked_once() {
         const NOBODY: u32 = 65534;
-        if hugeleaf_sys::effective_uid() != 0 {
+        if effective_uid() != 0 {
             println!("not run: somebody_else_gets_no_terminal_and_no_rights: needs root");
             return;
         }
-        let root = Root::live();
         let sh = |script: &str| {
             let arguments = ["-c".to_owned(), script.to_owned()];
-            ask(
-                &root,
-                Path::new("/bin/sh"),
-                &arguments,
-                Some((NOBODY, NOBODY)),
-            )
+            query_program(Path::new("/bin/sh"), &arguments, Some((NOBODY, NOBODY)))
         };
         let seen = sh(
             "id -u; id -G; grep NoNewPrivs /proc/self/status; ulimit -c; \
@@ -208,13 +183,11 @@ mod tests {
         // Its child processes are ended with it.
         let left = sh("sleep 600 & echo $!").unwrap().stdout;
         let stat = format!("/proc/{}/stat", left.trim());
-        let gone = (0..500).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+        hugeleaf_testkit::until("its child ends", || {
             std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
         });
-        assert!(gone, "{stat} is still there");
         // A program installed by root may use half a second each time.
-        assert!((0..20).all(|_| sh("sleep 0.3").is_ok()));
+        assert!((0..100).all(|_| sh("sleep 0.05").is_ok()));
         let slow = sh("sleep 600").unwrap_err();
         assert!(slow.what.contains(NOT_ENDED), "{slow:?}");
         let again = sh("echo").unwrap_err();
@@ -227,8 +200,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         std::fs::copy("/bin/echo", &program).unwrap();
-        let root = Root::live();
-        let run = || ask(&root, &program, &words("a"), None);
+        let run = || query_program(&program, &words("a"), None);
         assert_eq!(run().unwrap().stdout, "a\n");
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&program, open).unwrap();
