@@ -225,7 +225,7 @@ for name in $names; do
         ;;
     latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
     run-coverage | run-always)
-        # Whole programs under run, and what else there is: how much of their memory is on large pages, and how fast they are.
+        # Whole programs under run, and what else there is: their coverage, and how fast they are.
         # shellcheck disable=SC2206 # words without spaces
         programs=(${LAB:-compile jvm pgbench python redis sqlite})
         setting=madvise small=()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kernel against kernel: the same workloads in guests of `make vm` on two of its hosts, and then `hugeleaf compare` of what
 # was counted. A guest is emulated and slow, so no time in it says anything of a machine; page faults, page tables, memory,
-# the part on large pages and what an arm needs over another do.
+# coverage and what an arm needs over another do.
 #
 # usage: scripts/kernels.sh HOST-A HOST-B [WORKLOAD…]      from the hosts of `make vm-list`
 #

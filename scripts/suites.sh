@@ -62,7 +62,7 @@ mtr() { # SIDE LOG [TEST…]
     sed -nE "s/^([a-zA-Z0-9_]+\.[a-zA-Z0-9_-]+)( '[^']*')? .*\[ (pass|fail|skipped|disabled) \].*/\1\2 \3/p" "$log" | sed -E "s/ '([^']*)'/:\1/"
 }
 
-# The stressors of memory that stress-ng can verify, each by itself.
+# The stressors of memory that stress-ng can verify, each alone.
 stressors='bad-altstack bigheap brk fork madvise malloc memcpy memfd mincore mlock mmap mmapaddr mmapfixed mmapfork mmaphuge mmapmany
     mprotect mremap msync munmap pageswap physpage remap resources rlimit shm shm-sysv sigsegv stack stackmmap tmpfs userfaultfd
     vfork vm vm-addr vm-rw vm-segv vm-splice vma zero zlib matrix qsort tree malloc'

@@ -5,7 +5,7 @@
 #
 # --after-test: scripts/test.sh has just passed; only run the steps.
 # HUGELEAF_TEST_UNTIL: the seconds after which the run ends itself and lists the steps that it did not reach.
-# A step that fails is run once more by itself: only its failed tests, where it is a step of tests. If it passes
+# A step that fails is run once more, alone: only its failed tests, where it is a step of tests. If it passes
 # then, it is listed as flaky in the last lines; if not, the run fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -144,7 +144,7 @@ for name in "${steps[@]}"; do
         continue
     fi
     [ "$status" != 0 ] || continue
-    # Once more: what failed, by itself.
+    # Once more: what failed, alone.
     mapfile -t names < <(failed_tests)
     [ ${#names[@]} = 0 ] || only=(--exact "${names[@]}")
     step "${name//_/ }, once more: ${names[*]:-all of it}"

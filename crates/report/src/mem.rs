@@ -309,7 +309,7 @@ fn remarks(object: &SharedObject) -> Vec<String> {
     };
     let lines = [
         ("attached at a misaligned address", misaligned.clone()),
-        ("mapped on smaller pages than elsewhere", worse),
+        ("mapped by smaller pages than elsewhere", worse),
     ];
     lines.into_iter().filter_map(line).collect()
 }

@@ -136,7 +136,7 @@ fn rates(
     let ratios = samples[1].iter().zip(&samples[0]).map(|(a, b)| a / b);
     let all = serde_json::json!(paired(ratios.collect()));
     record.figure(
-        format!("{load}: our cache on large pages over SQLite's own, low, median, high"),
+        format!("{load}: our cache on huge pages over SQLite's own, low, median, high"),
         all,
     );
     for (arm, samples) in RATE_ARMS.iter().zip(&samples) {

@@ -137,7 +137,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             &result,
             arm,
             ("swap", None),
-            "part on large pages at the end",
+            "coverage at the end",
         )
     };
     // Both were full at their promotion.

@@ -16,8 +16,8 @@ pub fn programs(runs: &Runs) -> String {
     let mut table = Table::new(&[
         "program",
         "arm",
-        "private on large",
-        "shared on large",
+        "coverage, private",
+        "coverage, shared",
         "quantity",
         "over bare",
         "others' best",
@@ -118,7 +118,7 @@ fn always_on(runs: &[&Run]) -> String {
     let mut table = Table::new(&[
         "program",
         "arm",
-        "private on large",
+        "coverage, private",
         "growing",
         "work",
         "resident",

@@ -13,8 +13,8 @@ const HEAD: &str = "# What larger pages bring
 
 const WHEN_NOT: &str = "- **What waits wins nothing there.** A server that spends its time in the kernel, on the network or on a disk computes faster in the rest only: nginx, fio.\n\
 - **What fits the TLB wins nothing.** A few megabytes that are read again and again, or memory that is read in order.\n\
-- **What forks to save loses them.** A large page that is written to while a forked child lives is mapped by base pages from then on, until it is promoted again: [Redis](guide/redis.md).\n\
-- **What is made and thrown away.** A large page has to be cleared whole before its first byte is used, and one of which little is used is memory wasted: [heaps that grow](results/run.md).\n\
+- **What forks to save loses them.** A huge page that is written to while a forked child lives is mapped by base pages from then on, until it is promoted again: [Redis](guide/redis.md).\n\
+- **What is made and thrown away.** A huge page has to be cleared whole before its first byte is used, and one of which little is used is memory wasted: [heaps that grow](results/run.md).\n\
 - **Losses are in the tables** like gains. `hugeleaf prove` measures yours; `hugeleaf predict` says beforehand what may be expected.\n\n";
 
 const ABOUT: &str = "A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate, the median
@@ -60,7 +60,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         subject("programs", "Any program, by page size", programs::all(runs)),
         subject(
             "databases",
-            "Is a database faster on larger pages?",
+            "Is a database faster on huge pages?",
             oltp::text(runs),
         ),
         subject(
@@ -70,7 +70,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         ),
         subject(
             "sqlite",
-            "What does SQLite gain on one cache on large pages?",
+            "What does SQLite gain on one cache on huge pages?",
             own::figures(runs, &["sqlite-"]),
         ),
         subject(
@@ -128,7 +128,7 @@ pub const MACHINES: &str = "machines";
 pub fn pages(runs: &Runs) -> Vec<(String, String)> {
     let subjects = subjects(runs);
     let mut first = [HEAD, &programs::summary(runs), "## When not\n\n", WHEN_NOT].concat();
-    first.push_str("## Ten questions\n\nA ratio is of two arms that took turns on one machine: what it says of larger pages over base pages unless the question says\notherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.\n\n");
+    first.push_str("## Ten questions\n\nA ratio is of two arms that took turns on one machine: what it says of huge pages over base pages unless the question says\notherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.\n\n");
     first.push_str(&answers::text(runs));
     first.push_str("## A page a subject\n\n");
     for Subject { file, title, .. } in &subjects {
@@ -150,6 +150,8 @@ pub fn pages(runs: &Runs) -> Vec<(String, String)> {
         (format!("{SUBJECTS}/{file}.md"), text)
     }));
     for (_, text) in &mut pages {
+        // Recorded names of quantities keep the words of their time.
+        *text = text.replace(" on large pages", " on huge pages");
         text.truncate(text.trim_end().len());
         text.push('\n');
     }

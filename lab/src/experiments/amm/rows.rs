@@ -128,7 +128,7 @@ fn of_whole(run: &RunSeen) -> Vec<(Quantity, f64)> {
             .sum::<f64>();
         known.push((main(), all / seconds));
     }
-    let large = Quantity::plain("part on large pages at the end", "");
+    let large = Quantity::plain("coverage at the end", "");
     known.extend(run.large.map(|part| (large, part)));
     known
 }
@@ -348,7 +348,7 @@ mod tests {
         assert!(results.row("amm:large", &second, "worst 3 s").is_none());
         assert_eq!(value(&results, &whole, "throughput"), [242.0 / 8.0]);
         assert_eq!(
-            value(&results, &whole, "part on large pages at the end"),
+            value(&results, &whole, "coverage at the end"),
             [0.5]
         );
         let memory = value(&results, &whole, "memory of a");

@@ -366,7 +366,7 @@ fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
             Quantity::amount("page tables", "bytes"),
             taken.seen.page_tables.as_f64(),
         );
-        put(Quantity::plain("part on large pages", ""), part);
+        put(Quantity::plain("coverage", ""), part);
     }
     if let Some(seconds) = taken.promoted_seconds {
         put(Quantity::plain("promoting", "s"), seconds);
