@@ -491,10 +491,7 @@ fn its_pages_show_programs_and_decisions() {
         ("/", vec!["paged", "Decisions", "Proofs"]),
         ("/decisions", vec!["paged", "to huge pages"]),
         ("/proofs", vec!["No tests yet"]),
-        (
-            &of_worker,
-            vec!["paged", "coverage", "Coverage at each detailed scan"],
-        ),
+        (&of_worker, vec!["paged", "coverage", "Coverage over time"]),
     ] {
         let page = guard.page(&address, path);
         assert!(page.starts_with("HTTP/1.1 200 "), "{path}: {page}");

@@ -55,6 +55,6 @@ pub use files::Files;
 pub use instance_lock::NoLock;
 pub use log::Entry;
 pub use pools::PoolFinding;
-pub use state::{Counts, Proof, Remembered, State};
+pub use state::{Counts, CoverageAt, Proof, Remembered, State};
 pub use status::Status;
 pub use why::{Standing, TreeState};

@@ -318,9 +318,7 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         let held = closer.held();
         if !held.is_zero() {
             let coverage = closer.large.as_f64() / held.as_f64();
-            track.history.push(coverage);
-            let over = track.history.len().saturating_sub(Track::HISTORY);
-            track.history.drain(..over);
+            track.add_coverage(now.since_boot, coverage);
         }
     }
 }

@@ -57,13 +57,39 @@ pub struct Track {
     /// Time of the last sample of its accesses, since boot.
     pub sampled_at: Option<Duration>,
     pub moves: u64,
-    /// Coverage over time, newest last; at most [`Track::HISTORY`].
+    /// Coverage at detailed scans, newest last.
     #[serde(skip)]
-    pub history: Vec<f64>,
+    pub history: Vec<CoverageAt>,
+}
+
+/// The coverage of a process tree at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CoverageAt {
+    /// Time of the scan, since boot.
+    pub at_seconds: f64,
+    /// Share of resident memory on huge pages, 0 to 1.
+    pub coverage: f64,
 }
 
 impl Track {
-    pub const HISTORY: usize = 120;
+    /// Maximum number of points of its history.
+    const HISTORY: usize = 120;
+
+    /// Adds a point to the history. A full one is thinned out: it goes back to the first scan, with fewer points.
+    pub fn add_coverage(&mut self, at: Duration, coverage: f64) {
+        if self.history.len() >= Track::HISTORY {
+            let mut number = 0;
+            self.history.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+        }
+        let at_seconds = at.as_secs_f64();
+        self.history.push(CoverageAt {
+            at_seconds,
+            coverage,
+        });
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

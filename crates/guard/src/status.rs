@@ -12,7 +12,7 @@ use crate::policy::proof_in_words;
 use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
 use crate::seen::Observation;
-use crate::state::{Counts, Proof, Remembered, State, Track};
+use crate::state::{Counts, CoverageAt, Proof, Remembered, State, Track};
 use crate::why::{Standing, TreeState};
 use hugeleaf_balancer::BalanceStatus;
 
@@ -178,7 +178,9 @@ pub struct ProgramStatus {
     /// Bytes of base-page memory touched per second, if sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched_bytes_per_second: Option<f64>,
-    pub history: Vec<f64>,
+    /// Coverage from the first detailed scan on.
+    #[serde(default)]
+    pub coverage_history: Vec<CoverageAt>,
     /// Progress of the running promotion or demotion; missing without one, and for a test, which does both.
     #[serde(default, alias = "moving", skip_serializing_if = "Option::is_none")]
     pub job: Option<MoveStatus>,
@@ -283,7 +285,7 @@ pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<Progr
                 proof: proof_in_words(&track.proof),
                 proof_detail: track.proof.clone(),
                 touched_bytes_per_second: track.closer.touched,
-                history: track.history.clone(),
+                coverage_history: track.history.clone(),
                 job: None,
             })
         })

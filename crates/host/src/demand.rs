@@ -5,13 +5,13 @@
 //! Decisions are left to a plan.
 
 pub mod account;
-mod query;
 mod jvm;
 mod kind;
 mod mariadb;
 mod measured;
 mod postgres;
 mod postgres_files;
+mod query;
 mod running;
 mod source;
 mod synthetic;

@@ -52,7 +52,6 @@ pub use advice::Advice;
 pub use atomic_file::{Draft, Existing, draft_beside, is_draft_of, write_whole};
 pub use barrier::Barrier;
 pub use command_output::{ProgramOutput, confine, run_for_output};
-pub use program_query::query_program;
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use fault_hook::{Answer, Gate, Memory, MemoryCall, ProcessCall};
@@ -76,6 +75,7 @@ pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
     terminal_columns, ticks_per_second,
 };
+pub use program_query::query_program;
 pub use question::{Question, end_questions_by};
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;

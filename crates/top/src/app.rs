@@ -511,7 +511,8 @@ impl App {
         match (&pane.about, self.size.1) {
             (None, _) => 0,
             (Some(_), 0..20) => 2,
-            (Some(_), _) => 5,
+            (Some(_), 20..36) => 5,
+            (Some(_), _) => 9,
         }
     }
 

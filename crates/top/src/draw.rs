@@ -138,7 +138,10 @@ fn cell(
 ) {
     let (text, mark) = match placed.column {
         Column::History => (
-            spark(&app.history.of(program.id()), placed.width),
+            app.history
+                .of_program(program.id())
+                .map(|history| spark(&history.coverage, 1.0, placed.width))
+                .unwrap_or_default(),
             Mark::Plain,
         ),
         column => {

@@ -136,8 +136,9 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     let columns = Column::ALL.map(|column| facts((column.name(), column.says())));
     page.section("KEYS", vec![keys.into()]);
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
+    let absent = "-: not read yet, or nothing to show; ?: this user may not read it.";
     let wide = "A wider screen shows more columns. < and > sort by any visible column.";
-    page.add(Block::Notes(vec![Note::plain(wide)]));
+    page.add(Block::Notes([absent, wide].map(Note::plain).to_vec()));
     page
 }
 

@@ -254,9 +254,7 @@ fn the_page_in_a_browser() {
     light.key("\u{e007}");
     light.wait_for("the overview", |text| text.contains("PROCESS TREES"));
     light.click(&format!("nav a[href='/program/{}']", worker.pid()));
-    light.wait_for("the program", |text| {
-        text.contains("Coverage at each detailed scan")
-    });
+    light.wait_for("the program", |text| text.contains("Coverage over time"));
     light.picture("guard-program-light");
     assert_eq!(light.background(), "rgb(255, 255, 255)");
     // Nothing is loaded from other origins, and no error occurred.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
+use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
 use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish};
 use crate::model::Process;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
+use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, or_measured};
 use super::{
     Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::query::{complaint, query};
 use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
+use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_of, shared_objects};
 use super::{
     Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,

@@ -4,7 +4,8 @@ use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
 };
 use hugeleaf_guard::{
-    Action, Counts, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Standing, TreeState,
+    Action, Counts, CoverageAt, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Standing,
+    TreeState,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
@@ -69,7 +70,12 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProgramStatus {
             Proof::Unproven
         },
         touched_bytes_per_second: None,
-        history: vec![0.0, 0.1, 0.6, 0.997],
+        coverage_history: [(60.0, 0.0), (65.0, 0.1), (75.0, 0.6), (105.0, 0.997)]
+            .map(|(at_seconds, coverage)| CoverageAt {
+                at_seconds,
+                coverage,
+            })
+            .to_vec(),
         job: None,
     }
 }

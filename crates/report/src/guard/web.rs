@@ -136,12 +136,18 @@ fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
 }
 
 fn history(program: &ProgramStatus) -> Chart {
-    let parts = program.history.iter().zip(0u32..);
-    let points = parts.map(|(part, look)| Point::at(look.into(), *part));
+    let history = &program.coverage_history;
+    let first = history.first().map_or(0.0, |first| first.at_seconds);
+    let points = history
+        .iter()
+        .map(|one| Point::at(one.at_seconds - first, one.coverage));
     Chart {
-        title: "Coverage at each detailed scan".into(),
+        title: "Coverage over time".into(),
         kind: ChartKind::Curves,
-        x: Axis::named("scan"),
+        x: Axis {
+            unit: Unit::Seconds,
+            ..Axis::named("time since the first detailed scan")
+        },
         y: Axis {
             unit: Unit::Percent,
             level: Some(0.0),

@@ -423,7 +423,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
     typed(&mut app, "---");
     assert_eq!(app.tick_after(), Some(Duration::from_secs(2)));
     app.on(Event::Played(1, Box::new(sample())));
-    assert_eq!(app.history.host().len(), 2);
+    assert_eq!(app.history.host().fitted(9).len(), 2);
     typed(&mut app, " ");
     assert_eq!((app.tick_after(), app.on(Event::Tick).len()), (None, 0));
     assert_eq!(app.on(key(KeyCode::Right)), [Effect::Show(2)]);
@@ -431,7 +431,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
     let far = Event::Key(KeyEvent::new(KeyCode::Right, KeyModifiers::SHIFT));
     assert_eq!(app.on(far), [Effect::Show(11)]);
     app.on(Event::Played(0, Box::new(sample())));
-    assert_eq!(app.history.host().len(), 1);
+    assert_eq!(app.history.host().fitted(9).len(), 1);
     app.on(Event::Played(29, Box::new(sample())));
     assert_eq!(app.on(key(KeyCode::Right)), [Effect::Show(29)]);
     assert_eq!((app.tick_after(), app.on(Event::Tick).len()), (None, 0));

@@ -44,7 +44,7 @@ pub(super) fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
                 buffer,
                 end + 2,
                 y + 1,
-                &spark(&app.history.host(), room),
+                &spark(app.history.host(), 1.0, room),
                 Style::new(),
             );
         }

@@ -7,8 +7,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Sparkline, Widget};
 
+use hugeleaf_units::Bytes;
+
 use super::paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 use crate::app::App;
+use crate::history::{Series, spark};
 use crate::model::Program;
 use crate::pane::{Body, Pane};
 
@@ -114,26 +117,62 @@ fn head(app: &App, about: &Program, height: usize, theme: Theme, buffer: &mut Bu
         },
     };
     put(buffer, 1, 1, &facts, Style::new());
+    let Some(history) = app.history.of_program(program.id()) else {
+        return;
+    };
+    let mut y = 2;
+    if height >= LEAST_FOR_USE {
+        #[allow(clippy::cast_possible_truncation)] // it was made of bytes
+        let most = Bytes(history.resident.max() as u64).to_string();
+        usage(
+            ("CPU", &history.cpu),
+            &Cell::percent(Some(history.cpu.max())).to_string(),
+            y,
+            theme,
+            buffer,
+        );
+        usage(("resident", &history.resident), &most, y + 1, theme, buffer);
+        y += 2;
+    }
     chart(
-        &app.history.of(program.id()),
-        height.saturating_sub(2),
+        &history.coverage,
+        y,
+        height.saturating_sub(y),
         theme,
         buffer,
     );
 }
 
-/// Draws coverage over time below the facts, in `rows` rows.
-fn chart(points: &[f64], rows: usize, theme: Theme, buffer: &mut Buffer) {
+/// Rows of the head from which it shows CPU and memory over time, above coverage.
+const LEAST_FOR_USE: usize = 8;
+
+/// Draws usage over time in one row, as a part of its maximum, which ends the row.
+fn usage((name, series): (&str, &Series), most: &str, y: usize, theme: Theme, buffer: &mut Buffer) {
+    const LABEL: usize = 10;
+    let most = format!("  at most {most}");
+    let room = theme.width.saturating_sub(LABEL + 1 + width(&most));
+    put(buffer, 1, y, name, theme.mark(Mark::Dim));
+    let end = put(
+        buffer,
+        LABEL,
+        y,
+        &spark(series, series.max(), room),
+        Style::new(),
+    );
+    put(buffer, end, y, &most, theme.mark(Mark::Dim));
+}
+
+/// Draws coverage over time from row `y` on, in `rows` rows.
+fn chart(coverage: &Series, y: usize, rows: usize, theme: Theme, buffer: &mut Buffer) {
     const LABEL: usize = 7;
     if rows < 2 {
         return;
     }
-    put(buffer, 1, 2, "100 %", theme.mark(Mark::Dim));
-    put(buffer, 1, 1 + rows, "  0 %", theme.mark(Mark::Dim));
-    let room = theme.width.saturating_sub(LABEL + 1);
-    let points = &points[points.len().saturating_sub(room)..];
+    put(buffer, 1, y, "100 %", theme.mark(Mark::Dim));
+    put(buffer, 1, y + rows - 1, "  0 %", theme.mark(Mark::Dim));
+    let points = coverage.fitted(theme.width.saturating_sub(LABEL + 1));
     let size = |n: usize| u16::try_from(n).unwrap_or(0);
-    let area = Rect::new(size(LABEL), 2, size(points.len()), size(rows));
+    let area = Rect::new(size(LABEL), size(y), size(points.len()), size(rows));
     #[allow(clippy::cast_possible_truncation)] // 0 to 1000
     let thousandths = points.iter().map(|part| (part * 1000.0) as u64);
     Sparkline::default()
