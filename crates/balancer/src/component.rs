@@ -192,7 +192,7 @@ impl Part {
         if let Some((_, look)) = &self.seen
             && let Some(used) = look.used
         {
-            let upper = resident - (used.min(size) - look.untouched);
+            let upper = resident - used.min(size);
             let most = self.overhead_most.map_or(upper, |most| most.min(upper));
             self.overhead_most = Some(most);
         }
@@ -372,7 +372,7 @@ impl Part {
             self.evicted.push_back((now, evicts));
         }
         let look = self.seen.as_ref().map(|(_, look)| look);
-        let used = look.and_then(|look| Some(look.used? - look.untouched));
+        let used = look.and_then(|look| look.used);
         self.order = Some(Ordered {
             held: self.resident().zip(used),
             ..order
@@ -411,7 +411,7 @@ impl Part {
         if order.kind == OperationKind::Grow {
             return self.over(look.size);
         }
-        if self.has_returned(&order, look.size) {
+        if look.unmaps || self.has_returned(&order, look.size) {
             self.shrunk = Some(now);
             let over = self.over(look.size);
             // Its process's memory above that size never belonged to the cache.
@@ -433,7 +433,7 @@ impl Part {
     }
 
     /// Returns true if memory above a size was returned, with less than half a granule left. For a server that reports its
-    /// use, a fall of its process's memory by that amount suffices: memory never written to cannot be returned.
+    /// use, a fall of its process's memory by that amount suffices.
     fn has_returned(&self, order: &Ordered, size: Bytes) -> bool {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
@@ -478,7 +478,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::tests::member;
+    use crate::tests::member;
 
     /// An idle server of 512M misses data that it never held, at any size. If these misses counted, memory would seem
     /// useless to it when its load comes.

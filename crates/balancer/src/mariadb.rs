@@ -40,43 +40,12 @@ fn opened(opening: &Opening) -> Box<MariaDb> {
     Box::new(MariaDb {
         address: Address::parse(&opening.address),
         connection: None,
-        given: Given::default(),
     })
 }
 
 struct MariaDb {
     address: Result<Address, String>,
     connection: Option<Connection>,
-    given: Given,
-}
-
-/// The last growth. Free pages are taken from the front of their list, and new ones are added at its end. Some of the new
-/// pages may be unwritten until as many pages were read as were free after the growth.
-#[derive(Debug, Clone, Copy, Default)]
-struct Given {
-    size: Bytes,
-    /// Free pages at that size, and the number of reads by then.
-    free: u64,
-    reads: u64,
-}
-
-impl Given {
-    /// Applies its current state. Returns an upper bound of the pages never written to. All free pages of a server count
-    /// that has read less than it holds since its start.
-    fn untouched(&mut self, size: Bytes, free: u64, reads: u64, pages: u64) -> u64 {
-        if self.size.is_zero() {
-            *self = Given {
-                size,
-                free: pages,
-                reads: 0,
-            };
-        } else if size > self.size {
-            *self = Given { size, free, reads };
-        }
-        self.size = size;
-        let taken = reads.saturating_sub(self.reads);
-        self.free.saturating_sub(taken).min(free)
-    }
 }
 
 impl MariaDb {
@@ -162,7 +131,7 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_b
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
-fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look, QueryError> {
+fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, QueryError> {
     let chunk = variables
         .number("innodb_buffer_pool_chunk_size")
         .unwrap_or(0);
@@ -175,16 +144,12 @@ fn look_of(variables: &Pairs, status: &Pairs, given: &mut Given) -> Result<Look,
     let doing = status.0.get("Innodb_buffer_pool_resize_status");
     let doing = doing.filter(|text| is_under_way(text));
     let reads = status.must("Innodb_buffer_pool_reads")?;
-    let page = variables.number("innodb_page_size").unwrap_or(0);
-    let free = status.number("Innodb_buffer_pool_pages_free").unwrap_or(0);
-    let pages = size.get().checked_div(page).unwrap_or(0);
-    let untouched = given.untouched(size, free, reads, pages);
     Ok(Look {
         size,
         granule: if granule.is_zero() { EXTENT } else { granule },
         ceiling: ceiling.map(Bytes),
         used: used(variables, status, size),
-        untouched: Bytes(page) * untouched.min(kept(variables)),
+        unmaps: true,
         counts: Some(Counts {
             operations: status.must("Innodb_buffer_pool_read_requests")?,
             misses: reads,
@@ -228,7 +193,7 @@ impl Observer for MariaDb {
         let question = Question::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
         let status = self.pairs(STATUS, question)?;
-        let mut look = look_of(&variables, &status, &mut self.given)?;
+        let mut look = look_of(&variables, &status)?;
         look.pid = pid_in(&variables, question);
         Ok(look)
     }
@@ -276,7 +241,7 @@ mod tests {
             ("innodb_buffer_pool_chunk_size", "100"),
             ("innodb_buffer_pool_instances", "4"),
         ]);
-        let look = look_of(&variables, &status, &mut Given::default()).unwrap();
+        let look = look_of(&variables, &status).unwrap();
         assert_eq!((look.granule, look.ceiling), (Bytes(400), None));
         assert!(look.busy.unwrap().contains("Withdrawing"));
         let newer = pairs(&[
@@ -284,9 +249,9 @@ mod tests {
             ("innodb_buffer_pool_chunk_size", "0"),
             ("innodb_buffer_pool_size_max", "1000"),
         ]);
-        let look = look_of(&newer, &status, &mut Given::default()).unwrap();
+        let look = look_of(&newer, &status).unwrap();
         assert_eq!((look.granule, look.ceiling), (EXTENT, Some(Bytes(1000))));
-        assert!(look_of(&pairs(&[]), &status, &mut Given::default()).is_err());
+        assert!(look_of(&pairs(&[]), &status).is_err());
     }
 
     #[test]
@@ -304,30 +269,13 @@ mod tests {
                 ("Innodb_buffer_pool_bytes_data", "2109734912"),
                 ("Innodb_buffer_pool_pages_free", free),
             ]);
-            look_of(&variables, &status, &mut Given::default())
-                .unwrap()
-                .used
-                .unwrap()
+            look_of(&variables, &status).unwrap().used.unwrap()
         };
         assert_eq!(used_with("1024"), Bytes(2_147_483_648));
         assert_eq!(used_with("2536"), Bytes(2_147_483_648 - 1000 * 16384));
     }
 
     /// As with MariaDB 10.11: 1,014 more pages, of which those at the end of the list are written last.
-    #[test]
-    fn what_was_given_is_untouched_until_as_much_was_read() {
-        let mib = Bytes::from_mib;
-        let mut given = Given::default();
-        let mut at = |size, free, reads| given.untouched(mib(size), free, reads, size * 64);
-        // Just started, and full later.
-        assert_eq!(at(104, 6000, 100), 6000);
-        assert_eq!(at(104, 1000, 20_000), 0);
-        assert_eq!(at(120, 1800, 20_000), 1800);
-        assert_eq!(at(120, 1300, 20_500), 1300);
-        assert_eq!(at(120, 900, 21_500), 300);
-        assert_eq!(at(120, 1500, 21_900), 0);
-        assert_eq!(at(104, 900, 21_900), 0);
-    }
 
     #[test]
     fn a_resize_that_is_over() {

@@ -66,7 +66,7 @@ pub struct Member {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WrittenTarget {
+pub struct WrittenTarget {
     name: Spanned<String>,
     target: Spanned<String>,
     #[serde(default)]
@@ -121,7 +121,7 @@ fn usual_every() -> Spanned<Time> {
     Spanned::new(0..0, Time(Duration::from_secs(2)))
 }
 
-pub(crate) type Wrong = (Range<usize>, String);
+pub type Wrong = (Range<usize>, String);
 
 fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
     let bytes = written.as_ref().parse::<Bytes>();
@@ -166,7 +166,11 @@ fn name(written: &Spanned<String>) -> Result<String, Wrong> {
 }
 
 impl WrittenTarget {
-    pub(crate) fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
+    /// Checks the values, at the place `span` of the file.
+    ///
+    /// # Errors
+    /// The place of a wrong value, and the reason.
+    pub fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;
         if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&every) {

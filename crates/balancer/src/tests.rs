@@ -76,14 +76,12 @@ impl Sim {
         }
     }
 
-    /// Returns its reported use, and the part that may be untouched.
-    fn used(&self) -> (Bytes, Bytes) {
-        if self.manner != Manner::Paged {
-            return (self.held.min(self.size), Bytes::ZERO);
+    /// Returns its reported use.
+    fn used(&self) -> Bytes {
+        match self.manner {
+            Manner::Paged => self.size - (self.size - self.data - mib(KEPT)),
+            _ => self.held.min(self.size),
         }
-        let free = self.size - self.data;
-        let untouched = (self.size - self.held).min(free).min(mib(KEPT));
-        (self.size - (free - mib(KEPT)), untouched)
     }
 
     /// Advances the time by a second.
@@ -107,13 +105,12 @@ impl Sim {
             self.report.trouble = Some("no route".into());
             return;
         }
-        let (used, untouched) = self.used();
         let look = Look {
             size: self.size,
             granule: mib(1),
             floor: self.floor,
-            used: Some(used),
-            untouched,
+            used: Some(self.used()),
+            unmaps: self.manner == Manner::Paged,
             counts: Some(self.counts),
             pid: Some(Pid(self.process.pid)),
             ..Look::default()
@@ -324,6 +321,17 @@ fn what_was_never_written_to_need_not_come_back() {
     (world.sims[0].load, world.sims[1].load) = (9000, 100);
     world.run(60);
     assert!(world.size("a") > mib(700), "{:#?}", world.said);
+}
+
+/// Its process falls by less than the reduction: pages move into those of its size that were never written to.
+#[test]
+fn a_reduction_is_over_when_the_server_unmapped_it() {
+    let mut world = World::of(vec![Sim::new("a", 512, 9000), Sim::new("b", 512, 100)]);
+    world.sim("b").manner = Manner::Paged;
+    world.sim("b").held = mib(512 - KEPT / 2);
+    world.run(60);
+    assert!(world.size("a") > mib(700), "{:#?}", world.said);
+    assert!(!world.has_said("set back"), "{:#?}", world.said);
 }
 
 /// The need of a cache does not wait for memory that it owes.

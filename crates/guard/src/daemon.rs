@@ -29,7 +29,7 @@ use crate::policy::{
 };
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
-use crate::seen::{Now, Observation, ProgramId, Seen};
+use crate::seen::{Now, Observation, Seen};
 use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
 use crate::state::{JobKind, Proof, Remembered, State};
 use crate::state_store::StateFile;
@@ -37,6 +37,7 @@ use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::textfile::Textfile;
 use crate::work::{Tools, work};
 use hugeleaf_balancer::Said;
+use hugeleaf_host::ProgramId;
 use hugeleaf_units::fault::{FAULT, caught};
 
 /// Minimum time between writes of the state, except after a decision.

@@ -19,9 +19,10 @@ use jiff::Zoned;
 
 use crate::config::{Action, Config};
 use crate::policy::needs_detail;
-use crate::seen::{Detail, FileId, HostSeen, Now, Observation, ProgramId, Seen, pod_of};
+use crate::seen::{Detail, FileId, HostSeen, Now, Observation, Seen, pod_of};
 use crate::state::State;
 use crate::status::{HostStatus, PoolStatus};
+use hugeleaf_host::ProgramId;
 
 pub struct Observer<'a> {
     root: &'a Root,

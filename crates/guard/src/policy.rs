@@ -15,9 +15,10 @@ use hugeleaf_units::Bytes;
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
 use crate::rule::{Rule, rule_of};
-use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
+use crate::seen::{HostSeen, Now, Observation, Seen};
 use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
 use crate::why::{Standing, TreeState, WhyNot};
+use hugeleaf_host::ProgramId;
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
 const CHANGED: Bytes = Bytes::from_mib(16);

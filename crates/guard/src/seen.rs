@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hugeleaf_host::ProgramId;
 use hugeleaf_mover::Memory;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;

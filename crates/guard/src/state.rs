@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, Proven};
 use crate::pools::PoolsState;
-use crate::seen::{Detail, FileId, ProgramId};
+use crate::seen::{Detail, FileId};
 use crate::why::Standing;
+use hugeleaf_host::ProgramId;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {

@@ -4,6 +4,8 @@
 //! Handles of dlopen(3) are closed where they were opened. Functions are looked up in the object that has them, and
 //! have the types of sqlite3.h.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
 use std::panic::catch_unwind;

@@ -12,6 +12,7 @@
 //! The functions have the types of sqlite3.h and pass on their arguments: they change no register that holds arguments.
 //! SQLite's functions are looked up by name in the object that has the copy.
 
+#![allow(unsafe_code)]
 #![cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     allow(dead_code)

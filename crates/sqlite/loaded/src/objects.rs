@@ -4,6 +4,8 @@
 //! Tables of objects are read as the loader read them, and only while it prevents objects from being unloaded
 //! (dl_iterate_phdr(3)).
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 /// The interposed functions of SQLite, by number.

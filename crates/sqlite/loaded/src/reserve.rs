@@ -4,6 +4,8 @@
 //! # Safety
 //! Memory from the reserve is within it, aligned, and handed out once: it is never reused.
 
+#![allow(unsafe_code)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;

@@ -3,6 +3,8 @@
 //! # Safety
 //! The calls get a buffer and its length.
 
+#![allow(unsafe_code)]
+
 use std::ffi::c_void;
 
 /// Writes a line, unless standard error has no reader: such a pipe would end the program with SIGPIPE.
