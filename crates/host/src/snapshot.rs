@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::{Pid, own_pid};
 
 use crate::model::{Process, ProcessKind};
-use crate::process::stat::unit_of;
+use crate::process::stat::{unit_of, units_in};
 use crate::process::{self, ProcessError};
 use crate::root::Root;
+use crate::system::unit_files;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -16,7 +17,7 @@ pub enum Target {
     Tree(Pid),
     /// All processes of that name (`comm`, or the last part of the first argument).
     Name(String),
-    /// All processes of a systemd unit, as in `postgresql.service`.
+    /// All processes of a systemd unit, as in `postgresql.service`: the system's, or else a user's own.
     Unit(String),
     /// All processes of a cgroup and those below it, given by its path (with a `/`).
     Cgroup(String),
@@ -33,7 +34,7 @@ pub enum TargetError {
         /// True if `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
-    /// The name matches several unrelated process trees.
+    /// The name matches several unrelated process trees, or the units of several users.
     #[error("'{text}' matches {} unrelated process trees: {}", trees.len(), in_words(trees))]
     Several {
         text: String,
@@ -51,6 +52,19 @@ pub struct ProcessTree {
     pub unit: Option<String>,
     pub command_line: String,
     pub pids: Vec<Pid>,
+}
+
+impl ProcessTree {
+    /// Returns the tree that begins with a process, without the ids of its processes.
+    fn beginning_with(first: &Process) -> ProcessTree {
+        ProcessTree {
+            first: first.pid,
+            uid: first.uid,
+            unit: first.unit.clone(),
+            command_line: first.command_line.clone(),
+            pids: Vec::new(),
+        }
+    }
 }
 
 /// Maximum number of characters of a command line in a message.
@@ -76,7 +90,7 @@ fn in_words(trees: &[ProcessTree]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     text: String,
-    /// Has more than one entry only for a name.
+    /// Has more than one entry only for a name, and for a unit that several users have.
     trees: Vec<ProcessTree>,
 }
 
@@ -163,7 +177,7 @@ impl Target {
                 return Ok(self.as_one(*pid, pids));
             }
             Target::Name(name) => matching(&|p| is_named(p, name)),
-            Target::Unit(unit) => matching(&|p| p.is_in_unit(unit)),
+            Target::Unit(unit) => in_unit(root, unit),
             Target::Cgroup(path) => {
                 // The path may include the mount point of the hierarchy.
                 let path = path.trim_end_matches('/');
@@ -185,6 +199,10 @@ impl Target {
             Target::Name(text) => Resolved {
                 text: text.clone(),
                 trees: trees(&found, &living(root).collect::<Vec<_>>()),
+            },
+            Target::Unit(unit) => Resolved {
+                text: unit.clone(),
+                trees: by_manager(&found, unit),
             },
             _ => self.as_one(first.pid, found.iter().map(|p| p.pid).collect()),
         })
@@ -219,16 +237,43 @@ fn trees(found: &[Process], all: &[Process]) -> Vec<ProcessTree> {
             at = *parent;
             first = found.iter().find(|p| p.pid == at).unwrap_or(first);
         }
-        let tree = trees.entry(first.pid).or_insert_with(|| ProcessTree {
-            first: first.pid,
-            uid: first.uid,
-            unit: first.unit.clone(),
-            command_line: first.command_line.clone(),
-            pids: Vec::new(),
-        });
+        let tree = (trees.entry(first.pid)).or_insert_with(|| ProcessTree::beginning_with(first));
         tree.pids.push(process.pid);
     }
     trees.into_values().collect()
+}
+
+/// Returns the processes of a unit of the system. Users' own units of that name count only if the system has none, not
+/// even a stopped one, because any user can start a unit of any name.
+fn in_unit(root: &Root, unit: &str) -> Vec<Process> {
+    let (of_system, others): (Vec<_>, Vec<_>) = living(root).partition(|p| p.is_in_unit(unit));
+    if !of_system.is_empty() || unit_files::read(root, unit).is_some() {
+        return of_system;
+    }
+    let of_users = others.into_iter();
+    of_users.filter(|p| user_with(p, unit).is_some()).collect()
+}
+
+/// Groups the processes of a unit by the manager that runs it: the system's, or one per user.
+fn by_manager(found: &[Process], unit: &str) -> Vec<ProcessTree> {
+    let mut trees: BTreeMap<Option<&str>, ProcessTree> = BTreeMap::new();
+    for process in found {
+        let user = user_with(process, unit).filter(|_| !process.is_in_unit(unit));
+        let tree = (trees.entry(user)).or_insert_with(|| ProcessTree::beginning_with(process));
+        tree.pids.push(process.pid);
+    }
+    trees.into_values().collect()
+}
+
+/// Returns the user, by number, whose own manager put the process in the unit.
+fn user_with<'a>(process: &'a Process, unit: &str) -> Option<&'a str> {
+    let (slices, rest) = process.cgroup.as_deref()?.split_once("/user@")?;
+    let (user, below) = rest.split_once(".service/")?;
+    // Only slices may be above it: below a container's cgroup, any name may occur.
+    let mut above = slices.split('/').skip(1);
+    let is_users = above.all(|part| part.ends_with(".slice"))
+        && user.bytes().all(|byte| byte.is_ascii_digit());
+    (is_users && units_in(below).any(|own| own == unit)).then_some(user)
 }
 
 /// True if the kernel's name (cut to 15 characters) or the last part of the program's path matches.
@@ -345,6 +390,107 @@ mod tests {
         }
         let nobody = Target::Name("no such program".into()).resolve(&root);
         assert!(matches!(nobody, Err(TargetError::Nobody { .. })));
+    }
+
+    fn process(pid: u32, uid: u32, cgroup: &str) -> Process {
+        Process {
+            pid: Pid(pid),
+            parent: Pid(1),
+            name: "server".into(),
+            uid,
+            cgroup: Some(cgroup.into()),
+            ..Process::default()
+        }
+    }
+
+    /// Makes a captured host of these processes and other files.
+    fn captured(processes: &[Process], others: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let mut files: Vec<(String, String)> = Vec::new();
+        for p in processes {
+            let (pid, uid) = (p.pid, p.uid);
+            let cgroup = p.cgroup.as_deref().unwrap_or("/");
+            let stat = format!(
+                "{pid} ({}) S {} 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 99 1 1",
+                p.name, p.parent
+            );
+            let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nVmRSS:\t4 kB\n");
+            files.push((format!("proc/{pid}/stat"), stat));
+            files.push((format!("proc/{pid}/status"), status));
+            files.push((format!("proc/{pid}/cgroup"), format!("0::{cgroup}\n")));
+        }
+        let files = files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()));
+        let all: Vec<(&str, &str)> = files.chain(others.iter().copied()).collect();
+        crate::testing::host(&all)
+    }
+
+    /// Returns what a command that changes something takes. Empty if no process matches.
+    fn taken(root: &Root, text: &str) -> Vec<u32> {
+        let target: Target = text.parse().unwrap();
+        match target.resolve(root).and_then(Resolved::one) {
+            Ok(pids) => pids.iter().map(|pid| pid.0).collect(),
+            Err(TargetError::Nobody { .. }) => Vec::new(),
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+
+    const OF_USER: &str = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
+
+    #[test]
+    fn a_unit_of_a_user_or_a_container_is_not_the_systems() {
+        let (_dir, root) = captured(
+            &[
+                process(10, 112, "/system.slice/redis.service"),
+                process(11, 112, "/system.slice/redis.service/workers"),
+                process(20, 1000, OF_USER),
+                process(
+                    30,
+                    0,
+                    "/machine.slice/systemd-nspawn@x.service/payload/system.slice/redis.service",
+                ),
+                process(31, 0, "/lxc.payload.x/system.slice/redis.service"),
+                process(
+                    32,
+                    0,
+                    "/system.slice/docker-1.scope/system.slice/redis.service",
+                ),
+            ],
+            &[],
+        );
+        for (text, pids) in [
+            ("redis.service", vec![10, 11]),
+            ("user@1000.service", vec![20]),
+            ("docker-1.scope", vec![32]),
+            ("system.slice", vec![10, 11, 32]),
+            ("machine.slice", vec![30]),
+        ] {
+            assert_eq!(taken(&root, text), pids, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_users_unit_counts_where_the_system_has_none() {
+        let in_container = process(31, 1000, &format!("/lxc.payload.x{OF_USER}"));
+        let of_one = [process(20, 1000, OF_USER), in_container];
+        let (_dir, root) = captured(&of_one, &[]);
+        assert_eq!(taken(&root, "redis.service"), [20]);
+        assert_eq!(taken(&root, "app.slice"), [20]);
+
+        // The system's service is stopped.
+        let file = "[Service]\nExecStart=/bin/redis\n";
+        let (_dir, root) = captured(&of_one, &[("etc/systemd/system/redis.service", file)]);
+        assert!(taken(&root, "redis.service").is_empty());
+
+        let of_other = process(21, 1001, &OF_USER.replace("1000", "1001"));
+        let (_dir, root) = captured(&[of_one.as_slice(), &[of_other]].concat(), &[]);
+        let found = Target::Unit("redis.service".into()).resolve(&root).unwrap();
+        assert_eq!(found.clone().all(), [Pid(20), Pid(21)]);
+        let said = found.one().unwrap_err().to_string();
+        assert!(
+            said.contains("uid 1000, user@1000.service") && said.contains("uid 1001"),
+            "{said}"
+        );
     }
 
     /// Tests two servers with workers, one of them started by a shell, a user session, and a circle.

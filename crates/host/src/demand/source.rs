@@ -15,6 +15,7 @@ use super::{
 use crate::fact::Fact;
 use crate::limits;
 use crate::model::{Host, Process};
+use crate::process::stat::is_service;
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
@@ -196,7 +197,7 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
     let mut groups: Vec<Vec<&Process>> = Vec::new();
     for process in processes {
         let unit = process.unit.as_deref();
-        let unit = unit.filter(|unit| unit.ends_with(".service"));
+        let unit = unit.filter(|unit| is_service(unit));
         let belongs = |group: &&mut Vec<&Process>| {
             group.iter().any(|other| {
                 let is_same_unit = unit.is_some() && other.unit.as_deref() == unit;
