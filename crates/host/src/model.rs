@@ -3,6 +3,7 @@
 //! Each field's comment names the file that the value was read from, so a number on the screen can be traced to its
 //! source. In JSON a field has the name given by its serde attribute, or its own (docs/reference/json.md).
 
+use std::path::Path;
 use std::time::Duration;
 
 use hugeleaf_sys::{PageMap, Pid};
@@ -889,6 +890,12 @@ impl Process {
     /// True if the system's manager put it in this unit, which may be a slice.
     pub fn is_in_unit(&self, unit: &str) -> bool {
         units_in(self.cgroup.as_deref().unwrap_or_default()).any(|own| own == unit)
+    }
+
+    /// True if it is in the cgroup with this path in its hierarchy, or in one below.
+    pub fn is_in_cgroup(&self, path: &Path) -> bool {
+        let own = self.cgroup.as_deref();
+        own.is_some_and(|own| Path::new(own).starts_with(path))
     }
 
     /// Returns the huge-page coverage of its resident memory.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_sys::{Pid, own_pid};
 
+use crate::limits::cgroup_paths::in_hierarchy;
 use crate::model::{Process, ProcessKind};
 use crate::process::stat::{unit_of, units_in};
 use crate::process::{self, ProcessError};
@@ -179,14 +180,8 @@ impl Target {
             Target::Name(name) => matching(&|p| is_named(p, name)),
             Target::Unit(unit) => in_unit(root, unit),
             Target::Cgroup(path) => {
-                // The path may include the mount point of the hierarchy.
-                let path = path.trim_end_matches('/');
-                matching(&|p| {
-                    p.cgroup.as_deref().is_some_and(|c| {
-                        let below = c.strip_prefix(path);
-                        path.ends_with(c) || below.is_some_and(|rest| rest.starts_with('/'))
-                    })
-                })
+                let path = in_hierarchy(root, path);
+                matching(&|p| p.is_in_cgroup(&path))
             }
         };
         let Some(first) = found.first() else {
@@ -467,6 +462,46 @@ mod tests {
         ] {
             assert_eq!(taken(&root, text), pids, "{text}");
         }
+    }
+
+    #[test]
+    fn a_cgroup_is_taken_by_its_whole_path() {
+        let (_dir, root) = captured(
+            &[
+                process(1, 0, "/init.scope"),
+                process(10, 112, "/system.slice/postgresql.service"),
+                process(20, 0, "/machine.slice/x/system.slice/postgresql.service"),
+                process(30, 0, "/system.slice/docker-1.scope/init.scope"),
+                process(31, 0, "/system.slice/docker-12.scope"),
+            ],
+            &[(
+                "proc/self/mounts",
+                "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            )],
+        );
+        for (text, pids) in [
+            ("/machine.slice/x/system.slice/postgresql.service", vec![20]),
+            ("/system.slice/docker-1.scope/init.scope", vec![30]),
+            ("/system.slice/docker-1.scope/", vec![30]),
+            ("/sys/fs/cgroup/init.scope", vec![1]),
+            ("/sys/fs/cgroup/system.slice/", vec![10, 30, 31]),
+            ("/sys/fs/cgroup2/init.scope", vec![]),
+            ("/mnt/system.slice/postgresql.service", vec![]),
+            ("/system.slice/postgresql", vec![]),
+            ("/system.slice/postgresql.service/below", vec![]),
+        ] {
+            assert_eq!(taken(&root, text), pids, "{text}");
+        }
+    }
+
+    /// A container without a cgroup namespace, on version 1, sees the paths of the host.
+    #[test]
+    fn a_mount_may_begin_below_the_top() {
+        let mounts = "30 25 0:26 /docker/1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let both = [process(10, 0, "/docker/1/db"), process(11, 0, "/db")];
+        let (_dir, root) = captured(&both, &[("proc/self/mountinfo", mounts)]);
+        assert_eq!(taken(&root, "/sys/fs/cgroup/memory/db"), [10]);
+        assert_eq!(taken(&root, "/db"), [11]);
     }
 
     #[test]
