@@ -354,6 +354,8 @@ fn hides(mount: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -581,6 +583,161 @@ mod tests {
         assert!(!hides("proc /proc proc rw,relatime 0 0"));
         assert!(!hides("proc /proc proc rw,hidepid=off 0 0"));
         assert!(!hides(""));
+    }
+
+    /// A process of a generated host. Its manager and its tree are known by construction.
+    #[derive(Debug, Clone)]
+    struct Placed {
+        /// Units of the system's manager, from the top.
+        system: Vec<String>,
+        /// A user, and the units of that user's manager below it.
+        user: Option<(u32, Vec<String>)>,
+        /// The cgroups below, which a container or a service names as it likes.
+        below: Vec<String>,
+        /// An earlier process, or none.
+        parent: prop::sample::Index,
+        name: &'static str,
+    }
+
+    impl Placed {
+        fn parts(&self) -> Vec<String> {
+            let of_user = self.user.iter().flat_map(|(_, units)| units);
+            (self.system.iter().chain(of_user).chain(&self.below))
+                .cloned()
+                .collect()
+        }
+    }
+
+    /// Unit names that the system, users and containers all use.
+    const UNITS: [&str; 5] = [
+        "redis.service",
+        "init.scope",
+        "system.slice",
+        "app.slice",
+        "user@1000.service",
+    ];
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn placed() -> impl Strategy<Value = Placed> {
+        let leaf = prop::sample::select(vec!["redis.service", "init.scope", "other.service"]);
+        let names = [UNITS.as_slice(), &["x", "user.slice"]].concat();
+        let name = prop::sample::select(names);
+        let below = prop::collection::vec(name, 0..4);
+        let tree = (any::<prop::sample::Index>(), any::<bool>());
+        let place = (0..5u8, 1000..1003u32, leaf, below, tree);
+        place.prop_map(|(kind, uid, leaf, below, (parent, is_db))| {
+            let manager = format!("user@{uid}.service");
+            let mut below = owned(&below);
+            let (system, user) = match kind {
+                0 => (owned(&["system.slice", leaf]), None),
+                1 => {
+                    let units = owned(&["app.slice", leaf]);
+                    (owned(&["user.slice", &manager]), Some((uid, units)))
+                }
+                2 => (owned(&["machine.slice", "machine-x.scope"]), None),
+                3 => (owned(&["system.slice", "docker-1.scope"]), None),
+                _ => {
+                    below.insert(0, "lxc.payload.x".into());
+                    (Vec::new(), None)
+                }
+            };
+            Placed {
+                system,
+                user,
+                below,
+                parent,
+                name: if is_db { "db" } else { "sh" },
+            }
+        })
+    }
+
+    /// Returns the id of the process at a place in the list.
+    fn pid_at(at: usize) -> Pid {
+        Pid(10 + u32::try_from(at).unwrap())
+    }
+
+    /// Returns the places of a process and of its ancestors.
+    fn ancestors(all: &[Placed], at: usize) -> Vec<usize> {
+        let parent = |at: &usize| all[*at].parent.index(*at + 1).checked_sub(1);
+        std::iter::successors(Some(at), parent).collect()
+    }
+
+    /// Makes the host of these processes, with cgroups mounted at `/cg`.
+    fn host_of(all: &[Placed]) -> (tempfile::TempDir, Root) {
+        let processes = all.iter().enumerate().map(|(at, placed)| {
+            let uid = placed.user.as_ref().map_or(0, |(uid, _)| *uid);
+            let cgroup = format!("/{}", placed.parts().join("/"));
+            let parent = ancestors(all, at).get(1).map_or(Pid(1), |at| pid_at(*at));
+            Process {
+                parent,
+                name: placed.name.to_owned(),
+                ..process(pid_at(at).0, uid, &cgroup)
+            }
+        });
+        let mounts = ("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n");
+        captured(&processes.collect::<Vec<_>>(), &[mounts])
+    }
+
+    /// Returns the ids of the processes that a condition on their places holds for.
+    fn those(all: &[Placed], wanted: impl Fn(usize) -> bool) -> Vec<Pid> {
+        let places = (0..all.len()).filter(|at| wanted(*at));
+        places.map(pid_at).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Each kind of target takes its own processes and no other, or is an error if it means several things.
+        #[test]
+        fn no_unrelated_process_is_taken(
+            all in prop::collection::vec(placed(), 1..8),
+            unit in prop::sample::select(UNITS.to_vec()),
+            (at, depth) in any::<(prop::sample::Index, prop::sample::Index)>(),
+        ) {
+            let (_dir, root) = host_of(&all);
+            let one = |target: Target| target.resolve(&root).and_then(Resolved::one).ok();
+            let has = |units: &[String]| units.iter().any(|own| own == unit);
+
+            let of_system = those(&all, |at| has(&all[at].system));
+            let with_user = |at: usize| all[at].user.as_ref().filter(|(_, units)| has(units));
+            let of_users = those(&all, |at| with_user(at).is_some());
+            let users = (0..all.len()).filter_map(|at| Some(with_user(at)?.0));
+            let users: BTreeSet<u32> = users.collect();
+            let expected = match (of_system.is_empty(), users.len()) {
+                (false, _) => Some(of_system),
+                (true, 1) => Some(of_users),
+                (true, _) => None,
+            };
+            prop_assert_eq!(one(Target::Unit(unit.to_owned())), expected);
+
+            let at = at.index(all.len());
+            let parts = all[at].parts();
+            let wanted = &parts[..=depth.index(parts.len())];
+            let inside = those(&all, |at| all[at].parts().starts_with(wanted));
+            for mount in ["", "/cg"] {
+                let path = format!("{mount}/{}", wanted.join("/"));
+                prop_assert_eq!(one(Target::Cgroup(path)), Some(inside.clone()));
+            }
+
+            prop_assert_eq!(one(Target::Pid(pid_at(at))), Some(vec![pid_at(at)]));
+            let tree = those(&all, |other| ancestors(&all, other).contains(&at));
+            prop_assert_eq!(one(Target::Tree(pid_at(at))), Some(tree));
+
+            let named = those(&all, |at| all[at].name == "db");
+            let highest = |at: usize| {
+                let mut above = ancestors(&all, at).into_iter();
+                above.rfind(|at| all[*at].name == "db")
+            };
+            let trees: BTreeSet<Option<usize>> = (0..all.len())
+                .filter(|at| all[*at].name == "db")
+                .map(highest)
+                .collect();
+            let expected = (trees.len() == 1).then_some(named);
+            prop_assert_eq!(one(Target::Name("db".to_owned())), expected);
+        }
     }
 
     proptest! {
