@@ -414,7 +414,8 @@ impl From<TargetError> for Failure {
                 Failure::usage(
                     text,
                     format!(
-                        "name one as tree:{first} or by its unit; promote and demote take --all"
+                        "name one as tree:{first}, by its unit or by its cgroup; promote and \
+                         demote take --all"
                     ),
                 )
             }

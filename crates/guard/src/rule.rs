@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use hugeleaf_host::process::stat::{is_service, unit_of};
 use wildmatch::WildMatch;
 
 use crate::limits::{Action, Keep, Limits, Prove};
@@ -88,18 +89,24 @@ pub struct Rule {
 const FIRST_USER: u32 = 1000;
 
 impl Rule {
-    /// Returns the metric if it measures this process tree. Any user can run a program of any name. So a rule that matches
-    /// by name only does not apply its metric to processes of ordinary users.
+    /// Returns the metric if it measures this process tree. Any user can run a program of any name, and a pattern of
+    /// units may match the user's session or a container. So a rule that matches by name and unit only does not apply
+    /// its metric to processes of ordinary users outside the system's services.
     pub fn metric_of(&self, seen: &Seen) -> Option<&String> {
-        let by_name_alone = Matcher {
+        let without_names = Matcher {
             name: None,
+            unit: None,
             ..self.matcher.clone()
         };
-        let in_system = |cgroup: &String| cgroup.starts_with("/system.slice/");
-        let ordinary = seen.uid >= FIRST_USER && !seen.cgroup.as_ref().is_some_and(in_system);
+        let ordinary = seen.uid >= FIRST_USER && !seen.cgroup.as_deref().is_some_and(in_system);
         let metric = self.metric.as_ref();
-        metric.filter(|_| !(by_name_alone.is_empty() && ordinary))
+        metric.filter(|_| !(without_names.is_empty() && ordinary))
     }
+}
+
+/// True if the cgroup belongs to a service of the system. Services in `machine.slice` are other systems.
+fn in_system(cgroup: &str) -> bool {
+    !cgroup.starts_with("/machine.slice/") && unit_of(cgroup).is_some_and(|unit| is_service(&unit))
 }
 
 /// Returns the first rule that matches.
@@ -151,10 +158,10 @@ mod tests {
 
     /// A user's own process with a server's name is not measured by the server's metric.
     #[test]
-    fn a_name_alone_makes_nobody_a_target_of_a_metric() {
+    fn a_name_or_a_unit_alone_makes_nobody_a_target_of_a_metric() {
         let mut rule = Rule {
             label: "redis".into(),
-            matcher: matcher(|m| m.name = Some("redis-server".into())),
+            matcher: Matcher::default(),
             action: Action::Promote,
             limits: Limits::default(),
             overrides: false,
@@ -172,14 +179,39 @@ mod tests {
             rule.metric_of(&program).is_some()
         };
         program.name = "redis-server".into();
-        for (uid, cgroup, is) in [
-            (0, "/user.slice/user-0.slice/session-1.scope", true),
-            (112, "/", true),
-            (1000, "/system.slice/redis.service", true),
-            (1000, "/user.slice/user-1000.slice/session-3.scope", false),
-            (1000, "/", false),
-        ] {
-            assert_eq!(measured(&rule, &program, uid, cgroup), is, "{uid} {cgroup}");
+        let (name, unit) = (Some("redis-server".to_owned()), Some("*".to_owned()));
+        for (name, unit) in [(name.clone(), None), (None, unit.clone()), (name, unit)] {
+            (rule.matcher.name, rule.matcher.unit) = (name, unit);
+            for (uid, cgroup, is) in [
+                (0, "/user.slice/user-0.slice/session-1.scope", true),
+                (112, "/", true),
+                (1000, "/system.slice/redis.service", true),
+                (1000, "/db.slice/redis.service", true),
+                (1000, "/user.slice/user-1000.slice/session-3.scope", false),
+                (
+                    1000,
+                    "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service",
+                    false,
+                ),
+                (
+                    1000,
+                    "/machine.slice/systemd-nspawn@x.service/payload/system.slice/redis.service",
+                    false,
+                ),
+                (
+                    1000,
+                    "/system.slice/docker-1.scope/system.slice/redis.service",
+                    false,
+                ),
+                (1000, "/", false),
+            ] {
+                let matcher = &rule.matcher;
+                assert_eq!(
+                    measured(&rule, &program, uid, cgroup),
+                    is,
+                    "{matcher}: {uid} {cgroup}"
+                );
+            }
         }
         rule.matcher.user = Some("1000".into());
         assert!(measured(&rule, &program, 1000, "/"));

@@ -104,9 +104,15 @@ pub struct Now {
 }
 
 /// Returns the UID of a cgroup's Kubernetes pod (kubelet's `podUID`). Kubelet names cgroups in two forms: with
-/// systemd (`…-pod12ab_34….slice`) and without (`/kubepods/burstable/pod12ab-34…`).
+/// systemd (`…-pod12ab_34….slice`) and without (`/kubepods/burstable/pod12ab-34…`). Below the first of them, and
+/// below a service or a scope, users and containers name cgroups as they like.
 pub fn pod_of(cgroup: &str) -> Option<String> {
-    let part = cgroup.split('/').rev().find(|part| part.contains("pod"))?;
+    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
+    let mut parts = cgroup.split('/').take_while(|part| !is_unit(part));
+    parts.find_map(pod_in)
+}
+
+fn pod_in(part: &str) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let uid = &name[name.rfind("pod")? + 3..];
     let uid = uid.replace('_', "-");
@@ -128,6 +134,8 @@ mod tests {
         assert_eq!(pod_of(slice).as_deref(), Some(uid));
         let plain = format!("/kubepods/besteffort/pod{uid}/9f");
         assert_eq!(pod_of(&plain).as_deref(), Some(uid));
+        let below = format!("{plain}/kubepods/pod4a3b2c1d00112233445566778899aabb");
+        assert_eq!(pod_of(&below).as_deref(), Some(uid));
         let fixed = "/kubepods/pod4a3b2c1d00112233445566778899aabb/x";
         assert!(pod_of(fixed).is_some());
         for text in [
@@ -135,6 +143,7 @@ mod tests {
             "/system.slice/podman.service",
             "/machine.slice/libpod-12.scope",
             "/pod",
+            &format!("/user.slice/user-7.slice/user@7.service/kubepods/pod{uid}"),
         ] {
             assert_eq!(pod_of(text), None, "{text}");
         }

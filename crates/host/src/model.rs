@@ -3,6 +3,7 @@
 //! Each field's comment names the file that the value was read from, so a number on the screen can be traced to its
 //! source. In JSON a field has the name given by its serde attribute, or its own (docs/reference/json.md).
 
+use std::path::Path;
 use std::time::Duration;
 
 use hugeleaf_sys::{PageMap, Pid};
@@ -11,6 +12,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
+use crate::process::stat::units_in;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -842,7 +844,7 @@ pub struct Process {
     pub image: [u64; 4],
     /// Its cgroup's path, the memory controller's or the unified one.
     pub cgroup: Option<String>,
-    /// Its systemd unit, derived from the cgroup.
+    /// Its unit of the system's manager, derived from the cgroup.
     pub unit: Option<String>,
     pub threads: u64,
     /// `THP_enabled: 0`: the process disabled THP for itself with prctl(PR_SET_THP_DISABLE).
@@ -885,10 +887,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// True if it belongs to a systemd unit. A unit may be a slice.
+    /// True if the system's manager put it in this unit, which may be a slice.
     pub fn is_in_unit(&self, unit: &str) -> bool {
-        let cgroup = self.cgroup.as_deref().unwrap_or_default();
-        cgroup.split('/').any(|part| part == unit)
+        units_in(self.cgroup.as_deref().unwrap_or_default()).any(|own| own == unit)
+    }
+
+    /// True if it is in the cgroup with this path in its hierarchy, or in one below.
+    pub fn is_in_cgroup(&self, path: &Path) -> bool {
+        let own = self.cgroup.as_deref();
+        own.is_some_and(|own| Path::new(own).starts_with(path))
     }
 
     /// Returns the huge-page coverage of its resident memory.

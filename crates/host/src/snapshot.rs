@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use hugeleaf_sys::{Pid, own_pid};
 
+use crate::limits::cgroup_paths::in_hierarchy;
 use crate::model::{Process, ProcessKind};
-use crate::process::stat::unit_of;
+use crate::process::stat::{unit_of, units_in};
 use crate::process::{self, ProcessError};
 use crate::root::Root;
+use crate::system::unit_files;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -16,7 +18,7 @@ pub enum Target {
     Tree(Pid),
     /// All processes of that name (`comm`, or the last part of the first argument).
     Name(String),
-    /// All processes of a systemd unit, as in `postgresql.service`.
+    /// All processes of a systemd unit, as in `postgresql.service`: the system's, or else a user's own.
     Unit(String),
     /// All processes of a cgroup and those below it, given by its path (with a `/`).
     Cgroup(String),
@@ -33,7 +35,7 @@ pub enum TargetError {
         /// True if `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
-    /// The name matches several unrelated process trees.
+    /// The name matches several unrelated process trees, or the units of several users.
     #[error("'{text}' matches {} unrelated process trees: {}", trees.len(), in_words(trees))]
     Several {
         text: String,
@@ -51,6 +53,19 @@ pub struct ProcessTree {
     pub unit: Option<String>,
     pub command_line: String,
     pub pids: Vec<Pid>,
+}
+
+impl ProcessTree {
+    /// Returns the tree that begins with a process, without the ids of its processes.
+    fn beginning_with(first: &Process) -> ProcessTree {
+        ProcessTree {
+            first: first.pid,
+            uid: first.uid,
+            unit: first.unit.clone(),
+            command_line: first.command_line.clone(),
+            pids: Vec::new(),
+        }
+    }
 }
 
 /// Maximum number of characters of a command line in a message.
@@ -76,7 +91,7 @@ fn in_words(trees: &[ProcessTree]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     text: String,
-    /// Has more than one entry only for a name.
+    /// Has more than one entry only for a name, and for a unit that several users have.
     trees: Vec<ProcessTree>,
 }
 
@@ -163,16 +178,10 @@ impl Target {
                 return Ok(self.as_one(*pid, pids));
             }
             Target::Name(name) => matching(&|p| is_named(p, name)),
-            Target::Unit(unit) => matching(&|p| p.is_in_unit(unit)),
+            Target::Unit(unit) => in_unit(root, unit),
             Target::Cgroup(path) => {
-                // The path may include the mount point of the hierarchy.
-                let path = path.trim_end_matches('/');
-                matching(&|p| {
-                    p.cgroup.as_deref().is_some_and(|c| {
-                        let below = c.strip_prefix(path);
-                        path.ends_with(c) || below.is_some_and(|rest| rest.starts_with('/'))
-                    })
-                })
+                let path = in_hierarchy(root, path);
+                matching(&|p| p.is_in_cgroup(&path))
             }
         };
         let Some(first) = found.first() else {
@@ -185,6 +194,10 @@ impl Target {
             Target::Name(text) => Resolved {
                 text: text.clone(),
                 trees: trees(&found, &living(root).collect::<Vec<_>>()),
+            },
+            Target::Unit(unit) => Resolved {
+                text: unit.clone(),
+                trees: by_manager(&found, unit),
             },
             _ => self.as_one(first.pid, found.iter().map(|p| p.pid).collect()),
         })
@@ -219,16 +232,43 @@ fn trees(found: &[Process], all: &[Process]) -> Vec<ProcessTree> {
             at = *parent;
             first = found.iter().find(|p| p.pid == at).unwrap_or(first);
         }
-        let tree = trees.entry(first.pid).or_insert_with(|| ProcessTree {
-            first: first.pid,
-            uid: first.uid,
-            unit: first.unit.clone(),
-            command_line: first.command_line.clone(),
-            pids: Vec::new(),
-        });
+        let tree = (trees.entry(first.pid)).or_insert_with(|| ProcessTree::beginning_with(first));
         tree.pids.push(process.pid);
     }
     trees.into_values().collect()
+}
+
+/// Returns the processes of a unit of the system. Users' own units of that name count only if the system has none, not
+/// even a stopped one, because any user can start a unit of any name.
+fn in_unit(root: &Root, unit: &str) -> Vec<Process> {
+    let (of_system, others): (Vec<_>, Vec<_>) = living(root).partition(|p| p.is_in_unit(unit));
+    if !of_system.is_empty() || unit_files::read(root, unit).is_some() {
+        return of_system;
+    }
+    let of_users = others.into_iter();
+    of_users.filter(|p| user_with(p, unit).is_some()).collect()
+}
+
+/// Groups the processes of a unit by the manager that runs it: the system's, or one per user.
+fn by_manager(found: &[Process], unit: &str) -> Vec<ProcessTree> {
+    let mut trees: BTreeMap<Option<&str>, ProcessTree> = BTreeMap::new();
+    for process in found {
+        let user = user_with(process, unit).filter(|_| !process.is_in_unit(unit));
+        let tree = (trees.entry(user)).or_insert_with(|| ProcessTree::beginning_with(process));
+        tree.pids.push(process.pid);
+    }
+    trees.into_values().collect()
+}
+
+/// Returns the user, by number, whose own manager put the process in the unit.
+fn user_with<'a>(process: &'a Process, unit: &str) -> Option<&'a str> {
+    let (slices, rest) = process.cgroup.as_deref()?.split_once("/user@")?;
+    let (user, below) = rest.split_once(".service/")?;
+    // Only slices may be above it: below a container's cgroup, any name may occur.
+    let mut above = slices.split('/').skip(1);
+    let is_users = above.all(|part| part.ends_with(".slice"))
+        && user.bytes().all(|byte| byte.is_ascii_digit());
+    (is_users && units_in(below).any(|own| own == unit)).then_some(user)
 }
 
 /// True if the kernel's name (cut to 15 characters) or the last part of the program's path matches.
@@ -314,6 +354,8 @@ fn hides(mount: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -345,6 +387,147 @@ mod tests {
         }
         let nobody = Target::Name("no such program".into()).resolve(&root);
         assert!(matches!(nobody, Err(TargetError::Nobody { .. })));
+    }
+
+    fn process(pid: u32, uid: u32, cgroup: &str) -> Process {
+        Process {
+            pid: Pid(pid),
+            parent: Pid(1),
+            name: "server".into(),
+            uid,
+            cgroup: Some(cgroup.into()),
+            ..Process::default()
+        }
+    }
+
+    /// Makes a captured host of these processes and other files.
+    fn captured(processes: &[Process], others: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let mut files: Vec<(String, String)> = Vec::new();
+        for p in processes {
+            let (pid, uid) = (p.pid, p.uid);
+            let cgroup = p.cgroup.as_deref().unwrap_or("/");
+            let stat = format!(
+                "{pid} ({}) S {} 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 99 1 1",
+                p.name, p.parent
+            );
+            let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nVmRSS:\t4 kB\n");
+            files.push((format!("proc/{pid}/stat"), stat));
+            files.push((format!("proc/{pid}/status"), status));
+            files.push((format!("proc/{pid}/cgroup"), format!("0::{cgroup}\n")));
+        }
+        let files = files
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()));
+        let all: Vec<(&str, &str)> = files.chain(others.iter().copied()).collect();
+        crate::testing::host(&all)
+    }
+
+    /// Returns what a command that changes something takes. Empty if no process matches.
+    fn taken(root: &Root, text: &str) -> Vec<u32> {
+        let target: Target = text.parse().unwrap();
+        match target.resolve(root).and_then(Resolved::one) {
+            Ok(pids) => pids.iter().map(|pid| pid.0).collect(),
+            Err(TargetError::Nobody { .. }) => Vec::new(),
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+
+    const OF_USER: &str = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
+
+    #[test]
+    fn a_unit_of_a_user_or_a_container_is_not_the_systems() {
+        let (_dir, root) = captured(
+            &[
+                process(10, 112, "/system.slice/redis.service"),
+                process(11, 112, "/system.slice/redis.service/workers"),
+                process(20, 1000, OF_USER),
+                process(
+                    30,
+                    0,
+                    "/machine.slice/systemd-nspawn@x.service/payload/system.slice/redis.service",
+                ),
+                process(31, 0, "/lxc.payload.x/system.slice/redis.service"),
+                process(
+                    32,
+                    0,
+                    "/system.slice/docker-1.scope/system.slice/redis.service",
+                ),
+            ],
+            &[],
+        );
+        for (text, pids) in [
+            ("redis.service", vec![10, 11]),
+            ("user@1000.service", vec![20]),
+            ("docker-1.scope", vec![32]),
+            ("system.slice", vec![10, 11, 32]),
+            ("machine.slice", vec![30]),
+        ] {
+            assert_eq!(taken(&root, text), pids, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_taken_by_its_whole_path() {
+        let (_dir, root) = captured(
+            &[
+                process(1, 0, "/init.scope"),
+                process(10, 112, "/system.slice/postgresql.service"),
+                process(20, 0, "/machine.slice/x/system.slice/postgresql.service"),
+                process(30, 0, "/system.slice/docker-1.scope/init.scope"),
+                process(31, 0, "/system.slice/docker-12.scope"),
+            ],
+            &[(
+                "proc/self/mounts",
+                "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            )],
+        );
+        for (text, pids) in [
+            ("/machine.slice/x/system.slice/postgresql.service", vec![20]),
+            ("/system.slice/docker-1.scope/init.scope", vec![30]),
+            ("/system.slice/docker-1.scope/", vec![30]),
+            ("/sys/fs/cgroup/init.scope", vec![1]),
+            ("/sys/fs/cgroup/system.slice/", vec![10, 30, 31]),
+            ("/sys/fs/cgroup2/init.scope", vec![]),
+            ("/mnt/system.slice/postgresql.service", vec![]),
+            ("/system.slice/postgresql", vec![]),
+            ("/system.slice/postgresql.service/below", vec![]),
+        ] {
+            assert_eq!(taken(&root, text), pids, "{text}");
+        }
+    }
+
+    /// A container without a cgroup namespace, on version 1, sees the paths of the host.
+    #[test]
+    fn a_mount_may_begin_below_the_top() {
+        let mounts = "30 25 0:26 /docker/1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let both = [process(10, 0, "/docker/1/db"), process(11, 0, "/db")];
+        let (_dir, root) = captured(&both, &[("proc/self/mountinfo", mounts)]);
+        assert_eq!(taken(&root, "/sys/fs/cgroup/memory/db"), [10]);
+        assert_eq!(taken(&root, "/db"), [11]);
+    }
+
+    #[test]
+    fn a_users_unit_counts_where_the_system_has_none() {
+        let in_container = process(31, 1000, &format!("/lxc.payload.x{OF_USER}"));
+        let of_one = [process(20, 1000, OF_USER), in_container];
+        let (_dir, root) = captured(&of_one, &[]);
+        assert_eq!(taken(&root, "redis.service"), [20]);
+        assert_eq!(taken(&root, "app.slice"), [20]);
+
+        // The system's service is stopped.
+        let file = "[Service]\nExecStart=/bin/redis\n";
+        let (_dir, root) = captured(&of_one, &[("etc/systemd/system/redis.service", file)]);
+        assert!(taken(&root, "redis.service").is_empty());
+
+        let of_other = process(21, 1001, &OF_USER.replace("1000", "1001"));
+        let (_dir, root) = captured(&[of_one.as_slice(), &[of_other]].concat(), &[]);
+        let found = Target::Unit("redis.service".into()).resolve(&root).unwrap();
+        assert_eq!(found.clone().all(), [Pid(20), Pid(21)]);
+        let said = found.one().unwrap_err().to_string();
+        assert!(
+            said.contains("uid 1000, user@1000.service") && said.contains("uid 1001"),
+            "{said}"
+        );
     }
 
     /// Tests two servers with workers, one of them started by a shell, a user session, and a circle.
@@ -400,6 +583,161 @@ mod tests {
         assert!(!hides("proc /proc proc rw,relatime 0 0"));
         assert!(!hides("proc /proc proc rw,hidepid=off 0 0"));
         assert!(!hides(""));
+    }
+
+    /// A process of a generated host. Its manager and its tree are known by construction.
+    #[derive(Debug, Clone)]
+    struct Placed {
+        /// Units of the system's manager, from the top.
+        system: Vec<String>,
+        /// A user, and the units of that user's manager below it.
+        user: Option<(u32, Vec<String>)>,
+        /// The cgroups below, which a container or a service names as it likes.
+        below: Vec<String>,
+        /// An earlier process, or none.
+        parent: prop::sample::Index,
+        name: &'static str,
+    }
+
+    impl Placed {
+        fn parts(&self) -> Vec<String> {
+            let of_user = self.user.iter().flat_map(|(_, units)| units);
+            (self.system.iter().chain(of_user).chain(&self.below))
+                .cloned()
+                .collect()
+        }
+    }
+
+    /// Unit names that the system, users and containers all use.
+    const UNITS: [&str; 5] = [
+        "redis.service",
+        "init.scope",
+        "system.slice",
+        "app.slice",
+        "user@1000.service",
+    ];
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn placed() -> impl Strategy<Value = Placed> {
+        let leaf = prop::sample::select(vec!["redis.service", "init.scope", "other.service"]);
+        let names = [UNITS.as_slice(), &["x", "user.slice"]].concat();
+        let name = prop::sample::select(names);
+        let below = prop::collection::vec(name, 0..4);
+        let tree = (any::<prop::sample::Index>(), any::<bool>());
+        let place = (0..5u8, 1000..1003u32, leaf, below, tree);
+        place.prop_map(|(kind, uid, leaf, below, (parent, is_db))| {
+            let manager = format!("user@{uid}.service");
+            let mut below = owned(&below);
+            let (system, user) = match kind {
+                0 => (owned(&["system.slice", leaf]), None),
+                1 => {
+                    let units = owned(&["app.slice", leaf]);
+                    (owned(&["user.slice", &manager]), Some((uid, units)))
+                }
+                2 => (owned(&["machine.slice", "machine-x.scope"]), None),
+                3 => (owned(&["system.slice", "docker-1.scope"]), None),
+                _ => {
+                    below.insert(0, "lxc.payload.x".into());
+                    (Vec::new(), None)
+                }
+            };
+            Placed {
+                system,
+                user,
+                below,
+                parent,
+                name: if is_db { "db" } else { "sh" },
+            }
+        })
+    }
+
+    /// Returns the id of the process at a place in the list.
+    fn pid_at(at: usize) -> Pid {
+        Pid(10 + u32::try_from(at).unwrap())
+    }
+
+    /// Returns the places of a process and of its ancestors.
+    fn ancestors(all: &[Placed], at: usize) -> Vec<usize> {
+        let parent = |at: &usize| all[*at].parent.index(*at + 1).checked_sub(1);
+        std::iter::successors(Some(at), parent).collect()
+    }
+
+    /// Makes the host of these processes, with cgroups mounted at `/cg`.
+    fn host_of(all: &[Placed]) -> (tempfile::TempDir, Root) {
+        let processes = all.iter().enumerate().map(|(at, placed)| {
+            let uid = placed.user.as_ref().map_or(0, |(uid, _)| *uid);
+            let cgroup = format!("/{}", placed.parts().join("/"));
+            let parent = ancestors(all, at).get(1).map_or(Pid(1), |at| pid_at(*at));
+            Process {
+                parent,
+                name: placed.name.to_owned(),
+                ..process(pid_at(at).0, uid, &cgroup)
+            }
+        });
+        let mounts = ("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n");
+        captured(&processes.collect::<Vec<_>>(), &[mounts])
+    }
+
+    /// Returns the ids of the processes that a condition on their places holds for.
+    fn those(all: &[Placed], wanted: impl Fn(usize) -> bool) -> Vec<Pid> {
+        let places = (0..all.len()).filter(|at| wanted(*at));
+        places.map(pid_at).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Each kind of target takes its own processes and no other, or is an error if it means several things.
+        #[test]
+        fn no_unrelated_process_is_taken(
+            all in prop::collection::vec(placed(), 1..8),
+            unit in prop::sample::select(UNITS.to_vec()),
+            (at, depth) in any::<(prop::sample::Index, prop::sample::Index)>(),
+        ) {
+            let (_dir, root) = host_of(&all);
+            let one = |target: Target| target.resolve(&root).and_then(Resolved::one).ok();
+            let has = |units: &[String]| units.iter().any(|own| own == unit);
+
+            let of_system = those(&all, |at| has(&all[at].system));
+            let with_user = |at: usize| all[at].user.as_ref().filter(|(_, units)| has(units));
+            let of_users = those(&all, |at| with_user(at).is_some());
+            let users = (0..all.len()).filter_map(|at| Some(with_user(at)?.0));
+            let users: BTreeSet<u32> = users.collect();
+            let expected = match (of_system.is_empty(), users.len()) {
+                (false, _) => Some(of_system),
+                (true, 1) => Some(of_users),
+                (true, _) => None,
+            };
+            prop_assert_eq!(one(Target::Unit(unit.to_owned())), expected);
+
+            let at = at.index(all.len());
+            let parts = all[at].parts();
+            let wanted = &parts[..=depth.index(parts.len())];
+            let inside = those(&all, |at| all[at].parts().starts_with(wanted));
+            for mount in ["", "/cg"] {
+                let path = format!("{mount}/{}", wanted.join("/"));
+                prop_assert_eq!(one(Target::Cgroup(path)), Some(inside.clone()));
+            }
+
+            prop_assert_eq!(one(Target::Pid(pid_at(at))), Some(vec![pid_at(at)]));
+            let tree = those(&all, |other| ancestors(&all, other).contains(&at));
+            prop_assert_eq!(one(Target::Tree(pid_at(at))), Some(tree));
+
+            let named = those(&all, |at| all[at].name == "db");
+            let highest = |at: usize| {
+                let mut above = ancestors(&all, at).into_iter();
+                above.rfind(|at| all[*at].name == "db")
+            };
+            let trees: BTreeSet<Option<usize>> = (0..all.len())
+                .filter(|at| all[*at].name == "db")
+                .map(highest)
+                .collect();
+            let expected = (trees.len() == 1).then_some(named);
+            prop_assert_eq!(one(Target::Name("db".to_owned())), expected);
+        }
     }
 
     proptest! {

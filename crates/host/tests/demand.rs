@@ -195,6 +195,18 @@ fn a_container_is_what_runs_in_it() {
     );
 }
 
+/// Neither a process in a cgroup whose path the container's ends in, nor one in the top cgroup.
+#[test]
+fn a_container_is_told_by_its_whole_path() {
+    for other in ["0::/a\n", "0::/\n"] {
+        let (_dir, root) = with("container-limits", &[("proc/1001/cgroup", other)]);
+        for path in ["/kubepods/a", "/sys/fs/cgroup/kubepods/a"] {
+            let found = of(&root, &by_flag("container", path)).unwrap();
+            assert_eq!(found[0].pids, [Pid(1000)], "{other:?} {path}");
+        }
+    }
+}
+
 #[test]
 fn no_program_is_run_for_a_captured_host() {
     let files = [

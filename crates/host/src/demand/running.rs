@@ -11,6 +11,7 @@ use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind, acc
 use crate::fact::Fact;
 use crate::limits;
 use crate::model::{Held, Host, Process, Role, Segment};
+use crate::process::stat::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
 use crate::root::{Root, UserFiles};
 use crate::snapshot::living;
@@ -110,8 +111,7 @@ impl Reader<'_> {
 
     /// Makes a service with the facts of its first process, without demands.
     pub fn service(&self, process: &Process, kind: ServiceKind, name: &str) -> Service {
-        let is_service = |unit: &String| unit.ends_with(".service");
-        let unit = process.unit.clone().filter(is_service);
+        let unit = process.unit.clone().filter(|unit| is_service(unit));
         let name = unit
             .as_deref()
             .and_then(|u| u.strip_suffix(".service"))

@@ -1,7 +1,6 @@
 //! Sources of services: those that a person names, or the whole host.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -13,8 +12,9 @@ use super::{
     measured, postgres, synthetic, sysv,
 };
 use crate::fact::Fact;
-use crate::limits;
+use crate::limits::{self, cgroup_paths::in_hierarchy};
 use crate::model::{Host, Process};
+use crate::process::stat::is_service;
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
@@ -196,7 +196,7 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
     let mut groups: Vec<Vec<&Process>> = Vec::new();
     for process in processes {
         let unit = process.unit.as_deref();
-        let unit = unit.filter(|unit| unit.ends_with(".service"));
+        let unit = unit.filter(|unit| is_service(unit));
         let belongs = |group: &&mut Vec<&Process>| {
             group.iter().any(|other| {
                 let is_same_unit = unit.is_some() && other.unit.as_deref() == unit;
@@ -410,14 +410,8 @@ fn stopped(reader: &Reader<'_>, running: &[Service]) -> Vec<ServiceResult> {
 fn of_container(reader: &Reader<'_>, path: &str) -> Result<Service, DemandError> {
     let path = format!("/{}", path.trim_matches('/'));
     let all = reader.processes();
-    let is_in = |p: &&Process| {
-        let own = p.cgroup.as_deref().unwrap_or_default();
-        // The path may include the mount point of the hierarchy.
-        let own_or_above = |own: &str| path == own || path.ends_with(own) && own != "/";
-        Path::new(own)
-            .ancestors()
-            .any(|above| own_or_above(&above.to_string_lossy()))
-    };
+    let cgroup = in_hierarchy(reader.root, &path);
+    let is_in = |p: &&Process| p.is_in_cgroup(&cgroup);
     let inside: Vec<Process> = all.iter().filter(is_in).cloned().collect();
     let first = inside.first().ok_or_else(|| {
         DemandError::usage(
@@ -461,6 +455,8 @@ fn inside_of(reader: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Se
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -60,6 +60,24 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
     lines.lines().filter_map(parse).collect()
 }
 
+/// Returns a cgroup's path in its hierarchy, given that path or the path of its folder. Removes nothing but the mount
+/// point of a hierarchy: the path of a cgroup in a container may end with that of one of the host.
+#[cfg(feature = "full")]
+pub(crate) fn in_hierarchy(root: &Root, path: &str) -> std::path::PathBuf {
+    let path = Path::new(path);
+    let lines = mount_lines(root).or_default();
+    // The first two give a process its cgroup (`parse_cgroup`); `status` prints folders of the third.
+    let mounts = ["memory", "name=systemd", "hugetlb"].map(|name| mounts_in(&lines, name));
+    let inside = mounts
+        .iter()
+        .flatten()
+        .filter_map(|mount| Some((mount, path.strip_prefix(&mount.at).ok()?)));
+    match inside.max_by_key(|(mount, _)| mount.at.len()) {
+        Some((mount, rest)) => Path::new(&mount.top).join(rest),
+        None => path.to_owned(),
+    }
+}
+
 /// Decodes `\040` and the other escapes that proc(5) uses for blanks in paths.
 pub(crate) fn unescape(text: &str) -> String {
     text.replace("\\040", " ")

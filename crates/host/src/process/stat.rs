@@ -220,12 +220,34 @@ pub fn parse_cgroup(text: &str) -> Option<String> {
     best.map(|(_, path)| path.to_owned())
 }
 
-/// Returns the systemd unit in a cgroup's path: the last part that names a service or a scope.
-pub fn unit_of(cgroup: &str) -> Option<String> {
+/// Iterates over the units of the system's manager in a cgroup's path: slices, then at most one service or scope.
+///
+/// The cgroups below a service or a scope belong to it: a user's manager, a container or the service names them as it
+/// likes. The same holds below any other part, as in `/lxc.payload.x`.
+pub(crate) fn units_in(cgroup: &str) -> impl Iterator<Item = &str> {
+    let mut is_in_slice = true;
     cgroup
-        .rsplit('/')
-        .find(|part| part.ends_with(".service") || part.ends_with(".scope"))
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .take_while(move |part| std::mem::replace(&mut is_in_slice, part.ends_with(".slice")))
+        .filter(|part| {
+            [".slice", ".service", ".scope"]
+                .iter()
+                .any(|kind| part.ends_with(*kind))
+        })
+}
+
+/// Returns the service or scope of the system's manager in a cgroup's path. It is `user@1000.service` for a unit of a
+/// user, and the container's own unit for a unit in a container.
+pub fn unit_of(cgroup: &str) -> Option<String> {
+    units_in(cgroup)
+        .find(|unit| !unit.ends_with(".slice"))
         .map(str::to_owned)
+}
+
+/// True if a unit of the system is a service of its own. A user's manager is none, because it runs unrelated programs.
+pub fn is_service(unit: &str) -> bool {
+    unit.ends_with(".service") && !unit.starts_with("user@")
 }
 
 #[cfg(test)]
@@ -303,10 +325,49 @@ mod tests {
         assert_eq!(parse_cgroup(hybrid).unwrap(), "/docker/abc");
         assert_eq!(parse_cgroup("0::/\n"), None);
         assert_eq!(unit_of("/docker/abc"), None);
-        assert_eq!(
-            unit_of("/user.slice/user@0.service/app.slice/x.scope").unwrap(),
-            "x.scope"
-        );
+    }
+
+    /// Users and containers choose the names of their own units.
+    #[test]
+    fn a_unit_is_one_of_the_systems_manager() {
+        for (path, unit) in [
+            ("/init.scope", Some("init.scope")),
+            ("/system.slice/redis.service", Some("redis.service")),
+            (
+                "/system.slice/redis.service/init.scope",
+                Some("redis.service"),
+            ),
+            (
+                "/db.slice/db-one.slice/redis.service",
+                Some("redis.service"),
+            ),
+            (
+                "/user.slice/user-0.slice/session-1.scope",
+                Some("session-1.scope"),
+            ),
+            (
+                "/user.slice/user-7.slice/user@7.service/app.slice/redis.service",
+                Some("user@7.service"),
+            ),
+            (
+                "/machine.slice/systemd-nspawn@x.service/payload/system.slice/redis.service",
+                Some("systemd-nspawn@x.service"),
+            ),
+            (
+                "/system.slice/docker-1.scope/init.scope",
+                Some("docker-1.scope"),
+            ),
+            ("/machine.slice/x/system.slice/redis.service", None),
+            ("/lxc.payload.x/system.slice/redis.service", None),
+            ("/docker/1/system.slice/redis.service", None),
+            ("/../system.slice/redis.service", None),
+            ("/system.slice", None),
+            ("", None),
+        ] {
+            assert_eq!(unit_of(path).as_deref(), unit, "{path}");
+        }
+        assert!(is_service("redis.service"));
+        assert!(!is_service("user@1000.service") && !is_service("session-1.scope"));
     }
 
     proptest! {
@@ -316,6 +377,7 @@ mod tests {
             let _ = parse_status(&text);
             let _ = parse_memlock(&text);
             let _ = parse_cgroup(&text);
+            let _ = unit_of(&text);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Judges a process: each segment alone, then the reasons that concern all of them. Describes the findings in a
 //! sentence with the values found, and the next step.
 
+use hugeleaf_host::process::stat::is_service;
 use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
@@ -600,7 +601,7 @@ impl Words<'_> {
 /// Returns the unit to restart, quoted for a shell, if the process belongs to a system service.
 fn service(process: &Process) -> Option<String> {
     let unit = process.unit.as_deref()?;
-    (unit.ends_with(".service") && !unit.starts_with("user@")).then(|| shell_word(unit))
+    is_service(unit).then(|| shell_word(unit))
 }
 
 /// Returns a step followed by the restart that it needs.
