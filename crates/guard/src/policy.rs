@@ -11,6 +11,7 @@ use hugeleaf_mover::{Memory, Pace, Percent, pacer};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
+use hugeleaf_units::fault::{FAULT, caught};
 
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
@@ -145,6 +146,16 @@ pub enum JobOutcome {
         why: String,
         ended: bool,
     },
+}
+
+impl JobOutcome {
+    /// Returns the outcome of a job. A panic is a failure of the job alone.
+    pub fn of(job: impl FnOnce() -> JobOutcome) -> JobOutcome {
+        caught(job).unwrap_or(JobOutcome::Failed {
+            why: FAULT.into(),
+            ended: false,
+        })
+    }
 }
 
 /// True if this scan should walk the page tables of a process tree.
@@ -711,7 +722,11 @@ pub fn learn(
     let rule = rule_of(&config.rules, seen)?;
     let track = state.tracks.get_mut(&seen.id)?;
     let kind = track.job.take();
-    track.intended.clear();
+    match came {
+        // The result names the memory that was promoted.
+        JobOutcome::Promoted(_) => track.intended.clear(),
+        _ => track.keep_intended(now.since_boot),
+    }
     match came {
         JobOutcome::Promoted(came) => {
             promoted(state, seen, came, now);

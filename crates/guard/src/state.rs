@@ -64,6 +64,15 @@ pub struct Track {
 
 impl Track {
     pub const HISTORY: usize = 120;
+
+    /// Counts the memory of a promotion without a result as promoted, because any of it may have been.
+    pub fn keep_intended(&mut self, now: Duration) {
+        let intended = std::mem::take(&mut self.intended);
+        if !intended.is_empty() {
+            let moved = self.moved.get_or_insert_default();
+            moved.add_intended(&intended, now);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,8 +132,8 @@ impl PromotedMemory {
         ranges.map(|range| range.len()).sum()
     }
 
-    /// Adds the plan of a promotion that was killed, which may have promoted any of it.
-    pub fn add_intended(&mut self, intended: &[Memory], now: Duration) {
+    /// Adds the plan of a promotion without a result.
+    fn add_intended(&mut self, intended: &[Memory], now: Duration) {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));
         self.bytes = self.mapped();

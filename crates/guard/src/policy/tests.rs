@@ -403,6 +403,38 @@ fn times_of_day() {
     assert_eq!(sim.count(JobKind::Promote), 1);
 }
 
+/// The journal of its memory is kept, as after a kill.
+#[test]
+fn a_promotion_that_panics_midway_counts_as_made() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(20);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    sim.jobs.clear();
+    let half = Bytes::from_mib(512);
+    let memory = vec![Memory {
+        who: crate::tests::who(7),
+        ranges: vec![Range::new(0, half.get()).unwrap()],
+    }];
+    let id = sim.program(7).seen.id;
+    sim.state.tracks.get_mut(&id).unwrap().intended = memory.clone();
+    let came = JobOutcome::of(|| panic!("expected by a test"));
+    let (seen, now, host) = (sim.program(7).seen.clone(), sim.now(), sim.host.clone());
+    let next = learn(&sim.config, &mut sim.state, &seen, &came, &host, now);
+    assert_eq!(next, None);
+    let track = &sim.state.tracks[&id];
+    assert!(track.intended.is_empty() && track.job.is_none());
+    let moved = track.moved.as_ref().unwrap();
+    assert_eq!((&moved.memory, moved.bytes), (&memory, half));
+    // A process tree that ended has no memory.
+    sim.state.tracks.get_mut(&id).unwrap().intended = memory;
+    let ended = JobOutcome::Failed {
+        why: "process 7 ended".into(),
+        ended: true,
+    };
+    learn(&sim.config, &mut sim.state, &seen, &ended, &host, now);
+    assert!(sim.state.tracks.is_empty());
+}
+
 #[test]
 fn it_yields_to_what_programs_asked_for() {
     let mut sim = Sim::new(ALL).with(7, 1024);
