@@ -121,10 +121,14 @@ impl PromotedMemory {
         known.ranges = joined;
     }
 
-    /// Applies a scan: the promoted memory that is still mapped, and the process tree's huge-page memory.
-    pub fn seen(&mut self, memory: Vec<Memory>, large: Bytes) {
-        self.memory = memory;
-        self.bytes = self.bytes.min(self.mapped()).min(large);
+    /// Applies a scan that succeeded: the promoted memory that is still mapped, if known, and the amounts by page size.
+    pub fn seen(&mut self, memory: Option<Vec<Memory>>, closer: &Detail) {
+        if let Some(memory) = memory {
+            self.memory = memory;
+            self.bytes = self.bytes.min(self.mapped()).min(closer.large);
+        }
+        // Memory that was freed no longer counts as remaining.
+        self.left = self.left.map(|left| left.min(closer.small));
     }
 
     fn mapped(&self) -> Bytes {
@@ -361,9 +365,13 @@ mod tests {
             Duration::ZERO,
         );
         assert_eq!(moved.bytes, Bytes(150));
-        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(1000));
+        let large = |bytes| Detail {
+            large: Bytes(bytes),
+            ..Detail::default()
+        };
+        moved.seen(Some(vec![memory(1, &[(0, 80)])]), &large(1000));
         assert_eq!((moved.bytes, moved.memory.len()), (Bytes(80), 1));
-        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(30));
+        moved.seen(Some(vec![memory(1, &[(0, 80)])]), &large(30));
         assert_eq!(moved.bytes, Bytes(30), "the program split the rest itself");
     }
 
