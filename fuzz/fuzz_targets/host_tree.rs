@@ -107,6 +107,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("proc/uptime", "350735.47 234388.90\n"),
     ("proc/sys/vm/overcommit_memory", "2\n"),
+    ("proc/sys/vm/overcommit_ratio", "50\n"),
     ("proc/sys/vm/swappiness", "60\n"),
     ("proc/sys/vm/hugetlb_shm_group", "0\n"),
     ("proc/sys/kernel/shmmax", "18446744073692774399\n"),

@@ -231,6 +231,22 @@ fn documents_have_shell_that_a_shell_reads() {
     }
 }
 
+/// A plan's files hold its settings after a boot, and `undo` expects them unchanged.
+#[test]
+fn no_command_writes_a_file_of_a_plan() {
+    let writes = |text: &str| {
+        let mut files = hugeleaf_plan::FILES.iter();
+        files.any(|file| text.contains(&format!("> {file}")))
+    };
+    let all = printed(&is_program);
+    let found: Vec<_> = all.iter().filter(|p| writes(&p.command)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    for (file, blocks) in documents() {
+        let block = blocks.iter().find(|block| writes(block));
+        assert!(block.is_none(), "{}: {block:?}", file.display());
+    }
+}
+
 #[test]
 fn no_kind_is_left_that_nothing_prints() {
     let all = printed(&is_program);

@@ -15,7 +15,7 @@ use hugeleaf_balancer::{BalanceStatus, Run, Target, run};
 use hugeleaf_units::Share;
 use hugeleaf_units::fault::{FAULT, caught};
 
-/// Interval between attempts to take the lock.
+/// Time until the next attempt to take the lock, and to start a balancer after a fault.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Takes the host-wide balancer lock in the folder `run`. Two balancers would revert each other's moves, and together
@@ -31,6 +31,7 @@ struct RunningJob {
     pause_memory: Share,
     stop: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
+    has_failed: Arc<AtomicBool>,
     statuses: Statuses,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Balancing {
     going: Option<RunningJob>,
     lock: Option<HostLock>,
     tried: Option<Instant>,
+    /// Time of the last fault.
+    failed: Option<Instant>,
     paused: Arc<AtomicBool>,
 }
 
@@ -67,15 +70,20 @@ impl Balancing {
             if !is_same {
                 going.stop.store(true, Ordering::Relaxed);
             }
-            // Targets that are still wanted end only by a fault.
-            if !going.has_ended.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            self.going = None;
+        }
+        if self.is_going(Instant::now()) {
+            return Ok(());
         }
         if targets.is_empty() {
             self.lock = None;
             return Ok(());
+        }
+        // A fault at each start would otherwise fill the log.
+        if is_recent(self.failed, Instant::now()) {
+            return Err(NoLock {
+                what: format!("memory targets are not balanced: {FAULT}"),
+                is_held: false,
+            });
         }
         self.need_lock(folder)?;
         let going = RunningJob {
@@ -83,9 +91,11 @@ impl Balancing {
             pause_memory,
             stop: Arc::default(),
             has_ended: Arc::default(),
+            has_failed: Arc::default(),
             statuses: Arc::default(),
         };
         let (stop, ended) = (Arc::clone(&going.stop), Arc::clone(&going.has_ended));
+        let failed = Arc::clone(&going.has_failed);
         let (statuses, paused) = (Arc::clone(&going.statuses), Arc::clone(&self.paused));
         let targets = going.targets.clone();
         self.going = Some(going);
@@ -102,6 +112,7 @@ impl Balancing {
                 enough: &|_, _| false,
             };
             if caught(|| run(all, &targets)).is_none() {
+                failed.store(true, Ordering::Relaxed);
                 say(Said {
                     what: "failed",
                     name: "balance".into(),
@@ -114,12 +125,22 @@ impl Balancing {
         Ok(())
     }
 
+    /// Returns true while a balancer runs. Records a fault that ended it.
+    fn is_going(&mut self, now: Instant) -> bool {
+        let ended = |going: &mut RunningJob| going.has_ended.load(Ordering::Acquire);
+        if let Some(ended) = self.going.take_if(ended)
+            && ended.has_failed.load(Ordering::Relaxed)
+        {
+            self.failed = Some(now);
+        }
+        self.going.is_some()
+    }
+
     fn need_lock(&mut self, folder: &Path) -> Result<(), NoLock> {
         if self.lock.is_some() {
             return Ok(());
         }
-        let waits = self.tried.is_some_and(|at| at.elapsed() < AGAIN);
-        if waits {
+        if is_recent(self.tried, Instant::now()) {
             // The earlier message remains valid.
             return Err(NoLock {
                 what: String::new(),
@@ -151,9 +172,41 @@ impl Balancing {
     }
 }
 
+fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < AGAIN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_fault_the_balancer_waits_a_minute() {
+        let now = Instant::now();
+        let ended = |has_failed| Balancing {
+            going: Some(RunningJob {
+                targets: Vec::new(),
+                pause_memory: Share(0.1),
+                stop: Arc::default(),
+                has_ended: Arc::new(AtomicBool::new(true)),
+                has_failed: Arc::new(AtomicBool::new(has_failed)),
+                statuses: Arc::default(),
+            }),
+            ..Balancing::default()
+        };
+        let mut failed = ended(true);
+        assert!(!failed.is_going(now));
+        assert!(is_recent(failed.failed, now));
+        assert!(is_recent(failed.failed, now + AGAIN / 2));
+        assert!(!is_recent(failed.failed, now + AGAIN));
+        // One that was stopped, because its targets changed, is followed at once.
+        let mut stopped = ended(false);
+        assert!(!stopped.is_going(now) && !is_recent(stopped.failed, now));
+        let going = ended(false).going.unwrap();
+        going.has_ended.store(false, Ordering::Relaxed);
+        stopped.going = Some(going);
+        assert!(stopped.is_going(now));
+    }
 
     #[test]
     fn there_is_one_balancer_a_host() {

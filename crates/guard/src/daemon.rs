@@ -614,11 +614,7 @@ impl<'a> Guard<'a> {
             };
             let began = Instant::now();
             let mut stalls = Stalls::default();
-            let came =
-                caught(|| work(tools, &decision, &mut stalls)).unwrap_or(JobOutcome::Failed {
-                    why: FAULT.into(),
-                    ended: false,
-                });
+            let came = JobOutcome::of(|| work(tools, &decision, &mut stalls));
             let spent = Spent {
                 time: began.elapsed(),
                 stalls,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hugeleaf_sys::{Errno, HostLock, lock_host};
 
-/// Another process has the lock, or the lock cannot be taken.
+/// Another process has the lock, the lock cannot be taken, or the last instance ended by a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct NoLock {

@@ -11,6 +11,7 @@ use hugeleaf_mover::{Memory, Pace, Percent, pacer};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
+use hugeleaf_units::fault::{FAULT, caught};
 
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
@@ -148,16 +149,27 @@ pub enum JobOutcome {
     },
 }
 
+impl JobOutcome {
+    /// Returns the outcome of a job. A panic is a failure of the job alone.
+    pub fn of(job: impl FnOnce() -> JobOutcome) -> JobOutcome {
+        caught(job).unwrap_or(JobOutcome::Failed {
+            why: FAULT.into(),
+            ended: false,
+        })
+    }
+}
+
 /// True if this scan should walk the page tables of a process tree.
 pub fn needs_detail(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
     let Some(rule) = rule_of(&config.rules, seen) else {
         return false;
     };
-    if rule.action == Action::Never || seen.is_own || is_init(seen) {
-        return false;
-    }
     let track = state.tracks.get(&seen.id);
     let moved = track.and_then(|t| t.moved.as_ref());
+    // Managed memory is scanned even if its rule has become `never`. It may be unmapped, and its addresses used again.
+    if moved.is_none() && (rule.action == Action::Never || seen.is_own || is_init(seen)) {
+        return false;
+    }
     let least = match moved {
         Some(_) => Bytes::ZERO,
         None => rule.limits.min_bytes,
@@ -306,16 +318,14 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         };
         let touched = closer.touched.or(track.closer.touched);
         track.closer.clone_from(closer);
-        if let (Some(moved), Some(memory)) = (&mut track.moved, track.closer.moved.take()) {
-            moved.seen(memory, closer.large);
+        let memory = track.closer.moved.take();
+        // A scan that failed says nothing about the memory.
+        if let (Some(moved), None) = (&mut track.moved, &closer.unreadable) {
+            moved.seen(memory, closer);
         }
         track.closer.touched = touched;
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
-        if let Some(left) = track.moved.as_mut().and_then(|moved| moved.left.as_mut()) {
-            // Memory that was freed no longer counts as remaining.
-            *left = (*left).min(closer.small);
-        }
         let held = closer.held();
         if !held.is_zero() {
             let coverage = closer.large.as_f64() / held.as_f64();
@@ -710,7 +720,11 @@ pub fn learn(
     let rule = rule_of(&config.rules, seen)?;
     let track = state.tracks.get_mut(&seen.id)?;
     let kind = track.job.take();
-    track.intended.clear();
+    match came {
+        // The result names the memory that was promoted.
+        JobOutcome::Promoted(_) => track.intended.clear(),
+        _ => track.keep_intended(now.since_boot),
+    }
     match came {
         JobOutcome::Promoted(came) => {
             promoted(state, seen, came, now);

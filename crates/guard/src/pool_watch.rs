@@ -4,12 +4,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::{Pool, Root, pool_file, read_host};
+use hugeleaf_host::{Host, Pool, Root, pool_file, read_host, read_memory_facts};
 use hugeleaf_plan::current_state::{in_force, verify};
 use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_plan::verify::ReclaimablePages;
 use hugeleaf_sys::{Kernel, children_usage};
-use hugeleaf_units::Pages;
+use hugeleaf_units::{Bytes, Pages};
+use hugeleaf_verdict::reservation::{commit_bound, most_by_commit};
 
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 use crate::serve::processor_without_answers;
@@ -149,6 +150,13 @@ impl<'a> PoolWatch<'a> {
     }
 
     pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
+        let which = pools::name(resize.page, resize.node);
+        if !resize.gives() {
+            let host = read_memory_facts(self.root, self.kernel);
+            let may = host.map_err(|error| error.to_string());
+            may.and_then(|host| may_take(&host, resize))
+                .map_err(|why| format!("cannot enlarge the {which}: {why}"))?;
+        }
         let file = pool_file(resize.page, resize.node, "nr_hugepages");
         let mut context = ChangeContext {
             root: self.root,
@@ -157,7 +165,6 @@ impl<'a> PoolWatch<'a> {
             progress: &mut |_| {},
         };
         let (from, to) = (resize.from.get(), resize.to.get());
-        let which = pools::name(resize.page, resize.node);
         match resize_pool(&mut context, file.as_ref(), from, to) {
             Ok(Resized::Has(pages)) => Ok(Pages(pages)),
             Ok(Resized::ChangedSince(pages)) => Err(format!(
@@ -168,9 +175,43 @@ impl<'a> PoolWatch<'a> {
     }
 }
 
+/// Refuses pages that would let allocations of programs fail, even if a plan has them.
+fn may_take(host: &Host, resize: &Resize) -> Result<(), String> {
+    let now: Bytes = host.totals().map(|pool| pool.all().of(pool.size)).sum();
+    let then = now + (resize.to - resize.from).of(resize.page);
+    match most_by_commit(host).map_err(|failure| failure.to_string())? {
+        Some(most) if then > most => Err(commit_bound(host)),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_host::Fact;
+    use hugeleaf_testkit::healthy_host::{gib, healthy, size};
+
+    #[test]
+    fn pages_are_not_taken_again_where_allocations_would_fail() {
+        let resize = Resize {
+            page: size("2M"),
+            node: None,
+            from: Pages(4096),
+            to: Pages(5120),
+            why: String::new(),
+        };
+        let mut host = healthy();
+        assert_eq!(may_take(&host, &resize), Ok(()));
+        host.limits.overcommit_memory = Fact::Known(2);
+        host.limits.overcommit_ratio = Fact::Known(50);
+        host.memory.commit_limit = gib(28);
+        // 2 G more in pools lower the limit by 1 G.
+        host.memory.committed = gib(24);
+        assert_eq!(may_take(&host, &resize), Ok(()));
+        host.memory.committed = gib(25);
+        let why = may_take(&host, &resize).unwrap_err();
+        assert!(why.contains("lowers CommitLimit (28G)"), "{why}");
+    }
 
     /// A check may wait for the programs that it asks. The loop continues, and starts no second check.
     #[test]

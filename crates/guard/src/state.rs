@@ -91,6 +91,15 @@ impl Track {
             coverage,
         });
     }
+
+    /// Counts the memory of a promotion without a result as promoted, because any of it may have been.
+    pub fn keep_intended(&mut self, now: Duration) {
+        let intended = std::mem::take(&mut self.intended);
+        if !intended.is_empty() {
+            let moved = self.moved.get_or_insert_default();
+            moved.add_intended(&intended, now);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,10 +148,14 @@ impl PromotedMemory {
         known.ranges = joined;
     }
 
-    /// Applies a scan: the promoted memory that is still mapped, and the process tree's huge-page memory.
-    pub fn seen(&mut self, memory: Vec<Memory>, large: Bytes) {
-        self.memory = memory;
-        self.bytes = self.bytes.min(self.mapped()).min(large);
+    /// Applies a scan that succeeded: the promoted memory that is still mapped, if known, and the amounts by page size.
+    pub fn seen(&mut self, memory: Option<Vec<Memory>>, closer: &Detail) {
+        if let Some(memory) = memory {
+            self.memory = memory;
+            self.bytes = self.bytes.min(self.mapped()).min(closer.large);
+        }
+        // Memory that was freed no longer counts as remaining.
+        self.left = self.left.map(|left| left.min(closer.small));
     }
 
     fn mapped(&self) -> Bytes {
@@ -150,8 +163,8 @@ impl PromotedMemory {
         ranges.map(|range| range.len()).sum()
     }
 
-    /// Adds the plan of a promotion that was killed, which may have promoted any of it.
-    pub fn add_intended(&mut self, intended: &[Memory], now: Duration) {
+    /// Adds the plan of a promotion without a result.
+    fn add_intended(&mut self, intended: &[Memory], now: Duration) {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));
         self.bytes = self.mapped();
@@ -379,9 +392,13 @@ mod tests {
             Duration::ZERO,
         );
         assert_eq!(moved.bytes, Bytes(150));
-        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(1000));
+        let large = |bytes| Detail {
+            large: Bytes(bytes),
+            ..Detail::default()
+        };
+        moved.seen(Some(vec![memory(1, &[(0, 80)])]), &large(1000));
         assert_eq!((moved.bytes, moved.memory.len()), (Bytes(80), 1));
-        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(30));
+        moved.seen(Some(vec![memory(1, &[(0, 80)])]), &large(30));
         assert_eq!(moved.bytes, Bytes(30), "the program split the rest itself");
     }
 

@@ -63,14 +63,9 @@ impl StateFile {
                     state.short_until = std::time::Duration::ZERO;
                 }
                 for track in state.tracks.values_mut() {
-                    // The job has ended with the previous guard, and may have promoted the intended memory.
+                    // The job has ended with the previous guard.
                     track.job = None;
-                    let intended = std::mem::take(&mut track.intended);
-                    if !intended.is_empty() {
-                        let now = track.closer_at.unwrap_or_default();
-                        let moved = track.moved.get_or_insert_default();
-                        moved.add_intended(&intended, now);
-                    }
+                    track.keep_intended(track.closer_at.unwrap_or_default());
                 }
                 (file, state, None)
             }

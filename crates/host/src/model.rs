@@ -538,6 +538,10 @@ pub struct Limits {
     pub shmall: Fact<Pages>,
     /// `/proc/sys/vm/overcommit_memory`.
     pub overcommit_memory: Fact<u64>,
+    /// `/proc/sys/vm/overcommit_ratio`: percentage of memory outside the pools that counts for CommitLimit. The kernel sets it
+    /// to 0 if `vm.overcommit_kbytes` is used instead.
+    #[serde(rename = "overcommit_ratio_percent")]
+    pub overcommit_ratio: Fact<u64>,
     /// `/proc/sys/vm/min_free_kbytes`.
     #[serde(rename = "min_free_bytes")]
     pub min_free: Fact<Bytes>,

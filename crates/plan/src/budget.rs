@@ -106,6 +106,8 @@ pub(super) struct Budget {
     pub used: Bytes,
     pub margin: Bytes,
     pub moves: Bytes,
+    /// The maximum size of all pools under strict overcommit, if that bounds them.
+    pub by_commit: Option<Bytes>,
     pub sizes: BTreeMap<PageSize, PoolBudget>,
     /// True if the plan may use the margin, down to [`Margin::forced_minimum`].
     pub forced: bool,
@@ -119,14 +121,22 @@ impl Budget {
             .sum()
     }
 
-    fn fits(&self) -> bool {
+    fn most_in_pools(&self, by_commit: Option<Bytes>) -> Bytes {
         let margin = match self.forced {
             true => Margin::forced_minimum(self.total).min(self.margin),
             false => self.margin,
         };
-        let used = self.used - self.moves;
+        most_in_pools(self.total, self.used - self.moves, margin, by_commit)
+    }
+
+    fn fits(&self) -> bool {
         // An unchanged pool takes no more memory, whatever the margin is.
-        self.in_pools() <= most_in_pools(self.total, used, margin) || self.grows_by().is_zero()
+        self.in_pools() <= self.most_in_pools(self.by_commit) || self.grows_by().is_zero()
+    }
+
+    /// True if strict overcommit leaves less for the pools than memory does.
+    pub fn is_bound_by_commit(&self) -> bool {
+        self.most_in_pools(self.by_commit) < self.most_in_pools(None)
     }
 
     pub fn grows_by(&self) -> Bytes {

@@ -13,7 +13,7 @@ use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, standing};
 use super::{knobs, notes, rights, service_hints};
-use hugeleaf_verdict::reservation::{Margin, sizes, used};
+use hugeleaf_verdict::reservation::{Margin, most_by_commit, sizes, used};
 use hugeleaf_verdict::{asking, clean, free_name, list};
 
 /// Makes a plan for these services, in order of priority.
@@ -39,6 +39,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         used,
         margin,
         moves: Bytes::ZERO,
+        by_commit: most_by_commit(host)?,
         sizes: books.collect(),
         forced: wishes.force.is_some(),
     };

@@ -151,7 +151,7 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
 }
 
 /// Finds pool growth that would leave base pages less than half of the margin. Even a forced plan
-/// must leave the floor of the host.
+/// must leave the floor of the host, and must not let allocations fail.
 fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     let (total, used) = match reservation::used(host) {
         Ok(known) => known,
@@ -183,7 +183,20 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
             "plan fewer pages: hugeleaf plan --output FILE",
         )];
     }
-    if grows.is_zero() || plan.force.is_some() || needed <= total {
+    if grows.is_zero() {
+        return Vec::new();
+    }
+    match reservation::most_by_commit_later(host) {
+        Err(unknown) => return vec![unknown],
+        Ok(Some(most)) if in_pools > most => {
+            let bound = reservation::commit_bound(host);
+            let what = format!("pools of {in_pools} would let allocations fail: {bound}");
+            let next = "plan fewer pages: hugeleaf plan --output FILE";
+            return vec![Failure::new(what, next)];
+        }
+        Ok(_) => {}
+    }
+    if plan.force.is_some() || needed <= total {
         return Vec::new();
     }
     vec![Failure::new(

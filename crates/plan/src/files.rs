@@ -17,7 +17,7 @@ pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
 pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
 
 /// The hugeleaf files that exist once per host. Each unit may have one more.
-pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
+pub const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
 
 pub(super) const UNITS: &str = "/etc/systemd/system";
 
@@ -32,4 +32,24 @@ pub(super) fn is_ours(path: &Path) -> bool {
     };
     FILES.iter().any(|ours| path == Path::new(ours))
         || of_unit().is_some_and(|unit| is_unit(unit).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_testkit::healthy_host::healthy;
+    use hugeleaf_verdict::advice::{Scheduler, shmem_at_boot};
+
+    /// A plan's files hold its settings after a boot, and `undo` expects them unchanged.
+    #[test]
+    fn no_advice_writes_a_file_of_a_plan() {
+        for by in [Scheduler::Systemd, Scheduler::Cron, Scheduler::Unknown] {
+            let command = shmem_at_boot(&healthy(), by);
+            assert!(
+                !FILES.iter().any(|ours| command.contains(ours)),
+                "{command}"
+            );
+            assert!(!command.contains(UNIT_FILE), "{command}");
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub use check::{Now, check};
 pub use derive::{pool_path, steps};
 pub use facts::{Facts, InForce, Wishes};
 pub use file::{PlanError, parse};
-pub use files::{GRUB, OURS};
+pub use files::{FILES, GRUB, OURS};
 pub use hugeleaf_verdict::reservation::Margin;
 pub use merge::keep;
 pub use model::{

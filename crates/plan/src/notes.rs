@@ -10,7 +10,7 @@ use super::budget::{Budget, PoolBudget};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
-use hugeleaf_verdict::reservation::fits;
+use hugeleaf_verdict::reservation::{commit_bound, fits};
 use hugeleaf_verdict::{clean, list};
 
 pub(super) fn notes(
@@ -20,7 +20,7 @@ pub(super) fn notes(
     ledger: &Budget,
     wishes: &Wishes,
 ) -> Vec<String> {
-    let mut lines = cut(plan);
+    let mut lines = cut(plan, facts.host, ledger);
     lines.extend(stop_first(plan, facts.host, ledger));
     lines.extend(promised(plan));
     lines.extend(left_over(facts.host));
@@ -57,10 +57,17 @@ pub(super) fn command_line(plan: &Plan) -> Option<String> {
     ))
 }
 
-fn cut(plan: &Plan) -> Vec<String> {
+fn cut(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
+    let by_commit = ledger.is_bound_by_commit().then(|| commit_bound(host));
     let line = |service: &ServicePlan| {
         let missing = lacks(service)?;
+        if let Some(why) = &by_commit {
+            return Some(format!(
+                "cut: {} lacks {missing}, because {why}",
+                service.name
+            ));
+        }
         let free = match &plan.force {
             None => format!(
                 "a margin of {} (--margin changes it, --force REASON overrides it)",

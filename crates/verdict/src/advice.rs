@@ -309,7 +309,8 @@ pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
     };
     match by {
         Scheduler::Systemd => {
-            format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf.conf")
+            // Not the file of applied plans, which this would overwrite.
+            format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf-shmem.conf")
         }
         Scheduler::Cron => format!("echo '@reboot root {command}' > /etc/cron.d/hugeleaf-shmem"),
         Scheduler::Unknown => format!("{command}    # at boot, before the programs that use it"),

@@ -1,8 +1,8 @@
 //! Judges whether a host can bear `vm.overcommit_memory=2`, which refuses allocations beyond CommitLimit (mm/util.c,
-//! __vm_enough_memory). Pure.
+//! __vm_enough_memory), and how far pools may grow in that mode. Pure.
 
-use hugeleaf_host::Host;
-use hugeleaf_units::Bytes;
+use hugeleaf_host::{Fact, Host};
+use hugeleaf_units::{Bytes, Failure};
 
 /// The file of the setting.
 pub(crate) const MODE: &str = "/proc/sys/vm/overcommit_memory";
@@ -11,8 +11,10 @@ pub(crate) const STRICT: &str = "2";
 /// Minimum ratio of CommitLimit to committed memory for advising the mode. Commitments change by the hour, and allocations beyond
 /// the limit fail.
 const ROOM: u64 = 2;
-/// Share of CommitLimit above which allocations are about to fail.
-const NEARLY_ALL: f64 = 0.9;
+/// Percentage of CommitLimit above which allocations are about to fail.
+pub(crate) const NEARLY_ALL: u64 = 90;
+/// The same for a pool that was planned earlier: half of the margin may have been committed since.
+pub(crate) const NEARLY_ALL_LATER: u64 = 95;
 
 /// Returns the risk of the mode on this host, with the figures.
 ///
@@ -52,16 +54,67 @@ pub(crate) fn nearly_full(host: &Host) -> Option<String> {
         host.memory.commit_limit.get()?,
         host.memory.committed.get()?,
     );
-    (committed.share_of(limit)? > NEARLY_ALL).then(|| {
+    (committed.share_of(limit)? > NEARLY_ALL as f64 / 100.0).then(|| {
         format!("with {STRICT} allocations beyond CommitLimit are refused, and {committed} of {limit} are committed")
     })
+}
+
+/// Returns the memory by which pools may grow so that at most `percent` of CommitLimit stays committed; `None` if the mode is
+/// not strict, or pools do not lower CommitLimit. Each page lowers it by `vm.overcommit_ratio` percent of its size (mm/util.c,
+/// vm_commit_limit). The memory of a program that moves to a pool is committed until the program restarts.
+///
+/// # Errors
+/// The mode is strict, and a figure is unknown.
+pub(crate) fn pool_growth(host: &Host, percent: u64) -> Result<Option<Bytes>, Failure> {
+    let (memory, limits) = (&host.memory, &host.limits);
+    let mode = limits.overcommit_memory.get().map(|mode| mode.to_string());
+    if mode.as_deref() != Some(STRICT) {
+        return Ok(None);
+    }
+    let ratio = known("vm.overcommit_ratio", &limits.overcommit_ratio)?;
+    if ratio == 0 {
+        return Ok(None);
+    }
+    let limit = known("CommitLimit", &memory.commit_limit)?;
+    let committed = known("Committed_AS", &memory.committed)?;
+    let spare = limit - committed.scaled(Bytes(100), Bytes(percent));
+    Ok(Some(spare.scaled(Bytes(100), Bytes(ratio))))
+}
+
+fn known<T: Copy>(name: &str, fact: &Fact<T>) -> Result<T, Failure> {
+    fact.get().ok_or_else(|| {
+        let why = fact
+            .error()
+            .map_or("it is unknown".to_owned(), ToString::to_string);
+        Failure::new(
+            format!(
+                "cannot read {name}, which bounds pools under vm.overcommit_memory={STRICT}: {why}"
+            ),
+            "cat /proc/meminfo /proc/sys/vm/overcommit_ratio    # pools lower CommitLimit",
+        )
+    })
+}
+
+/// Describes the bound of [`pool_growth`], with the figures and the remedy, without a full stop.
+pub(crate) fn pool_bound(host: &Host) -> String {
+    let figure = |fact: &Fact<Bytes>| {
+        let known = fact.get();
+        known.map_or("an unknown amount".to_owned(), |bytes| bytes.to_string())
+    };
+    let (limit, committed) = (&host.memory.commit_limit, &host.memory.committed);
+    format!(
+        "vm.overcommit_memory is {STRICT}, each page of a pool lowers CommitLimit ({}), and {} are \
+         committed; add swap or raise vm.overcommit_ratio first",
+        figure(limit),
+        figure(committed)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advice::{Change, Setting};
-    use crate::findings::tests::testing::{gib, healthy};
+    use crate::advice::{Change, Setting, some_pages};
+    use crate::findings::tests::testing::{gib, healthy, size};
 
     #[test]
     fn no_path_advises_what_makes_allocations_fail() {
@@ -79,5 +132,42 @@ mod tests {
         assert!(!advised(&host, 2) && nearly_full(&host).is_none());
         host.memory.committed = gib(26);
         assert!(nearly_full(&host).unwrap().contains("26G of 28G"));
+        // A pool lowers the limit.
+        let pool = |host: &Host, pages: u64| {
+            let change = Change::new(Setting::pool(size("2M"), None), pages);
+            change
+                .check(host)
+                .map(|_| ())
+                .map_err(|refused| refused.why)
+        };
+        assert_eq!(pool(&host, 12_289), Ok(()), "the mode is not strict");
+        host.limits.overcommit_memory = Fact::Known(2);
+        let unknown = pool(&host, 12_288).unwrap_err();
+        assert!(
+            unknown.contains("cannot read vm.overcommit_ratio"),
+            "{unknown}"
+        );
+        host.limits.overcommit_ratio = Fact::Known(50);
+        // 18G are 90 % of 20G: the limit may fall by 8G, and the pool grow by 16G.
+        host.memory.committed = gib(18);
+        assert_eq!(pool(&host, 12_288), Ok(()));
+        let why = pool(&host, 12_289).unwrap_err();
+        assert!(why.contains("at most 12288 pages"), "{why}");
+        assert!(
+            why.contains("lowers CommitLimit (28G), and 18G are committed"),
+            "{why}"
+        );
+        assert!(some_pages(&host, size("2M")).ends_with(", 12288 at most"));
+        host.memory.committed = gib(26);
+        assert!(pool(&host, 4096).is_ok() && pool(&host, 4097).is_err());
+        host.memory.committed = Fact::Absent;
+        assert!(
+            pool(&host, 4097)
+                .unwrap_err()
+                .contains("cannot read Committed_AS")
+        );
+        // With vm.overcommit_kbytes, which sets the ratio to 0, pools do not lower the limit.
+        host.limits.overcommit_ratio = Fact::Known(0);
+        assert_eq!(pool(&host, 12_289), Ok(()));
     }
 }

@@ -1,10 +1,13 @@
-//! The limit of the pools: all memory except the current base-page use and a margin. The one rule of advice and of plans.
+//! The limit of the pools: all memory except the current base-page use and a margin, and less under strict overcommit. The
+//! one rule of advice, of plans and of the guard.
 
 use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf_host::{Fact, Host, Pool};
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
+
+use crate::overcommit::{self, NEARLY_ALL, NEARLY_ALL_LATER};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
@@ -97,29 +100,65 @@ pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     };
     let total = known("MemTotal", &host.memory.total)?;
     let available = known("MemAvailable", &host.memory.available)?;
-    let in_pools: Bytes = host.totals().map(|pool| pool.all().of(pool.size)).sum();
-    Ok((total, total - available - in_pools))
+    Ok((total, total - available - in_pools(host)))
+}
+
+fn in_pools(host: &Host) -> Bytes {
+    host.totals().map(|pool| pool.all().of(pool.size)).sum()
 }
 
 /// Returns the maximum size of all pools together. All checks of pool sizes use this rule. The margin, and in any case
-/// [`Margin::floor`], stays free besides the base pages in use.
-pub fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes) -> Bytes {
-    (total - used - margin).min(total - Margin::floor(total))
+/// [`Margin::floor`], stays free besides the base pages in use. `by_commit` is the result of [`most_by_commit`].
+pub fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes, by_commit: Option<Bytes>) -> Bytes {
+    let by_memory = (total - used - margin).min(total - Margin::floor(total));
+    by_commit.map_or(by_memory, |most| most.min(by_memory))
+}
+
+/// Returns the maximum size of all pools together with which no allocation fails under `vm.overcommit_memory=2`; `None` if
+/// that mode does not bound them. Never below the current size.
+///
+/// # Errors
+/// The mode is strict, and a figure of CommitLimit is unknown.
+pub fn most_by_commit(host: &Host) -> Result<Option<Bytes>, Failure> {
+    let growth = overcommit::pool_growth(host, NEARLY_ALL)?;
+    Ok(growth.map(|growth| in_pools(host) + growth))
+}
+
+/// Returns [`most_by_commit`] for pages that were planned earlier, with half of its margin.
+///
+/// # Errors
+/// As [`most_by_commit`].
+pub fn most_by_commit_later(host: &Host) -> Result<Option<Bytes>, Failure> {
+    let growth = overcommit::pool_growth(host, NEARLY_ALL_LATER)?;
+    Ok(growth.map(|growth| in_pools(host) + growth))
+}
+
+/// Describes the bound of [`most_by_commit`], with the figures and the remedy, without a full stop.
+pub fn commit_bound(host: &Host) -> String {
+    overcommit::pool_bound(host)
 }
 
 /// Returns the maximum number of pages of a pool, on one node or in total, if the others do not change. Never below its
 /// current number.
 ///
 /// # Errors
-/// The host's memory is unknown.
+/// The host's memory is unknown, or CommitLimit where it bounds pools.
 pub fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Pages, Failure> {
+    most_pages_by(host, size, node, most_by_commit(host)?)
+}
+
+fn most_pages_by(
+    host: &Host,
+    size: PageSize,
+    node: Option<u32>,
+    by_commit: Option<Bytes>,
+) -> Result<Pages, Failure> {
     let (total, used) = used(host)?;
-    let in_pools = host.totals().map(|pool| pool.all().of(pool.size));
-    let in_pools: Bytes = in_pools.sum();
     let mut own = host.pools.iter();
     let own = own.find(|pool| pool.size == size && pool.node == node);
     let own = own.map_or(Pages(0), Pool::all);
-    let most = most_in_pools(total, used, Margin::usual(total)) - (in_pools - own.of(size));
+    let most = most_in_pools(total, used, Margin::usual(total), by_commit);
+    let most = most - (in_pools(host) - own.of(size));
     Ok(Pages(most.get() / size.bytes().get()).max(own))
 }
 
@@ -132,12 +171,19 @@ pub fn fits(host: &Host, size: PageSize, node: Option<u32>, pages: Pages) -> Res
     if pages <= most {
         return Ok(());
     }
+    let by_memory = most_pages_by(host, size, node, None).map_err(|failure| failure.to_string())?;
+    let (takes, fit) = (pages.of(size), most.of(size));
+    if most < by_memory {
+        return Err(format!(
+            "{pages} pages of {size} take {takes}, but at most {most} pages ({fit}) keep allocations \
+             from failing: {}",
+            commit_bound(host)
+        ));
+    }
     let total = host.memory.total.get().unwrap_or_default();
     Err(format!(
-        "{pages} pages of {size} take {}, but of {total} of memory at most {most} pages ({}) leave \
-         enough for the rest of the host",
-        pages.of(size),
-        most.of(size)
+        "{pages} pages of {size} take {takes}, but of {total} of memory at most {most} pages ({fit}) \
+         leave enough for the rest of the host"
     ))
 }
 

@@ -128,6 +128,9 @@ impl Sim {
                         inode: program.inode,
                         changed: 1,
                     }),
+                    moved: (self.state.tracks.get(&seen.id))
+                        .and_then(|track| track.moved.as_ref())
+                        .map(|moved| moved.memory.clone()),
                     ..closer(program.small.get() >> 20, program.large.get() >> 20)
                 });
             }
@@ -401,6 +404,85 @@ fn times_of_day() {
     assert_eq!(sim.standing(7).reason, "time-of-day");
     sim.run(2 * HOUR);
     assert_eq!(sim.count(JobKind::Promote), 1);
+}
+
+/// The journal of its memory is kept, as after a kill.
+#[test]
+fn a_promotion_that_panics_midway_counts_as_made() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(20);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    sim.jobs.clear();
+    let half = Bytes::from_mib(512);
+    let memory = vec![Memory {
+        who: crate::tests::who(7),
+        ranges: vec![Range::new(0, half.get()).unwrap()],
+    }];
+    let id = sim.program(7).seen.id;
+    sim.state.tracks.get_mut(&id).unwrap().intended = memory.clone();
+    let came = JobOutcome::of(|| panic!("expected by a test"));
+    let (seen, now, host) = (sim.program(7).seen.clone(), sim.now(), sim.host.clone());
+    let next = learn(&sim.config, &mut sim.state, &seen, &came, &host, now);
+    assert_eq!(next, None);
+    let track = &sim.state.tracks[&id];
+    assert!(track.intended.is_empty() && track.job.is_none());
+    let moved = track.moved.as_ref().unwrap();
+    assert_eq!((&moved.memory, moved.bytes), (&memory, half));
+    // A process tree that ended has no memory.
+    sim.state.tracks.get_mut(&id).unwrap().intended = memory;
+    let ended = JobOutcome::Failed {
+        why: "process 7 ended".into(),
+        ended: true,
+    };
+    learn(&sim.config, &mut sim.state, &seen, &ended, &host, now);
+    assert!(sim.state.tracks.is_empty());
+}
+
+#[test]
+fn a_scan_that_fails_changes_nothing_that_is_managed() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.program(7).stuck = Bytes::from_mib(300);
+    sim.run(40);
+    let id = sim.program(7).seen.id;
+    let before = sim.state.tracks[&id].moved.clone().unwrap();
+    assert_eq!(before.bytes, Bytes::from_mib(724));
+    assert_eq!(before.left, Some(Bytes::from_mib(300)));
+    let mut observation = Observation {
+        host: sim.host.clone(),
+        programs: vec![sim.program(7).seen.clone()],
+    };
+    let unreadable = Detail {
+        moved: Some(Vec::new()),
+        unreadable: Some("permission denied".into()),
+        ..Detail::default()
+    };
+    observation.programs[0].closer = Some(unreadable);
+    let now = sim.now();
+    let decisions = decide(&sim.config, &mut sim.state, &observation, now);
+    assert!(decisions.is_empty());
+    assert_eq!(sim.state.tracks[&id].moved.as_ref(), Some(&before));
+    // A scan that succeeds counts.
+    observation.programs[0].closer = Some(Detail {
+        moved: Some(before.memory.clone()),
+        ..closer(300, 24)
+    });
+    decide(&sim.config, &mut sim.state, &observation, now);
+    let bytes = sim.state.tracks[&id].moved.as_ref().unwrap().bytes;
+    assert_eq!(bytes, Bytes::from_mib(24));
+}
+
+#[test]
+fn managed_memory_is_followed_after_its_rule_became_never() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(60);
+    let id = sim.program(7).seen.id;
+    let managed = |sim: &Sim| sim.state.tracks[&id].moved.as_ref().unwrap().bytes;
+    assert_eq!(managed(&sim), Bytes::from_mib(1024));
+    sim.config = Sim::new("[[rule]]\nname = 'server7'\naction = 'never'").config;
+    sim.program(7).large = Bytes::from_mib(512);
+    sim.run(10);
+    assert_eq!(managed(&sim), Bytes::from_mib(512));
+    assert_eq!(sim.standing(7).reason, "rule-says-never");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub fn read(root: &Root, memlock: Fact<Bytes>) -> Limits {
         shmmax: number("kernel/shmmax").map(Bytes),
         shmall: number("kernel/shmall").map(Pages),
         overcommit_memory: number("vm/overcommit_memory"),
+        overcommit_ratio: number("vm/overcommit_ratio"),
         min_free: number("vm/min_free_kbytes").map(Bytes::from_kib),
         compaction_proactiveness: number("vm/compaction_proactiveness"),
         memlock,

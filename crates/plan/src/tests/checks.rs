@@ -165,3 +165,27 @@ fn a_host_that_uses_much_more_by_now() {
     };
     assert!(held(&forced, &host, &identity()).is_ok());
 }
+
+#[test]
+fn a_host_that_has_committed_more_by_now() {
+    let mut host = host();
+    host.limits.overcommit_memory = Fact::Known(2);
+    host.limits.overcommit_ratio = Fact::Known(50);
+    host.memory.commit_limit = gib(32);
+    host.memory.committed = gib(27);
+    // The pools may grow by 4 G with a tenth of CommitLimit left, and by more with a twentieth.
+    let plan = usual(&host, &[service("a", ServiceKind::Other, 20 * GIB)]);
+    host.memory.committed = gib(28);
+    assert_eq!(held(&plan, &host, &identity()), Ok(Vec::new()));
+    host.memory.committed = gib(29);
+    let refused = held(&plan, &host, &identity()).unwrap_err();
+    has(
+        &refused,
+        "would let allocations fail: vm.overcommit_memory is 2",
+    );
+    let forced = Plan {
+        force: Some("they stop soon".to_owned()),
+        ..plan
+    };
+    assert!(held(&forced, &host, &identity()).is_err());
+}

@@ -227,6 +227,34 @@ fn a_margin_of_ones_own_and_force() {
 }
 
 #[test]
+fn strict_overcommit_bounds_the_growth_of_pools() {
+    let mut host = host();
+    host.limits.overcommit_memory = Fact::Known(2);
+    let asked = [service("a", ServiceKind::Other, 20 * GIB)];
+    let refusal = make(&facts(&host, &identity()), &asked, &Wishes::default()).unwrap_err();
+    assert!(refusal.what.contains("overcommit_ratio"), "{refusal:?}");
+    host.limits.overcommit_ratio = Fact::Known(50);
+    host.memory.commit_limit = gib(32);
+    host.memory.committed = gib(18);
+    // 18 G are 90 % of 20 G: the limit may fall by 12 G, the pools may grow by 24 G.
+    assert!(usual(&host, &asked).missing().next().is_none());
+    // 27 G are 90 % of 30 G: 2 G, 4 G.
+    host.memory.committed = gib(27);
+    let plan = usual(&host, &asked);
+    assert_eq!(pools(&plan), ["2M/0: 1024", "2M/1: 1024"]);
+    has(
+        &plan.notes,
+        "cut: a lacks 8192 pages of 2M, because vm.overcommit_memory is 2",
+    );
+    // No reason makes allocations succeed.
+    let forced = Wishes {
+        force: Some("a test host".to_owned()),
+        ..Wishes::default()
+    };
+    assert_eq!(pools(&planned(&host, &asked, &forced)), pools(&plan));
+}
+
+#[test]
 fn pools_that_are_too_large_already_do_not_grow_and_are_no_error() {
     let mut host = host();
     fill(&mut host, "2M", 9000, 18_000, 0);

@@ -127,7 +127,7 @@ fn of_limit(limit: &HugetlbLimit) -> [Error<'_>; 5] {
     ]
 }
 
-fn of_limits(l: &Limits) -> [Error<'_>; 9] {
+fn of_limits(l: &Limits) -> [Error<'_>; 10] {
     [
         l.memlock.error(),
         l.hugetlb_shm_group.error(),
@@ -135,6 +135,7 @@ fn of_limits(l: &Limits) -> [Error<'_>; 9] {
         l.shmall.error(),
         l.min_free.error(),
         l.overcommit_memory.error(),
+        l.overcommit_ratio.error(),
         l.compaction_proactiveness.error(),
         l.boot.error(),
         l.sysctl.error(),

@@ -15,7 +15,7 @@ const FOLDERS: [&str; 2] = [
     "sys/kernel/mm/transparent_hugepage",
     "sys/kernel/mm/hugepages",
 ];
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     "proc/buddyinfo",
     "proc/cmdline",
     "proc/meminfo",
@@ -31,6 +31,7 @@ const FILES: [&str; 18] = [
     "proc/sys/vm/hugetlb_shm_group",
     "proc/sys/vm/min_free_kbytes",
     "proc/sys/vm/overcommit_memory",
+    "proc/sys/vm/overcommit_ratio",
     "sys/devices/system/node/has_memory",
     "sys/devices/system/node/online",
     "sys/fs/cgroup/cgroup.controllers",
