@@ -678,6 +678,31 @@ fn the_unit_fits_its_readers() {
     assert!(searched.contains(&to), "{to}");
 }
 
+/// A refused priority is no error, so only the unit shows that calls with a bound get theirs.
+#[test]
+fn the_unit_permits_the_priority_of_bounded_calls() {
+    let repository = crate::common::repository();
+    let read = |path: &str| std::fs::read_to_string(repository.join(path)).unwrap();
+    let unit = read("contrib/systemd/hugeleaf-guard.service");
+    let filters = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    // Later lines change earlier ones (systemd.exec(5)), so the calls must follow the group that they are in.
+    let (_, last) = unit.split_once("SystemCallFilter=~@resources").unwrap();
+    let source = read("crates/sys/src/priority.rs");
+    let calls = source.split("libc::SYS_").skip(1);
+    let calls = calls.map(|rest| rest.split([',', ')']).next().unwrap());
+    let mut needed = 0;
+    for call in calls {
+        needed += 1;
+        let mut permits = filters.clone().filter(|filter| !filter.starts_with('~'));
+        let is_named = permits.any(|filter| filter.split_whitespace().any(|name| name == call));
+        assert!(is_named && last.contains(call), "{call}");
+    }
+    assert!(needed > 0, "the calls were not found");
+    assert!(!unit.contains("RestrictRealtime=yes"));
+}
+
 #[test]
 fn rules_for_alarms_hold() {
     let Some(promtool) = kit::promtool() else {

@@ -342,6 +342,64 @@ fn promises_have_one_gate() {
     check("go through the gate", &findings);
 }
 
+/// Only `Job::call` of `mover` acts on another process, so that every such call is bounded and counted. Clippy cannot tell
+/// where in a crate a call is made.
+#[test]
+fn one_call_site_acts_on_other_processes() {
+    const ACTS: [&str; 5] = [
+        "kernel.process_madvise(",
+        "kernel.split(",
+        "kernel.switch_thp_on(",
+        "kernel.populate(",
+        "kernel.fault_in(",
+    ];
+    /// Arguments of the calls that only ask for permission, with a range without memory.
+    const ASKS: [&str; 2] = ["process, &[], advice)", "file, process, nothing)"];
+    let mut findings = Vec::new();
+    let mut inside = 0;
+    for (path, code) in sources() {
+        if path.starts_with("crates/sys/") {
+            continue;
+        }
+        for act in ACTS {
+            for (at, _) in code.match_indices(act) {
+                let arguments = &code[at + act.len()..];
+                if is_within_job_call(&code[..at]) {
+                    inside += 1;
+                } else if !ASKS.iter().any(|asks| arguments.starts_with(asks)) {
+                    findings.push(format!("{path}: {act}"));
+                }
+            }
+        }
+    }
+    assert!(inside >= ACTS.len(), "the calls were not found");
+    check("call it within Job::call", &findings);
+}
+
+/// Returns true if code that follows `before` is an argument of `Job::call`.
+fn is_within_job_call(before: &str) -> bool {
+    let Some((_, since)) = before.rsplit_once("job.call(") else {
+        return false;
+    };
+    let mut open = 1;
+    since.chars().all(|c| {
+        match c {
+            '(' => open += 1,
+            ')' => open -= 1,
+            _ => {}
+        }
+        open > 0
+    })
+}
+
+#[test]
+fn a_call_outside_of_job_call_is_found() {
+    assert!(is_within_job_call("job.call(work, |kernel, process| "));
+    assert!(is_within_job_call("self.job.call(work, |k, p| { f(1); "));
+    assert!(!is_within_job_call("job.call(work, |k, p| f(1)); "));
+    assert!(!is_within_job_call("match "));
+}
+
 /// Code loaded into other programs must not panic, and must not rely on dropped thread-local values or on the kernel's random numbers.
 /// Infallible operations are written without a panic path.
 #[test]

@@ -128,7 +128,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
 
 /// Applies MADV_COLD to one base page of each block of `todo`, `most` blocks per call. A call stops at
 /// the first range that fails and returns its progress.
-#[expect(clippy::disallowed_methods, reason = "part of the mover")]
+#[expect(clippy::disallowed_methods, reason = "within Job::call")]
 fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, base: PageSize) {
     let mut at = 0;
     let mut len = most;

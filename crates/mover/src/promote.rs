@@ -55,10 +55,11 @@ pub fn promote(
         .keep_available
         .unwrap_or_else(|| pressure::floor_of(host, huge));
     let mut job = Job::new(context, progress, options.pace, floor);
-    let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
+    let (mut works, mut skipped) = plan_all(&context, pids, options, huge)?;
     job.one_way = totals::one_way(&context, &mut works);
     job.begin(&works);
     if !options.dry_run {
+        switch_on(&mut job, &mut works, &mut skipped)?;
         let mut mover = Mover {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
@@ -88,7 +89,7 @@ fn plan_all(
     let (mut open, mut skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
-        switched = switch_on(context, &mut open, &mut skipped, options.dry_run)?;
+        switched = plan_switch(context, &mut open, &mut skipped)?;
     }
     let rules = rules(context, &open, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
@@ -106,47 +107,81 @@ fn plan_all(
     Ok((works.collect(), skipped))
 }
 
-/// Switches THP on again for processes that have disabled it for themselves; a dry run plans as if
-/// this were done. Returns the processes for which it was switched on; processes for which this
-/// failed are skipped.
+/// Plans to switch THP on for processes that have disabled it for themselves; all further planning
+/// assumes that it is on. Returns these processes. Those that filter their calls are skipped.
 ///
 /// # Errors
 /// The first process's error, if none is left.
-#[expect(clippy::disallowed_methods, reason = "the mover")]
-fn switch_on(
+fn plan_switch(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
     skipped: &mut Vec<Skipped>,
-    dry_run: bool,
 ) -> Result<Vec<Pid>, PreconditionError> {
     let mut switched = Vec::new();
-    open.retain_mut(|(identity, process)| {
+    open.retain_mut(|(_, process)| {
+        let pid = process.pid;
         if process.thp_disabled.get() != Some(true) {
             return true;
         }
-        if let Err(error) = need_unfiltered(context.root, process.pid) {
-            skipped.push(Skipped {
-                pid: process.pid,
-                error,
-            });
-            return false;
-        }
-        if !dry_run && let Err(error) = context.kernel.switch_thp_on(&identity.fd) {
-            let (pid, uid) = (process.pid, process.uid);
-            let error = match privilege::is_denied(error.errno) {
-                true => privilege::denied(context.root, pid, uid, error),
-                false => PreconditionError::Sys(error),
-            };
+        if let Err(error) = need_unfiltered(context.root, pid) {
             skipped.push(Skipped { pid, error });
             return false;
         }
         process.thp_disabled = Fact::Known(false);
-        switched.push(process.pid);
+        switched.push(pid);
         true
     });
-    match (open.is_empty(), skipped.first()) {
+    need_any(open, skipped)?;
+    Ok(switched)
+}
+
+/// Switches THP on where that is planned. Processes for which this fails are skipped.
+///
+/// # Errors
+/// The first process's error, if none is left.
+fn switch_on(
+    job: &mut Job<'_>,
+    works: &mut Vec<Work>,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), PreconditionError> {
+    works.retain_mut(|work| {
+        let is_planned = std::mem::take(&mut work.switched_on);
+        if !is_planned || !job.may_go_on(work) {
+            return true;
+        }
+        match switch_one_on(job, work) {
+            Ok(()) => work.switched_on = true,
+            Err(error) => {
+                let pid = work.identity.pid();
+                skipped.push(Skipped { pid, error });
+            }
+        }
+        work.switched_on
+    });
+    job.total = works.iter().map(|work| work.plan.requested()).sum();
+    need_any(works, skipped)
+}
+
+#[expect(clippy::disallowed_methods, reason = "within Job::call")]
+fn switch_one_on(job: &mut Job<'_>, work: &mut Work) -> Result<(), PreconditionError> {
+    let (root, pid, uid) = (job.context.root, work.identity.pid(), work.before.uid);
+    // The process may have added a filter since it was planned.
+    need_unfiltered(root, pid)?;
+    let answer = job.call(work, |kernel, process| kernel.switch_thp_on(process));
+    answer.map_err(|error| match privilege::is_denied(error.errno) {
+        true => privilege::denied(root, pid, uid, error),
+        false => PreconditionError::Sys(error),
+    })
+}
+
+/// Checks that something is left to work on.
+///
+/// # Errors
+/// The first process's error, if not.
+fn need_any<T>(left: &[T], skipped: &[Skipped]) -> Result<(), PreconditionError> {
+    match (left.is_empty(), skipped.first()) {
         (true, Some(first)) => Err(first.error.clone()),
-        _ => Ok(switched),
+        _ => Ok(()),
     }
 }
 
@@ -346,7 +381,7 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the mover")]
+    #[expect(clippy::disallowed_methods, reason = "within Job::call")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);

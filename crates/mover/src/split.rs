@@ -1,8 +1,6 @@
 //! Splits huge pages that several processes map, by `split_huge_pages` of debugfs. Checks whether
 //! this host offers the file, and implements the stage of a demotion that uses it.
 
-#![expect(clippy::disallowed_methods, reason = "part of the mover")]
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -51,6 +49,10 @@ fn open(kernel: &Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
 
 /// Checks that the kernel accepts a split request for this process id and means this process. The
 /// request names a range without memory: the first page of an address space.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a range without memory, to learn whether it is permitted"
+)]
 fn probe(kernel: &Kernel, root: &Root, file: &SplitFile, process: &PidFd) -> Result<(), NoSplit> {
     let facts = root.read(format!("proc/self/fdinfo/{}", process.number()));
     match facts.known().and_then(|text| number_in_proc(text)) {
@@ -203,6 +205,7 @@ impl Splitter {
             .all(|k| k.is_some_and(|k| self.done.contains(&k)));
         // A retry is made anyway, because the page map showed these blocks as still whole.
         let again = work.methods[first] == Some(Method::SplitFile);
+        #[expect(clippy::disallowed_methods, reason = "within Job::call")]
         let answer = match through_another && !again {
             true => Ok(()),
             false => job.call(work, |kernel, process| {

@@ -45,6 +45,7 @@ fn fill_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), No
     if is_short(&job.context) {
         return Err(NoZeros::Pressure);
     }
+    #[expect(clippy::disallowed_methods, reason = "within Job::call")]
     let answer = job.call(work, |kernel, process| kernel.populate(process, &was));
     let is = zero_runs(&job.context, work, range);
     work.brought_back += bytes(&was) - bytes(&is);
@@ -59,6 +60,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
         Ok(map) if map.huge_known && map.runs.is_empty() => {}
         _ => return Ok(()),
     }
+    #[expect(clippy::disallowed_methods, reason = "within Job::call")]
     let answer = job.call(work, |kernel, process| kernel.fault_in(process, range));
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }

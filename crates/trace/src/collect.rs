@@ -35,7 +35,7 @@ use hugeleaf_units::Bytes;
 
 use crate::model::{Ending, Interval, MemoryState, SourceState, Trace, TracedTarget};
 use counters::Counters;
-use events::{Opened, Wanted};
+use events::{Opened, Wanted, ring_for_samples};
 use interval::Intervals;
 use processes::ProcessTable;
 use queue::Queue;
@@ -149,18 +149,32 @@ fn open(
     tracefs: &Tracefs,
     guards: &Guards,
 ) -> Result<Opened, CollectError> {
-    /// Total size of all rings, divided among the CPUs: the memory cannot be paged out.
-    const MOST: Bytes = Bytes::from_mib(512);
-    let part = Bytes(MOST.get() / cpus.len().max(1) as u64);
     allow_many_descriptors();
     let wanted = Wanted {
         rate: options.rate,
-        buffer: options.buffer.min(part),
+        buffer: ring_for_locks(cpus.len(), options.buffer),
         base: host.base_page,
         locks: !options.no_locks,
     };
     Opened::open(&wanted, cpus, tracefs, guards)
         .map_err(|(reason, remedy)| CollectError::Refused { reason, remedy })
+}
+
+/// Returns the size of each CPU's ring of lock events.
+fn ring_for_locks(cpus: usize, asked: Bytes) -> Bytes {
+    /// Total size of these rings, divided among the CPUs: the memory cannot be paged out.
+    const MOST: Bytes = Bytes::from_mib(512);
+    asked.min(Bytes(MOST.get() / cpus.max(1) as u64))
+}
+
+/// Returns the memory of all rings of a recording on this host, with [`Options::buffer`] and [`Options::no_locks`].
+pub fn ring_memory(root: &Root, buffer: Bytes, no_locks: bool) -> Bytes {
+    let cpus = online(root).len();
+    let locks = ring_for_locks(cpus, buffer);
+    // A ring has a power of two of pages.
+    let size = |ring: Bytes| Bytes(ring.get().next_power_of_two());
+    let of_locks = if no_locks { Bytes::ZERO } else { size(locks) };
+    (size(ring_for_samples(locks)) + of_locks) * cpus as u64
 }
 
 fn online(root: &Root) -> Vec<u32> {

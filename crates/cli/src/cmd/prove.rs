@@ -98,7 +98,8 @@ pub struct Args {
     /// Maximum share of the process's time that promotion and demotion may take
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     budget: Percent,
-    /// Bound the stall of one call, e.g. 5ms
+    /// Bound the stall of one call, e.g. 5ms. A call for one huge page takes about 1 ms, and more
+    /// if memory is fragmented or processors are busy
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
     /// Write the result to this file [default: none]

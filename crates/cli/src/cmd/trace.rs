@@ -6,11 +6,13 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hugeleaf_host::Root;
 use hugeleaf_report::trace::{Shown, json};
 use hugeleaf_sys::Pid;
 use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
+    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, ring_memory,
+    write_trace,
 };
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
@@ -70,6 +72,16 @@ enum View {
     Show(show::Args),
     /// Show two traces side by side, before and after
     Diff(diff::Args),
+}
+
+impl Args {
+    /// Returns the memory of the rings that a recording needs; none for a view.
+    pub fn ring_memory(&self, root: &Root) -> Bytes {
+        match self.command.is_some() || self.intervals_only {
+            true => Bytes::ZERO,
+            false => ring_memory(root, self.buffer, self.no_locks),
+        }
+    }
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {

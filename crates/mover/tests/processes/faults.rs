@@ -3,8 +3,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hugeleaf_mover::{Outcome, Percent, PreconditionError, PromoteOptions, Reason, StoppedBy};
+use hugeleaf_mover::{
+    Outcome, Percent, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
+};
 use hugeleaf_sys::{
     Advice, Answer, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
 };
@@ -533,5 +536,64 @@ fn one_that_refuses_is_made_to_take_it_back() {
         assert!(outcome.is_complete(), "{outcome:#?}");
     }
     // It still works: the call came while it was reading a line.
+    victim.tell("touch a");
+}
+
+/// Counts the calls that change a process, and answers the one that switches THP on.
+#[derive(Debug, Default)]
+struct Counting {
+    switches: AtomicU64,
+    moves: AtomicU64,
+}
+
+impl Gate for Counting {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        match call {
+            ProcessCall::SwitchThpOn(_) => {
+                self.switches.fetch_add(1, Ordering::Relaxed);
+                return Ok(Some(Answer::Done));
+            }
+            ProcessCall::Madvise(_, ranges, _) if !ranges.is_empty() => {
+                self.moves.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+/// Switching THP on stops the process, so it is announced, bounded and counted like all other calls.
+#[test]
+fn a_switch_is_a_call_like_any_other() {
+    let Some(bench) = Bench::new("a_switch_is_a_call_like_any_other") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(4);
+    victim.tell("refuse");
+    let options = PromoteOptions {
+        switch_thp_on: true,
+        ..fast()
+    };
+    for stops in [true, false] {
+        let gate = Arc::new(Counting::default());
+        let kernel = Kernel::behind(gate.clone());
+        let switches = || gate.switches.load(Ordering::Relaxed);
+        let stop = AtomicBool::new(false);
+        let mut made_before = None;
+        let progress = &mut |progress: &Progress<'_>| {
+            if !progress.planned.is_empty() {
+                made_before = Some(switches());
+                stop.store(stops, Ordering::Relaxed);
+            }
+        };
+        let (root, host, pids) = (&bench.root, &bench.host, [victim.pid()]);
+        let outcome = promote(&kernel, root, host, &pids, &options, progress, &stop).unwrap();
+        assert_eq!(made_before, Some(0), "made before it was announced");
+        assert_eq!(outcome.interrupted, stops);
+        assert_eq!(outcome.processes[0].switched_on, !stops);
+        assert_eq!(switches(), u64::from(!stops));
+        let moves = gate.moves.load(Ordering::Relaxed);
+        assert_eq!(outcome.stalls.count, switches() + moves);
+    }
     victim.tell("touch a");
 }

@@ -179,7 +179,7 @@ impl Opened {
         guards: &Guards,
     ) -> Result<Opened, (String, String)> {
         let mut opened = Opened::new(wanted.rate);
-        let main_room = Bytes(wanted.buffer.get() / 4);
+        let main_room = ring_for_samples(wanted.buffer);
         for cpu in cpus {
             opened
                 .open_samples(*cpu, wanted, main_room)
@@ -392,6 +392,11 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+/// Returns the size of a CPU's ring for all but locks.
+pub fn ring_for_samples(for_locks: Bytes) -> Bytes {
+    Bytes(for_locks.get() / 4)
 }
 
 /// Maps a ring of the given size, or as large as the kernel allows.
