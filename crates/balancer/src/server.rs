@@ -1,5 +1,6 @@
 //! The interface between a server and a balancer. `kinds` lists the kinds.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
@@ -64,6 +65,8 @@ pub struct Opening {
     pub address: String,
     /// The root whose `/proc` is read.
     pub root: Root,
+    /// The run folder, in which a server's kind records its owner's limit; `None` to record nothing.
+    pub folder: Option<PathBuf>,
     pub set_limit: bool,
     /// True if a server that fails instead of evicting may get less than its configured limit.
     pub below_limit: bool,

@@ -1,6 +1,6 @@
 //! Implements `hugeleaf balance`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -62,10 +62,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         ));
     }
     let host = context.host()?;
+    let folder = Places::default().run;
     // A dry run changes nothing, so it needs no lock.
     let _lock = match args.dry_run {
         true => None,
-        false => Some(lock()?),
+        false => Some(lock(&folder)?),
     };
     context.stop_on_signals()?;
     let statuses = Mutex::new(Vec::new());
@@ -80,6 +81,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         root: &context.root,
         kernel: &context.kernel,
         host: &host,
+        folder: &folder,
         pause_memory: config.pause_memory,
         stop: &context.stop,
         paused: &AtomicBool::new(false),
@@ -102,16 +104,15 @@ fn is_enough(core: &Core, now: Duration) -> bool {
     now >= PASS || (core.scans() >= SCANS && !core.is_moving())
 }
 
-fn lock() -> Result<hugeleaf_sys::HostLock, Failure> {
-    let folder = Places::default().run;
-    let made = std::fs::create_dir_all(&folder);
+fn lock(folder: &Path) -> Result<hugeleaf_sys::HostLock, Failure> {
+    let made = std::fs::create_dir_all(folder);
     made.map_err(|e| {
         Failure::missing(
             format!("{}: {e}", folder.display()),
             "run as root, or: hugeleaf balance --once --dry-run",
         )
     })?;
-    balance_lock(&folder).map_err(Failure::from)
+    balance_lock(folder).map_err(Failure::from)
 }
 
 impl From<NoLock> for Failure {
