@@ -33,7 +33,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
     open: |opening| {
         Box::new(Redis {
             reader: Reader::new(opening),
-            connection: None,
         })
     },
 };
@@ -47,10 +46,9 @@ struct Reader {
     connection: Option<redis::Reading>,
 }
 
-/// Sets its size, over a connection of its own.
+/// Sets its size.
 struct Redis {
     reader: Reader,
-    connection: Option<redis::Connection>,
 }
 
 impl Reader {
@@ -92,14 +90,9 @@ impl Observer for Reader {
 }
 
 impl Redis {
-    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => redis::Connection::open(self.reader.address()?, question)?,
-        };
-        connection.ask(words, question)?;
-        self.connection = Some(connection);
-        Ok(())
+    fn ask(&self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
+        let mut connection = redis::Connection::open(self.reader.address()?, question)?;
+        connection.ask(words, question).map(drop)
     }
 
     fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
@@ -168,13 +161,11 @@ impl Info {
     }
 }
 
-impl Observer for Redis {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        self.reader.observe()
-    }
-}
-
 impl Server for Redis {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         // The use may have grown since the last observation. Without eviction every write would fail.
         let look = self.observe()?;
@@ -316,7 +307,6 @@ mod tests {
         let sim = Sim::start();
         let new = || Redis {
             reader: Reader::new(&sim.opening()),
-            connection: None,
         };
         let mut server = new();
         assert_eq!(floor(&mut server.reader), Bytes(900));
@@ -351,7 +341,6 @@ mod tests {
         };
         let mut server = Redis {
             reader: Reader::new(&opening),
-            connection: None,
         };
         let error = server.resize(Bytes(9000)).unwrap_err();
         assert!(error.what.contains("cannot record the limit"), "{error}");

@@ -17,8 +17,15 @@ pub trait Observer: Send {
     fn observe(&mut self) -> Result<Look, QueryError>;
 }
 
-/// A server whose size can also be set.
-pub trait Server: Observer {
+/// A server whose size can also be set. It has an observer and is none, so that it cannot be handed out as one. It opens a
+/// connection of its own for each change, because a server may close one that was idle.
+pub trait Server: Send {
+    fn observer(&mut self) -> &mut dyn Observer;
+
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        self.observer().observe()
+    }
+
     /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Simulated servers with real behaviour: obey, refuse, lie, take minutes, hang, restart, and are set by hand.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hugeleaf_sys::Pid;
@@ -602,6 +603,10 @@ impl Observer for Hangs {
 }
 
 impl Server for Hangs {
+    fn observer(&mut self) -> &mut dyn Observer {
+        self
+    }
+
     fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
         Ok(())
     }
@@ -619,6 +624,10 @@ impl Observer for Answers {
 }
 
 impl Server for Answers {
+    fn observer(&mut self) -> &mut dyn Observer {
+        self
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         self.0 = to;
         Ok(())
@@ -711,6 +720,26 @@ fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
     wait(&|| worker.report().trouble.is_some() || worker.report().seen.is_some());
     wait(&|| worker.report().seen.is_some());
     assert_eq!(worker.report().trouble, None);
+}
+
+/// Its observer is a type of its own, which has no connection that can change it.
+#[test]
+fn no_server_is_an_observer() {
+    let folder = format!("{}/src", env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_code = path.extension().is_some_and(|end| end == "rs");
+        if !is_code || path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let of = |start: &str| -> BTreeSet<String> {
+            let names = text.lines().filter_map(|line| line.strip_prefix(start));
+            names.map(str::to_owned).collect()
+        };
+        let (observers, servers) = (of("impl Observer for "), of("impl Server for "));
+        assert!(observers.is_disjoint(&servers), "{}", path.display());
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Held {
     fn observer(&mut self) -> &mut dyn Observer {
         match self {
             Held::Observer(observer) => observer.as_mut(),
-            Held::Server(server) => server.as_mut(),
+            Held::Server(server) => server.observer(),
         }
     }
 }

@@ -125,7 +125,13 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
 
-/// Neither a watching rule nor a dry run of an acting one sets a limit, regardless of its components.
+/// A watching rule, and a dry run of an acting one.
+const WATCHING: [(&str, &[&str]); 2] = [
+    ("watch", &["--once"]),
+    ("balance", &["--once", "--dry-run"]),
+];
+
+/// Neither sets a limit, regardless of its components.
 #[test]
 fn who_watches_writes_nothing() {
     let test = "who_watches_writes_nothing";
@@ -134,10 +140,7 @@ fn who_watches_writes_nothing() {
     }
     let redis = Redis::start();
     let place = Place::new();
-    for (action, flags) in [
-        ("watch", &["--once"][..]),
-        ("balance", &["--once", "--dry-run"]),
-    ] {
+    for (action, flags) in WATCHING {
         let rules = format!(
             "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
              [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\nset_limit = true\n",
@@ -151,6 +154,33 @@ fn who_watches_writes_nothing() {
             said.split_whitespace().last(),
             Some("0"),
             "{action}: {said}"
+        );
+    }
+}
+
+/// An acting balancer would resize both at once, because together they exceed the target.
+#[test]
+fn who_watches_leaves_servers_above_the_target() {
+    let test = "who_watches_leaves_servers_above_the_target";
+    let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
+        return not_run(test, "mariadb-server and memcached are not both installed");
+    };
+    let mariadb = MariaDb::start();
+    let memcached = Memcached::start(&program, 300);
+    let place = Place::new();
+    for (action, flags) in WATCHING {
+        let rules = rules(&mariadb, &memcached)
+            .replace("target = '700M'", "target = '200M'")
+            .replace("action = 'balance'", &format!("action = '{action}'"));
+        let config = place.write("guard.toml", &rules);
+        let arguments = [&["balance", "--config", &config][..], flags].concat();
+        good(&place.hugeleaf(&arguments).output().unwrap());
+        let size = |kind, address: &str| open(kind, address).observe().unwrap().size;
+        assert_eq!(size("mariadb", &mariadb.address()), mib(256), "{action}");
+        assert_eq!(
+            size("memcached", &memcached.address()),
+            mib(300),
+            "{action}"
         );
     }
 }
