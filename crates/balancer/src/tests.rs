@@ -465,6 +465,27 @@ fn one_that_was_never_reached_may_have_any_size() {
     assert!(world.standing("b").contains("not reached yet (no route)"));
 }
 
+/// A single pass ends without success if a server does not answer, or a resize is still in progress.
+#[test]
+fn a_pass_is_settled_if_all_answer_and_nothing_moves() {
+    let mut world = World::new();
+    let now = |world: &World| Duration::from_secs(world.now);
+    assert!(world.core.is_waiting(now(&world)) && !world.core.is_settled());
+    world.second();
+    assert!(world.core.is_settled() && !world.core.is_waiting(now(&world)));
+    world.sim("b").manner = Manner::Slow(600);
+    while !world.core.is_moving() {
+        world.second();
+        assert!(world.now < 60, "{:#?}", world.said);
+    }
+    assert!(!world.core.is_settled());
+    let mut world = World::new();
+    world.run(10);
+    world.sim("b").manner = Manner::Silent;
+    world.second();
+    assert!(!world.core.is_settled() && !world.core.is_waiting(now(&world)));
+}
+
 #[test]
 fn a_size_set_by_hand_wins_and_is_said() {
     let mut world = World::new();

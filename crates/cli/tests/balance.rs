@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Running, good, not_run, refused};
+use crate::common::{Running, good, not_run, refused, stderr, stdout};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_balancer::kind_named;
 use hugeleaf_balancer::{Opening, Server as Balanced};
@@ -182,6 +182,24 @@ fn who_watches_leaves_servers_above_the_target() {
             mib(300),
             "{action}"
         );
+    }
+}
+
+/// Nobody listens at the address of the server.
+#[test]
+fn a_pass_without_an_answer_is_exit_status_1() {
+    let place = Place::new();
+    for (action, flags) in [("balance", &["--once"][..]), WATCHING[0], WATCHING[1]] {
+        let rules = format!(
+            "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
+             [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\n",
+            place.path("nobody.sock")
+        );
+        let config = place.write("guard.toml", &rules);
+        let arguments = [&["balance", "--config", &config][..], flags].concat();
+        let output = place.hugeleaf(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stdout(&output).contains("not reached yet"), "{action}");
     }
 }
 
