@@ -67,6 +67,7 @@ fuzz_target!(|data: &[u8]| {
     let mut server = (kind.open)(&Opening {
         address,
         root: Root::at("/nonexistent"),
+        folder: None,
         set_limit: false,
         below_limit: false,
     });

@@ -130,6 +130,7 @@ impl Address {
 const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19;
 const CONNECT_WITH_DATABASE: u32 = 1 << 3;
 const UTF8: u8 = 45;
+const QUIT: u8 = 1;
 const QUERY: u8 = 3;
 /// Length of the server's challenge in bytes.
 const SALT: usize = 20;
@@ -171,6 +172,35 @@ impl Connection {
         let answer = rows(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
         answer
+    }
+
+    /// Announces that no statement follows. Otherwise the server logs an aborted connection.
+    pub fn close(mut self, question: Question<'_>) {
+        if let Some(wire) = &mut self.wire {
+            // The server also notices the end of the connection.
+            let _ = send(&mut wire.ask(question), 0, &[QUIT]);
+        }
+    }
+}
+
+/// A connection that can send `SHOW` statements only.
+pub struct Reading(Connection);
+
+impl Reading {
+    /// Connects like [`Connection::open`].
+    ///
+    /// # Errors
+    /// Errors of [`Connection::open`].
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, QueryError> {
+        Connection::open(address, question).map(Reading)
+    }
+
+    /// Executes `SHOW` with the rest of the statement, without that word.
+    ///
+    /// # Errors
+    /// Errors of [`Connection::ask`].
+    pub fn show(&mut self, rest: &'static str, question: Question<'_>) -> Result<Rows, QueryError> {
+        self.0.ask(&format!("SHOW {rest}"), question)
     }
 }
 

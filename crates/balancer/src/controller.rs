@@ -119,6 +119,17 @@ impl Core {
         self.parts.iter().any(|part| part.order.is_some())
     }
 
+    /// Returns true if a component has not answered yet, and its first answer is not overdue.
+    pub fn is_waiting(&self, now: Duration) -> bool {
+        self.parts.iter().any(|part| part.is_new(now))
+    }
+
+    /// Returns true if each component answered its last query, and no resize is in progress.
+    pub fn is_settled(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.all(|part| part.seen.is_some() && part.trouble.is_none() && part.order.is_none())
+    }
+
     pub const fn scans(&self) -> u32 {
         self.scans
     }

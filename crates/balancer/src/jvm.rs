@@ -38,23 +38,25 @@ pub(crate) const KIND: ServerKind = ServerKind {
         "" => Err("the address is empty".into()),
         name => Ok(name.to_owned()),
     },
-    observe: |opening| opened(opening),
-    open: |opening| opened(opening),
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
+        Box::new(Jvm {
+            reader: Reader::new(opening),
+        })
+    },
 };
 
-fn opened(opening: &Opening) -> Box<Jvm> {
-    Box::new(Jvm {
-        root: opening.root.clone(),
-        address: opening.address.trim().to_owned(),
-        flags: None,
-    })
-}
-
-struct Jvm {
+/// Reads its state. The only command that it sends is `VM.flags`.
+struct Reader {
     root: Root,
     address: String,
     /// The flags, with their process and the time of the request.
     flags: Option<(Pid, Instant, Flags)>,
+}
+
+/// Sets its size.
+struct Jvm {
+    reader: Reader,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -116,7 +118,15 @@ fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Quer
     }
 }
 
-impl Jvm {
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            root: opening.root.clone(),
+            address: opening.address.trim().to_owned(),
+            flags: None,
+        }
+    }
+
     fn pid(&self) -> Result<Pid, QueryError> {
         if let Ok(number) = self.address.parse() {
             return Ok(Pid(number));
@@ -205,7 +215,7 @@ fn is_collector(name: &str) -> bool {
     })
 }
 
-impl Observer for Jvm {
+impl Observer for Reader {
     fn observe(&mut self) -> Result<Look, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
@@ -228,9 +238,13 @@ impl Observer for Jvm {
 }
 
 impl Server for Jvm {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
-        let pid = self.pid()?;
-        self.flags = None;
+        let pid = self.reader.pid()?;
+        self.reader.flags = None;
         let size = to.get().to_string();
         let said = jcmd(
             pid,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::mysql::{Address, Connection, Rows};
+use hugeleaf_ask::mysql::{Address, Connection, Reading};
 use hugeleaf_sys::{Pid, Question, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
@@ -32,24 +32,39 @@ pub(crate) const KIND: ServerKind = ServerKind {
         let address = Address::parse(address)?;
         Ok(address.place().to_string())
     },
-    observe: |opening| opened(opening),
-    open: |opening| opened(opening),
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
+        Box::new(MariaDb {
+            reader: Reader::new(opening),
+        })
+    },
 };
 
-fn opened(opening: &Opening) -> Box<MariaDb> {
-    Box::new(MariaDb {
-        address: Address::parse(&opening.address),
-        connection: None,
-    })
-}
-
-struct MariaDb {
+/// Reads its state. Its connection sends `SHOW` statements only.
+struct Reader {
     address: Result<Address, String>,
-    connection: Option<Connection>,
+    connection: Option<Reading>,
 }
 
-impl MariaDb {
-    fn connect(&self, question: Question<'_>) -> Result<Connection, QueryError> {
+/// Sets its size.
+struct MariaDb {
+    reader: Reader,
+}
+
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            address: Address::parse(&opening.address),
+            connection: None,
+        }
+    }
+
+    /// Opens a connection of one of the kinds.
+    fn connect<T>(
+        &self,
+        open: fn(&Address, Question<'_>) -> Result<T, QueryError>,
+        question: Question<'_>,
+    ) -> Result<T, QueryError> {
         let address = self.address.as_ref();
         let address = address.map_err(|why| QueryError::new(why.clone()))?;
         // The server's message may contain the password.
@@ -60,21 +75,17 @@ impl MariaDb {
             },
             _ => e,
         };
-        Connection::open(address, question).map_err(hidden)
+        open(address, question).map_err(hidden)
     }
 
-    fn ask(&mut self, query: &str, question: Question<'_>) -> Result<Rows, QueryError> {
+    fn pairs(&mut self, shown: &'static str, question: Question<'_>) -> Result<Pairs, QueryError> {
+        // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect(question)?,
+            None => self.connect(Reading::open, question)?,
         };
-        let rows = connection.ask(query, question)?;
+        let rows = connection.show(shown, question)?.into_iter();
         self.connection = Some(connection);
-        Ok(rows)
-    }
-
-    fn pairs(&mut self, query: &str, question: Question<'_>) -> Result<Pairs, QueryError> {
-        let rows = self.ask(query, question)?.into_iter();
         let pair = |row: Vec<String>| <[String; 2]>::try_from(row).ok().map(|[a, b]| (a, b));
         Ok(Pairs(rows.filter_map(pair).collect()))
     }
@@ -88,7 +99,7 @@ impl MariaDb {
         /// Extra pages, for reads during the resize.
         const SPARE: u64 = 256;
         const SLICE: Duration = Duration::from_millis(50);
-        let variables = self.pairs(VARIABLES, question)?;
+        let variables = self.reader.pairs(VARIABLES, question)?;
         let is_new = variables.number("innodb_buffer_pool_chunk_size") == Some(0)
             || variables.number("innodb_buffer_pool_size_max").is_some();
         let size = Bytes(variables.must("innodb_buffer_pool_size")?);
@@ -99,7 +110,7 @@ impl MariaDb {
             return Ok(());
         }
         for _ in 0..AWAITED.as_millis() / SLICE.as_millis() {
-            let status = self.pairs(STATUS, question)?;
+            let status = self.reader.pairs(STATUS, question)?;
             let free = status.number("Innodb_buffer_pool_pages_free");
             if free.is_none_or(|free| free >= wanted) {
                 break;
@@ -125,10 +136,10 @@ impl Pairs {
     }
 }
 
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer_pool_size', \
+const VARIABLES: &str = "GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer_pool_size', \
     'innodb_buffer_pool_size_max', 'innodb_buffer_pool_chunk_size', 'innodb_buffer_pool_instances', 'innodb_page_size', \
     'innodb_lru_scan_depth', 'pid_file', 'datadir')";
-const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
+const STATUS: &str = "GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
 fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, QueryError> {
@@ -188,7 +199,7 @@ fn is_under_way(text: &str) -> bool {
     !text.trim().is_empty() && !over.iter().any(|word| text.contains(word))
 }
 
-impl Observer for MariaDb {
+impl Observer for Reader {
     fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
@@ -200,11 +211,18 @@ impl Observer for MariaDb {
 }
 
 impl Server for MariaDb {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Question::new(RESIZE);
         self.await_free_pages(to, question)?;
+        let mut connection = self.reader.connect(Connection::open, question)?;
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
-        self.ask(&query, question).map(drop)
+        connection.ask(&query, question)?;
+        connection.close(question);
+        Ok(())
     }
 }
 

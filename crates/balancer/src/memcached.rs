@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use hugeleaf_sys::{Pid, Question};
 
+use self::connection::{Connection, Reading, Topic};
 use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::{Place, QueryError, Transport};
+use hugeleaf_ask::{Place, QueryError};
 
 /// Unit of the limit, and size of the pages that move between classes.
 const UNIT: Bytes = Bytes::from_mib(1);
@@ -31,60 +32,47 @@ pub(crate) const KIND: ServerKind = ServerKind {
     evicts: true,
     returns: Duration::from_secs(45),
     check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
-    observe: |opening| opened(opening),
-    open: |opening| opened(opening),
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
+        Box::new(Memcached {
+            reader: Reader::new(opening),
+        })
+    },
 };
 
-fn opened(opening: &Opening) -> Box<Memcached> {
-    Box::new(Memcached {
-        place: Place::parse(&opening.address, PORT),
-        wire: None,
-    })
-}
-
-struct Memcached {
+/// Reads its state. Its connection sends `stats` only.
+struct Reader {
     place: Result<Place, String>,
-    wire: Option<Transport>,
+    connection: Option<Reading>,
 }
 
-impl Memcached {
-    /// Sends a line, and reads the answer: up to `END`, or a single line. After an error it reconnects.
-    fn ask(
-        &mut self,
-        command: &str,
-        is_list: bool,
-        question: Question<'_>,
-    ) -> Result<Vec<String>, QueryError> {
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => {
-                let place = self.place.as_ref();
-                let place = place.map_err(|e| QueryError::new(e.clone()))?;
-                Transport::connect(place, question)?
-            }
-        };
-        let mut exchange = wire.ask(question);
-        exchange.send(format!("{command}\r\n").as_bytes())?;
-        let mut lines = Vec::new();
-        loop {
-            let line = exchange.line()?;
-            let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
-            if is_refused {
-                return Err(QueryError::new(format!("{command}: {line}")));
-            }
-            let is_end = line == "END";
-            if !is_end {
-                lines.push(line);
-            }
-            if is_end || !is_list {
-                self.wire = Some(wire);
-                return Ok(lines);
-            }
+/// Sets its size.
+struct Memcached {
+    reader: Reader,
+}
+
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            place: Place::parse(&opening.address, PORT),
+            connection: None,
         }
     }
 
-    fn stats(&mut self, which: &str, question: Question<'_>) -> Result<Stats, QueryError> {
-        Ok(Stats(statistics(&self.ask(which, true, question)?)))
+    fn place(&self) -> Result<&Place, QueryError> {
+        let place = self.place.as_ref();
+        place.map_err(|e| QueryError::new(e.clone()))
+    }
+
+    fn stats(&mut self, topic: Topic, question: Question<'_>) -> Result<Stats, QueryError> {
+        // After an error it reconnects.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Reading::open(self.place()?, question)?,
+        };
+        let lines = connection.stats(topic, question)?;
+        self.connection = Some(connection);
+        Ok(Stats(statistics(&lines)))
     }
 }
 
@@ -119,12 +107,12 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
     Some((class, Bytes(slabs.number("total_malloced").ok()?)))
 }
 
-impl Observer for Memcached {
+impl Observer for Reader {
     fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
-        let stats = self.stats("stats", question)?;
+        let stats = self.stats(Topic::General, question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
-        let slabs = self.stats("stats slabs", question)?;
+        let slabs = self.stats(Topic::Slabs, question)?;
         let held = slabs.number("total_malloced").unwrap_or(0);
         Ok(Look {
             size: Bytes(stats.number("limit_maxbytes")?),
@@ -141,27 +129,27 @@ impl Observer for Memcached {
 }
 
 impl Server for Memcached {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
-        let units = to.get() / UNIT.get();
-        let said = self.ask(
-            &format!("cache_memlimit {units}"),
-            false,
-            Question::new(PATIENCE),
-        )?;
-        match said.first().map(String::as_str) {
-            Some("OK") => Ok(()),
-            other => Err(QueryError::new(format!(
-                "cache_memlimit {units}: {}",
-                other.unwrap_or("no answer")
-            ))),
+        let question = Question::new(PATIENCE);
+        let mut connection = Connection::open(self.reader.place()?, question)?;
+        let command = format!("cache_memlimit {}", to.get() / UNIT.get());
+        match connection.order(&command, question)?.as_str() {
+            "OK" => Ok(()),
+            other => Err(QueryError::new(format!("{command}: {other}"))),
         }
     }
 
     fn give_back(&mut self) -> Result<(), QueryError> {
         let question = Question::new(PATIENCE);
-        let limit = Bytes(self.stats("stats", question)?.number("limit_maxbytes")?);
+        let stats = self.reader.stats(Topic::General, question)?;
+        let limit = Bytes(stats.number("limit_maxbytes")?);
+        let mut connection = Connection::open(self.reader.place()?, question)?;
         for _ in 0..MOVED_AT_ONCE {
-            let slabs = self.stats("stats slabs", question)?;
+            let slabs = self.reader.stats(Topic::Slabs, question)?;
             let Some((class, held)) = largest_class(&slabs) else {
                 return Ok(());
             };
@@ -169,10 +157,10 @@ impl Server for Memcached {
                 return Ok(());
             }
             // memcached moves pages in a thread of its own, and answers BUSY while it works.
-            let said = self.ask(&format!("slabs reassign {class} 0"), false, question)?;
-            match said.first().map(String::as_str) {
-                Some("OK") => {}
-                Some(busy) if busy.starts_with("BUSY") => {}
+            let said = connection.order(&format!("slabs reassign {class} 0"), question)?;
+            match said.as_str() {
+                "OK" => {}
+                busy if busy.starts_with("BUSY") => {}
                 // Other answers show up in the memory that it still holds.
                 _ => return Ok(()),
             }
@@ -182,6 +170,88 @@ impl Server for Memcached {
                 .map_err(ended)?;
         }
         Ok(())
+    }
+}
+
+/// Connections. Their fields are private to this module, so no other code of this file can send anything else over them.
+mod connection {
+    use hugeleaf_ask::{Place, QueryError, Transport};
+    use hugeleaf_sys::Question;
+
+    /// Can send any command.
+    pub(super) struct Connection(Transport);
+
+    impl Connection {
+        pub(super) fn open(
+            place: &Place,
+            question: Question<'_>,
+        ) -> Result<Connection, QueryError> {
+            Transport::connect(place, question).map(Connection)
+        }
+
+        /// Sends a command with an answer of one line.
+        pub(super) fn order(
+            &mut self,
+            command: &str,
+            question: Question<'_>,
+        ) -> Result<String, QueryError> {
+            let lines = self.ask(command, false, question)?;
+            Ok(lines.into_iter().next().unwrap_or_default())
+        }
+
+        /// Sends a command, and reads the answer: up to `END`, or a single line. After an error the connection is unusable.
+        fn ask(
+            &mut self,
+            command: &str,
+            is_list: bool,
+            question: Question<'_>,
+        ) -> Result<Vec<String>, QueryError> {
+            let mut exchange = self.0.ask(question);
+            exchange.send(format!("{command}\r\n").as_bytes())?;
+            let mut lines = Vec::new();
+            loop {
+                let line = exchange.line()?;
+                let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
+                if is_refused {
+                    return Err(QueryError::new(format!("{command}: {line}")));
+                }
+                let is_end = line == "END";
+                if !is_end {
+                    lines.push(line);
+                }
+                if is_end || !is_list {
+                    return Ok(lines);
+                }
+            }
+        }
+    }
+
+    /// The statistics that are read.
+    #[derive(Debug, Clone, Copy)]
+    pub(super) enum Topic {
+        General,
+        Slabs,
+    }
+
+    /// Can send `stats` only.
+    pub(super) struct Reading(Connection);
+
+    impl Reading {
+        pub(super) fn open(place: &Place, question: Question<'_>) -> Result<Reading, QueryError> {
+            Connection::open(place, question).map(Reading)
+        }
+
+        pub(super) fn stats(
+            &mut self,
+            topic: Topic,
+            question: Question<'_>,
+        ) -> Result<Vec<String>, QueryError> {
+            let command = match topic {
+                Topic::General => "stats",
+                Topic::Slabs => "stats slabs",
+            };
+            self.0.ask(command, true, question)
+        }
     }
 }
 

@@ -31,25 +31,37 @@ pub(crate) const KIND: ServerKind = ServerKind {
             false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
         }
     },
-    observe: |opening| opened(opening),
-    open: |opening| opened(opening),
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
+        Box::new(PostgreSql {
+            reader: Reader::new(opening),
+        })
+    },
 };
 
-fn opened(opening: &Opening) -> Box<PostgreSql> {
-    Box::new(PostgreSql {
-        address: Address::parse(&opening.address),
-        connection: None,
-    })
-}
-
-struct PostgreSql {
+/// Reads its size. The only statement that it sends is [`BUFFERS`].
+struct Reader {
     address: Result<Address, &'static str>,
     connection: Option<Connection>,
 }
 
+/// Refuses every size.
+struct PostgreSql {
+    reader: Reader,
+}
+
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            address: Address::parse(&opening.address),
+            connection: None,
+        }
+    }
+}
+
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
-impl Observer for PostgreSql {
+impl Observer for Reader {
     fn observe(&mut self) -> Result<Look, QueryError> {
         let question = Question::new(PATIENCE);
         // After an error it reconnects.
@@ -77,6 +89,10 @@ impl Observer for PostgreSql {
 }
 
 impl Server for PostgreSql {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
         Err(QueryError::new(
             "shared_buffers changes only with a restart",

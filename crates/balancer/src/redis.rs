@@ -1,6 +1,6 @@
 //! Redis and Valkey: sets `maxmemory`, depending on the behaviour at that limit (`maxmemory-policy`).
 //!
-//! If the policy may not evict every key, a limit below the memory in use makes writes fail. A limit below the configured one makes them
+//! If the policy may not evict every key, a limit below the memory in use makes writes fail. A limit below the owner's makes them
 //! fail earlier than expected. So the limit is then never set below either. `volatile` policies count as such, because the size of the keys
 //! that expire is unknown. Eviction frees memory inside the allocator. The balancer measures whether it is returned, which depends on
 //! fragmentation.
@@ -10,6 +10,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Pid, Question};
 use hugeleaf_units::Bytes;
 
+use crate::owner::OwnersLimit;
 use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{QueryError, redis};
 
@@ -20,7 +21,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["redis", "valkey"],
     address: "host:port, a socket path, or redis://USER:PASSWORD@host:port",
     example: "localhost:6379",
-    resizes: "`maxmemory`. If the policy may not evict any key (all but `allkeys-…`): never below the memory in use, and below the configured value only with `below_limit`. 0 (no limit) is changed only with `set_limit`",
+    resizes: "`maxmemory`. If the policy may not evict any key (all but `allkeys-…`): never below the memory in use, and below the owner's value, the last one that the balancer did not set, only with `below_limit`. 0 (no limit) is changed only with `set_limit`",
     benefit: "`keyspace_hits` and `keyspace_misses`",
     miss: Duration::from_millis(1),
     processes: &["redis-server", "valkey-server"],
@@ -32,7 +33,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
     open: |opening| {
         Box::new(Redis {
             reader: Reader::new(opening),
-            connection: None,
         })
     },
 };
@@ -42,15 +42,13 @@ struct Reader {
     address: Result<redis::Address, String>,
     set_limit: bool,
     below_limit: bool,
-    /// Its limit at the first observation.
-    owners: Option<Bytes>,
+    owner: OwnersLimit,
     connection: Option<redis::Reading>,
 }
 
-/// Sets its size, over a connection of its own.
+/// Sets its size.
 struct Redis {
     reader: Reader,
-    connection: Option<redis::Connection>,
 }
 
 impl Reader {
@@ -59,7 +57,7 @@ impl Reader {
             address: redis::Address::parse(&opening.address),
             set_limit: opening.set_limit,
             below_limit: opening.below_limit,
-            owners: None,
+            owner: OwnersLimit::new(opening.folder.clone()),
             connection: None,
         }
     }
@@ -80,26 +78,26 @@ impl Observer for Reader {
         let info = connection.info(None, question)?;
         self.connection = Some(connection);
         let info = Info(info);
-        if self.owners.is_none() {
-            self.owners = Some(Bytes(info.number("maxmemory")?));
-        }
-        let owners = self.owners.filter(|_| !self.below_limit);
-        info.look(self.set_limit, owners.unwrap_or_default())
+        let run = info.0.get("run_id").unwrap_or_default();
+        let owners = self.owner.observe(run, Bytes(info.number("maxmemory")?));
+        let binds = if self.below_limit {
+            Bytes::ZERO
+        } else {
+            owners
+        };
+        info.look(self.set_limit, binds)
     }
 }
 
 impl Redis {
-    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => redis::Connection::open(self.reader.address()?, question)?,
-        };
-        connection.ask(words, question)?;
-        self.connection = Some(connection);
-        Ok(())
+    fn ask(&self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
+        let mut connection = redis::Connection::open(self.reader.address()?, question)?;
+        connection.ask(words, question).map(drop)
     }
 
     fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
+        let recorded = self.reader.owner.request(to);
+        recorded.map_err(|e| QueryError::new(format!("cannot record the limit: {e}")))?;
         let bytes = to.get().to_string();
         self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
     }
@@ -124,7 +122,7 @@ impl Info {
         }
     }
 
-    /// `owners` is the configured limit; 0 if it does not bind.
+    /// `owners` is the owner's limit; 0 if it does not bind.
     fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, QueryError> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
@@ -163,13 +161,11 @@ impl Info {
     }
 }
 
-impl Observer for Redis {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        self.reader.observe()
-    }
-}
-
 impl Server for Redis {
+    fn observer(&mut self) -> &mut dyn Observer {
+        &mut self.reader
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         // The use may have grown since the last observation. Without eviction every write would fail.
         let look = self.observe()?;
@@ -191,6 +187,11 @@ impl Server for Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_host::Root;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::{Path, PathBuf};
+    use std::sync::{Arc, Mutex};
 
     const INFO: &str = "# Server\r\nprocess_id:7\r\nmaxmemory:1000\r\nused_memory:800\r\nmaxmemory_policy:POLICY\r\nkeyspace_hits:5\r\nkeyspace_misses:3\r\nrdb_bgsave_in_progress:0\r\ndb0:keys=10,expires=5,avg_ttl=0\r\n";
 
@@ -227,5 +228,122 @@ mod tests {
         assert!(!look("allkeys-lru", ("", ""), true).is_unlimited);
         let saving = ("rdb_bgsave_in_progress:0", "rdb_bgsave_in_progress:1");
         assert!(look("allkeys-lru", saving, false).busy.is_some());
+    }
+    /// A simulated Redis that answers INFO and obeys CONFIG SET.
+    struct Sim {
+        folder: tempfile::TempDir,
+        /// The id of its run, and its limit.
+        state: Arc<Mutex<(&'static str, u64)>>,
+    }
+
+    impl Sim {
+        fn start() -> Sim {
+            let folder = tempfile::tempdir().unwrap();
+            let listener = UnixListener::bind(socket(folder.path())).unwrap();
+            let state = Arc::new(Mutex::new(("a1", 0)));
+            let its = Arc::clone(&state);
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let its = Arc::clone(&its);
+                    std::thread::spawn(move || serve(stream, &its));
+                }
+            });
+            Sim { folder, state }
+        }
+
+        /// Sets the limit as its owner does.
+        fn set(&self, limit: u64) {
+            self.state.lock().unwrap().1 = limit;
+        }
+
+        fn restart(&self, run: &'static str, limit: u64) {
+            *self.state.lock().unwrap() = (run, limit);
+        }
+
+        fn opening(&self) -> Opening {
+            Opening {
+                address: socket(self.folder.path()).display().to_string(),
+                root: Root::at("/nonexistent"),
+                folder: Some(self.folder.path().to_owned()),
+                set_limit: false,
+                below_limit: false,
+            }
+        }
+    }
+
+    fn socket(folder: &Path) -> PathBuf {
+        folder.join("redis.sock")
+    }
+
+    /// Answers commands, each of which comes in one piece.
+    fn serve(mut stream: UnixStream, state: &Mutex<(&'static str, u64)>) {
+        let mut heard = [0; 1024];
+        while let Ok(count @ 1..) = stream.read(&mut heard) {
+            let command = String::from_utf8_lossy(&heard[..count]);
+            let mut state = state.lock().unwrap();
+            let answer = match command.trim_end().rsplit("\r\n").next() {
+                Some("INFO") => {
+                    let limit = format!("run_id:{}\r\nmaxmemory:{}", state.0, state.1);
+                    let text = INFO.replace("POLICY", "noeviction");
+                    let text = text.replace("maxmemory:1000", &limit);
+                    format!("${}\r\n{text}\r\n", text.len())
+                }
+                last => {
+                    state.1 = last.unwrap().parse().unwrap();
+                    "+OK\r\n".to_owned()
+                }
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    fn floor(server: &mut dyn Observer) -> Bytes {
+        server.observe().unwrap().floor
+    }
+
+    /// The floor from its use alone is 900.
+    #[test]
+    fn the_floor_follows_the_owner() {
+        let sim = Sim::start();
+        let new = || Redis {
+            reader: Reader::new(&sim.opening()),
+        };
+        let mut server = new();
+        assert_eq!(floor(&mut server.reader), Bytes(900));
+        sim.set(5000);
+        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        server.resize(Bytes(9000)).unwrap();
+        assert_eq!(sim.state.lock().unwrap().1, 9000);
+        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        // A new balancer does not take the other's limit for the owner's, and neither does a watching one.
+        let mut server = new();
+        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        assert_eq!(floor(&mut Reader::new(&sim.opening())), Bytes(5000));
+        sim.set(2000);
+        assert_eq!(floor(&mut server.reader), Bytes(2000));
+        // The owner restarts it with another limit, and with the one that the balancer set.
+        sim.restart("b2", 1000);
+        assert_eq!(floor(&mut server.reader), Bytes(1000));
+        server.resize(Bytes(3000)).unwrap();
+        assert_eq!(floor(&mut server.reader), Bytes(1000));
+        sim.restart("c3", 3000);
+        assert_eq!(floor(&mut server.reader), Bytes(3000));
+    }
+
+    #[test]
+    fn no_limit_is_set_without_a_record_of_the_owners() {
+        let sim = Sim::start();
+        sim.set(5000);
+        let folder = Some(sim.folder.path().join("no"));
+        let opening = Opening {
+            folder,
+            ..sim.opening()
+        };
+        let mut server = Redis {
+            reader: Reader::new(&opening),
+        };
+        let error = server.resize(Bytes(9000)).unwrap_err();
+        assert!(error.what.contains("cannot record the limit"), "{error}");
+        assert_eq!(sim.state.lock().unwrap().1, 5000);
     }
 }

@@ -1,6 +1,7 @@
 //! Runs targets: one thread per target, and one per server.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -30,6 +31,8 @@ pub struct Run<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
     pub host: &'a Host,
+    /// The run folder, in which limits of servers' owners are recorded.
+    pub folder: &'a Path,
     /// Share of time in memory stalls above which no memory is given.
     pub pause_memory: Share,
     pub stop: &'a AtomicBool,
@@ -87,7 +90,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
     let began = Instant::now();
     let workers = target.components.iter().map(|member| {
         let acts = target.action == BalanceAction::Balance;
-        let worker = Worker::start(member, run.root, acts, began);
+        let worker = Worker::start(member, run.root, run.folder, acts, began);
         worker.map_err(|e| format!("cannot start a thread: {e}"))
     });
     let workers: Vec<Result<Worker, String>> = workers.collect();

@@ -1,5 +1,6 @@
 //! The interface between a server and a balancer. `kinds` lists the kinds.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
@@ -16,8 +17,15 @@ pub trait Observer: Send {
     fn observe(&mut self) -> Result<Look, QueryError>;
 }
 
-/// A server whose size can also be set.
-pub trait Server: Observer {
+/// A server whose size can also be set. It has an observer and is none, so that it cannot be handed out as one. It opens a
+/// connection of its own for each change, because a server may close one that was idle.
+pub trait Server: Send {
+    fn observer(&mut self) -> &mut dyn Observer;
+
+    fn observe(&mut self) -> Result<Look, QueryError> {
+        self.observer().observe()
+    }
+
     /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
     ///
     /// # Errors
@@ -65,6 +73,8 @@ pub struct Opening {
     pub address: String,
     /// The root whose `/proc` is read.
     pub root: Root,
+    /// The run folder, in which a server's kind records its owner's limit; `None` to record nothing.
+    pub folder: Option<PathBuf>,
     pub set_limit: bool,
     /// True if a server that fails instead of evicting may get less than its configured limit.
     pub below_limit: bool,

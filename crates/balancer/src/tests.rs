@@ -1,5 +1,6 @@
 //! Simulated servers with real behaviour: obey, refuse, lie, take minutes, hang, restart, and are set by hand.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hugeleaf_sys::Pid;
@@ -472,6 +473,27 @@ fn one_that_was_never_reached_may_have_any_size() {
     assert!(world.standing("b").contains("not reached yet (no route)"));
 }
 
+/// A single pass ends without success if a server does not answer, or a resize is still in progress.
+#[test]
+fn a_pass_is_settled_if_all_answer_and_nothing_moves() {
+    let mut world = World::new();
+    let now = |world: &World| Duration::from_secs(world.now);
+    assert!(world.core.is_waiting(now(&world)) && !world.core.is_settled());
+    world.second();
+    assert!(world.core.is_settled() && !world.core.is_waiting(now(&world)));
+    world.sim("b").manner = Manner::Slow(600);
+    while !world.core.is_moving() {
+        world.second();
+        assert!(world.now < 60, "{:#?}", world.said);
+    }
+    assert!(!world.core.is_settled());
+    let mut world = World::new();
+    world.run(10);
+    world.sim("b").manner = Manner::Silent;
+    world.second();
+    assert!(!world.core.is_settled() && !world.core.is_waiting(now(&world)));
+}
+
 #[test]
 fn a_size_set_by_hand_wins_and_is_said() {
     let mut world = World::new();
@@ -610,6 +632,10 @@ impl Observer for Hangs {
 }
 
 impl Server for Hangs {
+    fn observer(&mut self) -> &mut dyn Observer {
+        self
+    }
+
     fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {
         Ok(())
     }
@@ -627,6 +653,10 @@ impl Observer for Answers {
 }
 
 impl Server for Answers {
+    fn observer(&mut self) -> &mut dyn Observer {
+        self
+    }
+
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         self.0 = to;
         Ok(())
@@ -719,6 +749,26 @@ fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
     wait(&|| worker.report().trouble.is_some() || worker.report().seen.is_some());
     wait(&|| worker.report().seen.is_some());
     assert_eq!(worker.report().trouble, None);
+}
+
+/// Its observer is a type of its own, which has no connection that can change it.
+#[test]
+fn no_server_is_an_observer() {
+    let folder = format!("{}/src", env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_code = path.extension().is_some_and(|end| end == "rs");
+        if !is_code || path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let of = |start: &str| -> BTreeSet<String> {
+            let names = text.lines().filter_map(|line| line.strip_prefix(start));
+            names.map(str::to_owned).collect()
+        };
+        let (observers, servers) = (of("impl Observer for "), of("impl Server for "));
+        assert!(observers.is_disjoint(&servers), "{}", path.display());
+    }
 }
 
 #[test]

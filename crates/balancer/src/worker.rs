@@ -2,6 +2,7 @@
 //!
 //! A thread that hangs in a call is abandoned, so it holds no shared resource.
 
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -46,7 +47,7 @@ impl Held {
     fn observer(&mut self) -> &mut dyn Observer {
         match self {
             Held::Observer(observer) => observer.as_mut(),
-            Held::Server(server) => server.as_mut(),
+            Held::Server(server) => server.observer(),
         }
     }
 }
@@ -61,12 +62,14 @@ impl Worker {
     pub fn start(
         member: &Member,
         root: &Root,
+        folder: &Path,
         acts: bool,
         began: Instant,
     ) -> std::io::Result<Worker> {
         let opening = Opening {
             address: member.address.clone(),
             root: root.clone(),
+            folder: Some(folder.to_owned()),
             set_limit: member.set_limit,
             below_limit: member.below_limit,
         };

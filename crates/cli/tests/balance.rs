@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Running, good, not_run, refused};
+use crate::common::{Running, good, not_run, refused, stderr, stdout};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_balancer::kind_named;
 use hugeleaf_balancer::{Opening, Server as Balanced};
@@ -31,6 +31,7 @@ fn open(kind: &str, address: &str) -> Box<dyn Balanced> {
     (kind.open)(&Opening {
         address: address.into(),
         root: Root::live(),
+        folder: None,
         set_limit: false,
         below_limit: false,
     })
@@ -124,7 +125,13 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
 
-/// Neither a watching rule nor a dry run of an acting one sets a limit, regardless of its components.
+/// A watching rule, and a dry run of an acting one.
+const WATCHING: [(&str, &[&str]); 2] = [
+    ("watch", &["--once"]),
+    ("balance", &["--once", "--dry-run"]),
+];
+
+/// Neither sets a limit, regardless of its components.
 #[test]
 fn who_watches_writes_nothing() {
     let test = "who_watches_writes_nothing";
@@ -133,10 +140,7 @@ fn who_watches_writes_nothing() {
     }
     let redis = Redis::start();
     let place = Place::new();
-    for (action, flags) in [
-        ("watch", &["--once"][..]),
-        ("balance", &["--once", "--dry-run"]),
-    ] {
+    for (action, flags) in WATCHING {
         let rules = format!(
             "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
              [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\nset_limit = true\n",
@@ -154,6 +158,51 @@ fn who_watches_writes_nothing() {
     }
 }
 
+/// An acting balancer would resize both at once, because together they exceed the target.
+#[test]
+fn who_watches_leaves_servers_above_the_target() {
+    let test = "who_watches_leaves_servers_above_the_target";
+    let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
+        return not_run(test, "mariadb-server and memcached are not both installed");
+    };
+    let mariadb = MariaDb::start();
+    let memcached = Memcached::start(&program, 300);
+    let place = Place::new();
+    for (action, flags) in WATCHING {
+        let rules = rules(&mariadb, &memcached)
+            .replace("target = '700M'", "target = '200M'")
+            .replace("action = 'balance'", &format!("action = '{action}'"));
+        let config = place.write("guard.toml", &rules);
+        let arguments = [&["balance", "--config", &config][..], flags].concat();
+        good(&place.hugeleaf(&arguments).output().unwrap());
+        let size = |kind, address: &str| open(kind, address).observe().unwrap().size;
+        assert_eq!(size("mariadb", &mariadb.address()), mib(256), "{action}");
+        assert_eq!(
+            size("memcached", &memcached.address()),
+            mib(300),
+            "{action}"
+        );
+    }
+}
+
+/// Nobody listens at the address of the server.
+#[test]
+fn a_pass_without_an_answer_is_exit_status_1() {
+    let place = Place::new();
+    for (action, flags) in [("balance", &["--once"][..]), WATCHING[0], WATCHING[1]] {
+        let rules = format!(
+            "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
+             [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\n",
+            place.path("nobody.sock")
+        );
+        let config = place.write("guard.toml", &rules);
+        let arguments = [&["balance", "--config", &config][..], flags].concat();
+        let output = place.hugeleaf(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stdout(&output).contains("not reached yet"), "{action}");
+    }
+}
+
 #[test]
 fn redis_is_never_set_below_what_it_may_not_evict() {
     let test = "redis_is_never_set_below_what_it_may_not_evict";
@@ -168,7 +217,8 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     redis.send(&["CONFIG", "SET", "maxmemory", "1gb"]);
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     let look = server.observe().unwrap();
-    assert!(look.fixed.is_none() && look.floor > look.used.unwrap());
+    // First seen without a limit, it has the one that its owner set since.
+    assert!(look.fixed.is_none() && look.floor == mib(1024));
     let error = server.resize(mib(64)).unwrap_err();
     assert!(error.what.contains("would make writes fail"), "{error}");
     assert_eq!(server.observe().unwrap().size, mib(1024));

@@ -97,13 +97,14 @@ impl Balancing {
         let (stop, ended) = (Arc::clone(&going.stop), Arc::clone(&going.has_ended));
         let failed = Arc::clone(&going.has_failed);
         let (statuses, paused) = (Arc::clone(&going.statuses), Arc::clone(&self.paused));
-        let targets = going.targets.clone();
+        let (targets, folder) = (going.targets.clone(), folder.to_owned());
         self.going = Some(going);
         scope.spawn(move || {
             let all = Run {
                 root: with.root,
                 kernel: with.kernel,
                 host: with.host,
+                folder: &folder,
                 pause_memory,
                 stop: &stop,
                 paused: &paused,

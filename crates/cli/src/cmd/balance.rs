@@ -1,7 +1,7 @@
 //! Implements `hugeleaf balance`.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,8 +34,9 @@ steps from the server that loses least to the one that gains most. A server gets
 the other has released it, and the new memory is promoted to huge pages. When balance ends, for
 whatever reason, the servers keep their sizes.
 
-Exit status: 0 done; 2 wrong usage, or errors in the rules; 3 a precondition is missing: no rule
-names a target, or another balancer runs.")]
+Exit status: 0 done; 1 with --once: a server did not answer, a resize failed or was still in
+progress after two minutes, or the pass was stopped; 2 wrong usage, or errors in the rules; 3 a
+precondition is missing: no rule names a target, or another balancer runs.")]
 pub struct Args {
     /// Rules file [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
     #[arg(long, value_name = "FILE")]
@@ -62,24 +63,29 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         ));
     }
     let host = context.host()?;
+    let folder = Places::default().run;
     // A dry run changes nothing, so it needs no lock.
     let _lock = match args.dry_run {
         true => None,
-        false => Some(lock()?),
+        false => Some(lock(&folder)?),
     };
     context.stop_on_signals()?;
     let statuses = Mutex::new(Vec::new());
     let is_shown = !args.once && !context.json;
+    let pass = Pass::default();
     let say = |said: Said| {
-        if is_shown || matches!(said.what, "failed") {
+        let has_failed = said.what == "failed";
+        pass.has_failed.fetch_or(has_failed, Ordering::Relaxed);
+        if is_shown || has_failed {
             tell(&format!("{}: {}: {}", said.what, said.name, said.text));
         }
     };
-    let enough = |core: &Core, now: Duration| args.once && is_enough(core, now);
+    let enough = |core: &Core, now: Duration| args.once && pass.ends(core, now);
     let all = Run {
         root: &context.root,
         kernel: &context.kernel,
         host: &host,
+        folder: &folder,
         pause_memory: config.pause_memory,
         stop: &context.stop,
         paused: &AtomicBool::new(false),
@@ -94,24 +100,44 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let statuses: Vec<BalanceStatus> = statuses.into_iter().flatten().collect();
     let json = || answer(&json!({ "balance": statuses }));
     context.answer(Context::view(false), json, || views::page(&statuses))?;
-    Ok(Status::Good)
+    Ok(Status::from(
+        !args.once || pass.is_good(config.targets.len()),
+    ))
 }
 
-/// Returns true if the pass has made enough scans and no move is in progress.
-fn is_enough(core: &Core, now: Duration) -> bool {
-    now >= PASS || (core.scans() >= SCANS && !core.is_moving())
+/// The result of a single pass over all targets.
+#[derive(Default)]
+struct Pass {
+    has_failed: AtomicBool,
+    /// Number of targets whose servers all answered, and whose resizes are complete.
+    settled: AtomicUsize,
 }
 
-fn lock() -> Result<hugeleaf_sys::HostLock, Failure> {
-    let folder = Places::default().run;
-    let made = std::fs::create_dir_all(&folder);
+impl Pass {
+    /// Returns true if the pass over this target has made enough scans, and waits for no first answer and no resize.
+    fn ends(&self, core: &Core, now: Duration) -> bool {
+        let is_waiting = core.is_moving() || core.is_waiting(now);
+        let ends = now >= PASS || (core.scans() >= SCANS && !is_waiting);
+        if ends && core.is_settled() {
+            self.settled.fetch_add(1, Ordering::Relaxed);
+        }
+        ends
+    }
+
+    fn is_good(&self, targets: usize) -> bool {
+        !self.has_failed.load(Ordering::Relaxed) && self.settled.load(Ordering::Relaxed) == targets
+    }
+}
+
+fn lock(folder: &Path) -> Result<hugeleaf_sys::HostLock, Failure> {
+    let made = std::fs::create_dir_all(folder);
     made.map_err(|e| {
         Failure::missing(
             format!("{}: {e}", folder.display()),
             "run as root, or: hugeleaf balance --once --dry-run",
         )
     })?;
-    balance_lock(&folder).map_err(Failure::from)
+    balance_lock(folder).map_err(Failure::from)
 }
 
 impl From<NoLock> for Failure {
@@ -121,5 +147,19 @@ impl From<NoLock> for Failure {
             false => "run as root, or: hugeleaf balance --once --dry-run",
         };
         Failure::missing(error.to_string(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_good_if_all_targets_settled_and_nothing_failed() {
+        let pass = Pass::default();
+        pass.settled.store(1, Ordering::Relaxed);
+        assert!(pass.is_good(1) && !pass.is_good(2));
+        pass.has_failed.store(true, Ordering::Relaxed);
+        assert!(!pass.is_good(1));
     }
 }

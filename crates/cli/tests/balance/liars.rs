@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use crate::common::{good, run};
+use crate::common::{run, stderr, stdout};
 
 /// No client reads this much; the fake server stops here anyway.
 const ENOUGH: usize = 2 << 30;
@@ -98,7 +98,9 @@ fn databases_that_lie_end_and_fill_nobody() {
         "--config",
         &config,
     ]);
-    let said: serde_json::Value = serde_json::from_str(&good(&output)).unwrap();
+    // No server was reached.
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     for part in said["balance"][0]["components"].as_array().unwrap() {
         assert!(part["size_bytes"].is_null(), "{part:#}");
         let standing = part["standing"].as_str().unwrap();
