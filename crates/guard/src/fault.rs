@@ -9,7 +9,7 @@ pub(crate) fn fault() -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use std::sync::mpsc::channel;
     use std::time::Duration;
 

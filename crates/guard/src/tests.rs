@@ -5,7 +5,9 @@ use std::time::Duration;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use crate::seen::{Detail, ProgramId, Seen};
+use hugeleaf_host::ProgramId;
+
+use crate::seen::{Detail, Seen};
 
 /// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
 pub fn seen(pid: u32) -> Seen {
