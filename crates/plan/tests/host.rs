@@ -38,7 +38,7 @@ fn options() -> ApplyOptions {
 static FORKS: RwLock<()> = RwLock::new(());
 
 /// Starts a program while no hugeleaf lock is held.
-pub fn spawn(command: &mut Command) -> Child {
+fn spawn(command: &mut Command) -> Child {
     let forks = FORKS.write();
     let _forks = forks.unwrap_or_else(std::sync::PoisonError::into_inner);
     command.spawn().unwrap()

@@ -38,7 +38,7 @@ impl Victim {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut child = crate::host::spawn(&mut command);
+        let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Victim {
