@@ -780,15 +780,17 @@ hl_status hl_ghost_benefit(struct hl_ghost *ghost,
 // divided among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
 // stays until the process ends. Thread-safe.
 //
-// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, `HL_SHORT`,
-// `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then keeps its own cache.
+// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, also if the target is
+// above the memory that this process can have; `HL_SHORT`, `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then
+// keeps its own cache.
 hl_status hl_sqlite_install(const struct hl_sqlite_options *options,
                             struct hl_error *error);
 
 // Sets the limit for all databases together, in bytes, up to `most_bytes` of the options. Memory above it is taken
 // from the databases within seconds. Thread-safe.
 //
-// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`.
+// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`; `HL_TOO_LARGE` if it is above
+// the memory that this process can have.
 hl_status hl_sqlite_set_target(uint64_t target_bytes,
                                struct hl_error *error);
 

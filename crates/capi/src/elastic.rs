@@ -203,6 +203,7 @@ impl From<ElasticError> for Failure {
                 HL_NOT_HELD
             }
             E::OverTarget { .. } => HL_OVER_TARGET,
+            E::OverMemory { .. } => HL_TOO_LARGE,
             E::Full { .. } => HL_FULL,
             E::NoSuchComponent(_) => HL_NO_COMPONENT,
             E::TooManyComponents { .. } | E::TooManyProcesses { .. } => HL_TOO_MANY,

@@ -74,8 +74,9 @@ fn failure(error: InstallError) -> Failure {
 /// divided among databases by benefit. Call it once per process, before SQLite is first used; it initialises SQLite. The cache
 /// stays until the process ends. Thread-safe.
 ///
-/// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, `HL_SHORT`,
-/// `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then keeps its own cache.
+/// Errors: `HL_INVALID`, also if SQLite is already in use or has this cache already; `HL_TOO_LARGE`, also if the target is
+/// above the memory that this process can have; `HL_SHORT`, `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite then
+/// keeps its own cache.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_sqlite_install(
     options: *const hl_sqlite_options,
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn hl_sqlite_install(
 /// Sets the limit for all databases together, in bytes, up to `most_bytes` of the options. Memory above it is taken
 /// from the databases within seconds. Thread-safe.
 ///
-/// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`.
+/// Errors: `HL_INVALID` if the cache is not installed, or the target is above `most_bytes`; `HL_TOO_LARGE` if it is above
+/// the memory that this process can have.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_sqlite_set_target(
     target_bytes: u64,

@@ -104,14 +104,24 @@ fn wrong_usage(error: &clap::Error) -> Failure {
     }
 }
 
+/// Parses the command line. `bench NAME` is short for `bench file NAME`.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let cli = Cli::try_parse_from(&words)?;
+    let named = match &cli.command {
+        Some(Command::Bench(args)) => args.short_form(),
+        _ => None,
+    };
+    let Some(named) = named else {
+        return Ok(cli);
+    };
+    words.insert(words.len() - named, "file".into());
+    Cli::try_parse_from(words)
+}
+
 pub fn run() -> ExitCode {
     hugeleaf_sys::prefer_oom_kill();
-    let words: Vec<_> = std::env::args_os().collect();
-    if let Some(failure) = cmd::bench::moved_to_the_lab(&words) {
-        return failure.report();
-    }
-    let words = cmd::bench::with_file(words, Cli::command);
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match parse() {
         Ok(cli) => cli,
         // Help and version are requested output, not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),

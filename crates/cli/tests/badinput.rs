@@ -41,6 +41,23 @@ fn a_target_that_is_none() {
     }
 }
 
+/// A data folder on a file server that is gone. The command must end without being killed.
+#[test]
+fn a_data_folder_on_a_file_system_that_does_not_answer() {
+    let test = "badinput::a_data_folder_on_a_file_system_that_does_not_answer";
+    if !hugeleaf_testkit::apart_from_processes(test) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, dir.path()) else {
+        return;
+    };
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    let plan = run(&["plan", "--postgres", data]);
+    refused(&plan, 3, &[data, "does not answer", "file server"]);
+}
+
 #[test]
 fn a_kernel_thread() {
     let comm = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples, stderr,
+    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, run, samples, stderr,
     stdout, wait_until,
 };
 use crate::signals::catches;
@@ -365,13 +365,47 @@ fn bad_input_is_refused_in_two_lines() {
     }
 }
 
-/// Experiments that moved to the lab are named in the refusal.
+/// Experiments that moved to the lab are named in the refusal, wherever flags of all commands stand.
 #[test]
 fn the_lab_is_named() {
-    for name in ["amm", "keyed", "mover", "oltp", "pagetables", "pin"] {
-        let output = bench(&[name, "--pages", "base"]);
-        refused(&output, 2, &[name, "lab", &format!("hugeleaf-lab {name}")]);
+    for name in ["amm", "mover", "oltp", "pagetables", "pin"] {
+        let lab = format!("hugeleaf-lab {name}");
+        let typed: [&[&str]; 6] = [
+            &["bench", name],
+            &["bench", name, "--pages", "base", "-o", "x.json"],
+            &["--json", "bench", name],
+            &["bench", "--json", name],
+            &["bench", name, "--json"],
+            &["bench", name, "--help"],
+        ];
+        for words in typed {
+            refused(&run(words), 2, &[name, "lab", &lab]);
+        }
+        let help = good(&run(&["help", "bench", name]));
+        assert!(help.contains(&lab), "{help}");
     }
+    // An experiment that the lab does not have is the name of a workload.
+    let output = run(&["bench", "keyed"]);
+    let text = refused(&output, 2, &["keyed", "--list"]);
+    assert!(!text.contains("hugeleaf-lab"), "{text}");
+}
+
+/// `bench NAME` is short for `bench file NAME`, wherever flags of all commands stand.
+#[test]
+fn a_workload_is_found_behind_flags_of_all_commands() {
+    let typed: [&[&str]; 4] = [
+        &["--json", "bench", "redis", "--dry-run"],
+        &["bench", "--json", "redis", "--dry-run"],
+        &["bench", "redis", "--dry-run", "--json"],
+        &["bench", "--json", "file", "redis", "--dry-run"],
+    ];
+    for words in typed {
+        let text = good(&run(words));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert!(value.is_object(), "{words:?}: {text}");
+    }
+    refused(&run(&["bench", "--list", "redis"]), 2, &["--list"]);
+    refused(&run(&["bench", "--", "redis"]), 2, &["--list"]);
 }
 
 /// The reference names exactly the flags of `bench chase`.

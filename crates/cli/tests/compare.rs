@@ -333,6 +333,14 @@ fn of_two_folders_what_was_counted_can_be_asked_for() {
         2,
         &["two directories"],
     );
+    // Counters have no main metric. Two equal sets failed, because some counters are zero.
+    for flags in [
+        ["--counts", "--fail-if-slower=2%"],
+        ["--fail-if-slower=2%", "--counts"],
+    ] {
+        let both = run(&["compare", &a, &a, flags[0], flags[1]]);
+        refused(&both, 2, &["--counts", "--fail-if-slower"]);
+    }
 }
 
 #[test]

@@ -695,6 +695,12 @@ impl ProcessLimits {
         self.memory.iter().map(MemoryLimit::room).min().into()
     }
 
+    /// Returns the lowest hard limit of its memory cgroups: it can never have more outside the pools.
+    pub fn memory_limit(&self) -> Option<Bytes> {
+        let hard = self.memory.iter().filter(|limit| !limit.only_throttles);
+        hard.map(|limit| limit.limit).min()
+    }
+
     /// Returns the memory left if all page cache is reclaimed too.
     pub fn memory_room_at_most(&self) -> Option<Bytes> {
         self.memory.iter().map(MemoryLimit::room_at_most).min()

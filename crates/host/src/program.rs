@@ -165,6 +165,10 @@ fn is_path(name: &Path) -> bool {
     name.as_os_str().as_bytes().contains(&b'/')
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program that the caller is about to start"
+)]
 fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
     let not_runnable = |reason: String| ProgramError::NotRunnable {
         path: path.to_owned(),
@@ -260,6 +264,10 @@ fn format_of(file: &File) -> Format {
 
 /// Returns the rights of the file that this process does not have. A setuid file of the same user
 /// changes nothing, and root gains nothing by capabilities.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program that the caller is about to start"
+)]
 fn privilege(path: &Path) -> Option<Privilege> {
     const SETUID: u32 = 0o4000;
     const SETGID: u32 = 0o2000;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Error, ErrorKind};
+use std::fs::{File, Metadata};
+use std::io::{BufRead, BufReader, Cursor, Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,7 +84,6 @@ impl Root {
 
     /// Returns the first `most` bytes of a file, for files that a program can make arbitrarily long.
     pub fn beginning(&self, relative: impl AsRef<Path>, most: Bytes) -> Fact<String> {
-        use std::io::Read;
         let relative = relative.as_ref();
         let read = self.with_file(relative, move |mut file| {
             let mut bytes = Vec::new();
@@ -102,8 +101,8 @@ impl Root {
         self.with_file(relative.as_ref(), File::try_clone)
     }
 
-    /// Opens a file and calls `act` on it. For files on the memory of a process this happens in another
-    /// thread, because such a read may block forever.
+    /// Opens a file and calls `act` on it. For files on the memory of a process, and for those that the kernel does not
+    /// make, this happens in another thread, because such a read may block forever.
     pub(crate) fn with_file<T: Send + 'static>(
         &self,
         relative: &Path,
@@ -118,13 +117,31 @@ impl Root {
             return act(&Inside::new(&self.dir, None)?.open(relative)?);
         }
         if is_of_memory(relative) {
-            let answer = with_stall_limit(move || act(&File::open(path)?));
+            let at = path.clone();
+            let answer = with_stall_limit(&path, move || act(&File::open(at)?));
             return answer.unwrap_or_else(|| Err(stands_still()));
         }
         match is_of_kernel(relative) {
             true => act(&File::open(path)?),
-            false => act(&open_regular(&path)?),
+            false => answered(&path, move |path| act(&open_regular(path)?)),
         }
+    }
+
+    /// Returns the metadata of a file. Links are followed, and one of `/proc/PID` may lead to a file system that does
+    /// not answer.
+    ///
+    /// # Errors
+    /// Those of stat(2). The file system does not answer.
+    pub fn metadata(&self, relative: impl AsRef<Path>) -> std::io::Result<Metadata> {
+        answered(&self.path(relative), Path::metadata)
+    }
+
+    /// Returns the path of a file as the kernel names it: absolute, without links.
+    ///
+    /// # Errors
+    /// Those of realpath(3). A file system on the way does not answer.
+    pub fn canonical(&self, relative: impl AsRef<Path>) -> std::io::Result<PathBuf> {
+        answered(&self.path(relative), Path::canonicalize)
     }
 
     /// Returns a file as a fact: absent if it does not exist, unreadable with the reason otherwise.
@@ -196,9 +213,11 @@ impl Root {
 
     fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<UserFiles> {
         let rights = self.is_live().then_some(rights);
+        let inside = answered(folder, move |folder| Inside::new(folder, rights))?;
         Ok(UserFiles {
             root: self.clone(),
-            inside: Inside::new(folder, rights)?,
+            folder: folder.to_owned(),
+            inside: Arc::new(inside),
         })
     }
 
@@ -220,7 +239,7 @@ impl Root {
         }
         let listed = match (self.is_live(), is_of_kernel(relative)) {
             (true, true) => list_at_most(&self.path(relative), MOST_PROCESSES),
-            (true, false) => list_at_most(&self.path(relative), MOST_NAMES),
+            (true, false) => answered(&self.path(relative), |path| list_at_most(path, MOST_NAMES)),
             (false, _) => {
                 Inside::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
             }
@@ -241,29 +260,45 @@ impl Root {
 
 /// Files that an unprivileged user controls: a server's configuration with its includes, the symbol map of
 /// JIT-compiled code. Links stay inside that user's root, the user's rights apply, and sizes are limited
-/// ([`hugeleaf_sys::Inside`]).
+/// ([`hugeleaf_sys::Inside`]). No call waits for a file system that does not answer.
 #[derive(Debug)]
 pub struct UserFiles {
     root: Root,
-    inside: Inside,
+    /// The path of `inside`. A path alone does not tell the files of two containers apart.
+    folder: PathBuf,
+    inside: Arc<Inside>,
 }
 
 impl UserFiles {
+    /// Calls `act` on a path in the folder.
+    fn ask<T: Send + 'static>(
+        &self,
+        path: &Path,
+        act: impl FnOnce(&Inside, &Path) -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        if let Some(kind) = self.root.faults.get(relative) {
+            return Err(Error::from(*kind));
+        }
+        let (inside, path) = (Arc::clone(&self.inside), path.to_owned());
+        answered(&self.folder.join(relative), move |_| act(&inside, &path))
+    }
+
     /// Returns a file, by its absolute path, of at most `most` bytes.
     pub fn read_at_most(&self, path: &Path, most: Bytes) -> Fact<String> {
         let relative = path.strip_prefix("/").unwrap_or(path);
-        if let Some(kind) = self.root.faults.get(relative) {
-            return self.root.unread(relative, &Error::from(*kind));
-        }
-        let read = self.inside.read(path, most);
+        let read = self.ask(path, move |inside, path| inside.read(path, most));
         self.root.fact(relative, read).map(text_of)
     }
 
-    /// Opens the first 8M of a regular file, by its absolute path, for reading by line.
+    /// Returns the first 8M of a regular file, by its absolute path, for reading by line.
     pub fn lines(&self, path: &Path) -> Option<impl BufRead + use<>> {
-        use std::io::Read;
-        let file = self.open(path)?;
-        Some(BufReader::new(file.take(LARGEST_OF_OTHERS.get())))
+        let read = self.with_file(path, |file| {
+            let mut bytes = Vec::new();
+            file.take(LARGEST_OF_OTHERS.get()).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        read.ok().map(Cursor::new)
     }
 
     /// Returns a file, by its absolute path, of at most 8M.
@@ -271,24 +306,47 @@ impl UserFiles {
         self.read_at_most(path, LARGEST_OF_OTHERS)
     }
 
-    /// Opens a regular file that is too large to be read whole.
-    pub fn open(&self, path: &Path) -> Option<File> {
-        let relative = path.strip_prefix("/").unwrap_or(path);
-        let is_readable = !self.root.faults.contains_key(relative);
-        is_readable.then(|| self.inside.open(path).ok()).flatten()
+    /// Calls `act` on a regular file that is too large to be read whole.
+    ///
+    /// # Errors
+    /// Those of [`Inside::open`] and of `act`. The file system does not answer.
+    pub fn with_file<T: Send + 'static>(
+        &self,
+        path: &Path,
+        act: impl FnOnce(&File) -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        self.ask(path, move |inside, path| act(&inside.open(path)?))
     }
 
     /// Returns the sorted names in a folder. More than `most` names are an error.
     pub fn list(&self, path: &Path, most: usize) -> Fact<Vec<String>> {
         let relative = path.strip_prefix("/").unwrap_or(path);
-        let listed = self.inside.list(path, most);
+        let listed = self.ask(path, move |inside, path| inside.list(path, most));
         self.root.fact(relative, listed).map(sorted)
     }
 
     /// Returns the owner (uid, gid) of a path. `None` if it does not exist.
     pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
-        self.inside.owner(path).ok()
+        self.ask(path, Inside::owner).ok()
     }
+}
+
+/// Calls `act` on a path, in another thread, because its file system may never answer (NFS without its server, FUSE).
+///
+/// # Errors
+/// Those of `act`. [`ErrorKind::TimedOut`] if the file system does not answer.
+pub(crate) fn answered<T: Send + 'static>(
+    path: &Path,
+    act: impl FnOnce(&Path) -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    let at = path.to_owned();
+    let answer = with_stall_limit(path, move || act(&at));
+    answer.unwrap_or_else(|| {
+        Err(Error::new(
+            ErrorKind::TimedOut,
+            "skipped: the file system does not answer",
+        ))
+    })
 }
 
 /// True if the kernel itself makes this file. Such a file is regular and never blocks.
@@ -373,5 +431,44 @@ mod tests {
         assert!(root.bytes(file_of(pid, "status")).known().is_some());
         assert_eq!(root.bytes(file_of(pid, "smaps_rollup")), Fact::Absent);
         ended.wait().unwrap();
+    }
+
+    /// Each call has a name of its own, because a file on which a call is blocked is not asked again.
+    #[test]
+    fn a_file_system_that_does_not_answer_blocks_no_reader() {
+        let test = "root::tests::a_file_system_that_does_not_answer_blocks_no_reader";
+        if !hugeleaf_testkit::apart_from_processes(test) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, dir.path()) else {
+            return;
+        };
+        let at = |name: &str| dir.path().join(name);
+        let is_late = |error: &Error| error.kind() == ErrorKind::TimedOut;
+        let is_unread = |error: Option<&ReadError>| {
+            error.is_some_and(|error| error.reason.contains("does not answer"))
+        };
+        let root = Root::live();
+        assert!(root.metadata(at("a")).is_err_and(|e| is_late(&e)));
+        assert!(root.canonical(at("b")).is_err_and(|e| is_late(&e)));
+        let relative = |name: &str| at(name).strip_prefix("/").unwrap().to_owned();
+        assert!(is_unread(root.read(relative("c")).error()));
+        assert!(is_unread(root.list(relative("d")).error()));
+        for uid in [0, hugeleaf_testkit::NOBODY] {
+            let rights = Rights {
+                uid,
+                gid: uid,
+                groups: Vec::new(),
+            };
+            let theirs = root.as_user_sees(rights).unwrap();
+            let at = |name: &str| at(&format!("{name}-of-{uid}"));
+            assert!(is_unread(theirs.read(&at("e")).error()));
+            assert!(is_unread(theirs.list(&at("f"), 10).error()));
+            assert!(theirs.owner(&at("g")).is_none());
+            assert!(theirs.lines(&at("h")).is_none());
+            let opened = theirs.with_file(&at("i"), File::try_clone);
+            assert!(opened.is_err_and(|e| is_late(&e)));
+        }
     }
 }

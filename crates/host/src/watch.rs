@@ -523,7 +523,7 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
 
 fn file_of_program(root: &Root, pid: Pid) -> Option<(u64, u64, i64)> {
     use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata(root.path(file_of(pid, "exe"))).ok()?;
+    let file = root.metadata(file_of(pid, "exe")).ok()?;
     Some((file.dev(), file.ino(), file.mtime()))
 }
 

@@ -2,7 +2,7 @@
 
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Kernel, NodePolicy};
-use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
 
 use crate::error::MemoryError;
 
@@ -39,6 +39,24 @@ impl Room {
             _ => free,
         };
         Some((bytes, limited_by.to_owned()))
+    }
+
+    /// Returns the most memory on these page sizes that this process can ever have. `None` if it
+    /// cannot be determined.
+    pub(crate) fn most(ladder: &Ladder) -> Option<Bytes> {
+        let root = Root::live();
+        let host = hugeleaf_host::read_start_facts(&root, &Kernel::new()).ok()?;
+        // Memory cgroups do not count pages of a pool.
+        let is_of_pool = |rung: &Rung| {
+            let is_it = |kind: PageKind| kind == PageKind::Hugetlb;
+            let mut pools = host.page_sizes.iter().filter(|info| is_it(info.kind));
+            rung.kind.is_none_or(is_it) && pools.any(|pool| pool.size == rung.size && pool.enabled)
+        };
+        let limit = match ladder.rungs().iter().any(is_of_pool) {
+            true => None,
+            false => hugeleaf_host::limits::of(&root, "self").memory_limit(),
+        };
+        [host.memory.total.get(), limit].into_iter().flatten().min()
     }
 
     /// Returns what a pool could provide when the facts were read, and the limit that applies.

@@ -122,7 +122,8 @@ pub struct Installed(&'static Store);
 /// Replaces the cache of a SQLite by elastic memory, and starts dividing it among databases.
 ///
 /// # Errors
-/// [`InstallError`]. SQLite then works as before, unless the error says otherwise.
+/// [`InstallError`], among others for a target that exceeds the memory that this process can have
+/// ([`ElasticError::OverMemory`]). SQLite then works as before, unless the error says otherwise.
 pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> {
     let elastic = Arc::new(elastic(options)?);
     let store = prepare(api, PagesOf::Files)?;
@@ -143,6 +144,8 @@ fn elastic(options: &Options) -> Result<Elastic, InstallError> {
         let (target, granule) = (options.target, granule.bytes());
         return Err(InstallError::TooSmall { target, granule });
     }
+    // The cache takes memory as it needs it, so it would stay smaller than its target without any message.
+    Elastic::check_target(target, &options.ladder)?;
     let most = granule.pages_for(options.most.max(target)).of(granule);
     let asked = ElasticOptions::new(most, options.ladder.clone()).target(target);
     Ok(Elastic::new(&asked.granule(granule))?)
@@ -194,9 +197,16 @@ impl Installed {
     /// databases within seconds. `None` for a fixed range.
     ///
     /// # Errors
-    /// [`ElasticError::OverMax`], above [`Options::most`].
+    /// [`ElasticError::OverMax`], above [`Options::most`]. [`ElasticError::OverMemory`], above the memory that this
+    /// process can have.
     pub fn set_target(&self, target: Bytes) -> Option<Result<Bytes, ElasticError>> {
-        Some(self.0.managed()?.1.set_target(target))
+        let (elastic, running) = self.0.managed()?;
+        let grows = target > elastic.target() && target <= elastic.max();
+        let checked = match grows {
+            true => Elastic::check_target(target, elastic.ladder()),
+            false => Ok(()),
+        };
+        Some(checked.and_then(|()| running.set_target(target)))
     }
 
     /// Returns the memory held and the target. For a fixed range it returns the part in use and the whole size.

@@ -2,13 +2,16 @@
 //! `/proc` takes the memory lock of a process to read about its memory, and a program can be made to block
 //! while it holds that lock (with memory from a file on a file system that does not answer).
 //!
-//! Such a read runs on a helper thread. A large process takes long, but its thread then works. A thread
-//! that is neither running nor runnable is left behind. It ends with the process it reads or with this
-//! one, because such waits end at SIGKILL.
+//! Files of others may be on such a file system too: the program of a process, or the configuration of a server.
+//!
+//! Such a call runs on a helper thread. A large process takes long, but its thread then works. A thread
+//! that is neither running nor runnable is left behind. It ends with the process it reads, with the answer of
+//! the file system, or with this process, because such waits end at SIGKILL.
+//! Until then, nothing else is asked about the same file. A file that is read at each scan thus blocks one thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -24,33 +27,61 @@ static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
 /// Interval of the checks of a helper, in milliseconds.
 const LOOK: u64 = 50;
 
-/// Time that the next helper may be blocked, in milliseconds, halved for each helper left behind.
-/// All blocked processes together thus cost less than twice the first.
-static PATIENCE: AtomicU64 = AtomicU64::new(1600);
+/// Time that a helper may be blocked if no other is, in milliseconds.
+const PATIENCE: u64 = 1600;
 
-/// Runs a job that may block forever and returns its result, or `None` if it was blocked for too long.
-/// If no thread can be started, it runs in this thread.
-pub fn with_stall_limit<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// A job that was left behind.
+struct Blocked {
+    file: PathBuf,
+    /// The job holds the other side until it ends.
+    job: Weak<()>,
+}
+
+static BLOCKED: Mutex<Vec<Blocked>> = Mutex::new(Vec::new());
+
+/// Runs a job on a file that may block forever. Returns its result, or `None` if it was blocked for too long, or if an
+/// earlier job on the same file is still blocked. If no thread can be started, it runs in this thread.
+pub fn with_stall_limit<T: Send + 'static>(
+    file: &Path,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let patience = patience_for(file)?;
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();
     let Some(helper) = waiting.or_else(start) else {
         return Some(act());
     };
+    let running = Arc::new(());
+    let blocked = Blocked {
+        file: file.to_owned(),
+        job: Arc::downgrade(&running),
+    };
     let (send, receive) = sync_channel(1);
     let job: Job = Box::new(move || {
         let _ = send.send(act());
+        drop(running);
     });
     helper.jobs.send(job).ok()?;
-    let answer = wait(&receive, helper.thread);
+    let answer = wait(&receive, helper.thread, patience);
     match answer {
         Some(_) => idle().push(helper),
         // The helper's channel is dropped with it, so it ends after its job.
-        None => {
-            let halved = |patience: u64| Some((patience / 2).max(1));
-            let _ = PATIENCE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halved);
-        }
+        None => blocked_jobs().push(blocked),
     }
     answer
+}
+
+fn blocked_jobs() -> MutexGuard<'static, Vec<Blocked>> {
+    BLOCKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the time that a job on this file may be blocked, halved for each blocked job. All blocked jobs together
+/// thus cost less than twice the first. `None` if one of them is on this file.
+fn patience_for(file: &Path) -> Option<u64> {
+    let mut blocked = blocked_jobs();
+    blocked.retain(|one| one.job.strong_count() > 0);
+    let is_blocked = blocked.iter().any(|one| one.file == file);
+    (!is_blocked).then(|| (PATIENCE >> blocked.len().min(63)).max(1))
 }
 
 fn start() -> Option<Helper> {
@@ -72,11 +103,11 @@ fn start() -> Option<Helper> {
     Some(Helper { jobs, thread })
 }
 
-fn wait<T>(answer: &Receiver<T>, thread: u32) -> Option<T> {
-    let mut patience = PATIENCE.load(Ordering::Relaxed);
+fn wait<T>(answer: &Receiver<T>, thread: u32, patience: u64) -> Option<T> {
+    let mut left = patience;
     let mut before = None;
     loop {
-        let step = patience.clamp(1, LOOK);
+        let step = left.clamp(1, LOOK);
         match answer.recv_timeout(Duration::from_millis(step)) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => return None,
@@ -84,11 +115,11 @@ fn wait<T>(answer: &Receiver<T>, thread: u32) -> Option<T> {
         }
         let now = worked(thread);
         if now.is_none() || now != before {
-            patience = PATIENCE.load(Ordering::Relaxed);
-        } else if patience <= step {
+            left = patience;
+        } else if left <= step {
             return None;
         } else {
-            patience -= step;
+            left -= step;
         }
         before = now;
     }
@@ -111,20 +142,25 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Each job blocks until the end of the test. A single test, because the patience is global.
+    /// Each job blocks until the end of the test. A single test, because blocked jobs are counted globally.
     #[test]
     fn what_stands_still_is_left_behind_and_what_works_is_not() {
-        assert_eq!(with_stall_limit(|| 1), Some(1));
-        assert_eq!(with_stall_limit(|| 2), Some(2));
+        let file = |n: u32| PathBuf::from(format!("file-{n}"));
+        assert_eq!(with_stall_limit(&file(0), || 1), Some(1));
+        assert_eq!(with_stall_limit(&file(0), || 2), Some(2));
         let (hold, held) = channel::<()>();
-        let held = std::sync::Arc::new(Mutex::new(held));
-        for _ in 0..40 {
-            let held = std::sync::Arc::clone(&held);
-            let stuck = with_stall_limit(move || held.lock().unwrap().recv().is_ok());
+        let held = Arc::new(Mutex::new(held));
+        for n in 0..40 {
+            let held = Arc::clone(&held);
+            let stuck = with_stall_limit(&file(n), move || held.lock().unwrap().recv().is_ok());
             assert_eq!(stuck, None);
         }
+        assert_eq!(blocked_jobs().len(), 40);
+        // Nothing else is asked about a file on which a job is blocked.
+        assert_eq!(with_stall_limit(&file(0), || 3), None);
+        assert_eq!(blocked_jobs().len(), 40);
         // No patience is left, and a working thread needs none.
-        let busy = with_stall_limit(|| {
+        let busy = with_stall_limit(&file(40), || {
             let start = Instant::now();
             let mut n = 0u64;
             while start.elapsed() < Duration::from_millis(300) {
@@ -133,6 +169,12 @@ mod tests {
             n > 0
         });
         assert_eq!(busy, Some(true));
+        // The file is asked again once the blocked job has ended, and patience returns.
         drop(hold);
+        while blocked_jobs().iter().any(|one| one.job.strong_count() > 0) {
+            std::thread::yield_now();
+        }
+        assert_eq!(patience_for(&file(0)), Some(PATIENCE));
+        assert_eq!(with_stall_limit(&file(0), || 4), Some(4));
     }
 }

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod cgroup;
+mod dead_files;
 pub mod facts;
 pub mod guide;
 pub mod healthy_host;
@@ -28,6 +29,7 @@ mod wait;
 
 use std::path::{Path, PathBuf};
 
+pub use dead_files::DeadFiles;
 pub use process::{Answer, NOBODY, Running, apart_from_processes, in_own_process};
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 

@@ -54,6 +54,9 @@ int main(void) {
         options.vfs_register = function(library, "sqlite3_vfs_register");
         options.target_bytes = 1;
         ENDS(HL_INVALID, hl_sqlite_install(&options, &error));
+        options.target_bytes = (uint64_t)1 << 56;
+        ENDS(HL_TOO_LARGE, hl_sqlite_install(&options, &error));
+        CHECK(strstr(error.what, "of memory that this process can have") != NULL);
         options.target_bytes = 64 << 20;
         ENDS(HL_OK, hl_sqlite_install(&options, &error));
         in_use(library);

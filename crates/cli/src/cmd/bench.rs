@@ -33,7 +33,7 @@ Examples:
 
 The host is not changed. Page sizes that it cannot provide are listed as `unavailable`, with the
 command that changes that.")]
-#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(arg_required_else_help = true)]
 pub struct Args {
     /// List the workloads shipped with hugeleaf, and their missing requirements on this host
     #[arg(long)]
@@ -48,12 +48,63 @@ enum Workload {
     Chase(chase::Args),
     /// Measure a workload that a file describes; short form: hugeleaf bench NAME
     File(workload_file::Args),
+    /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab amm --help
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Amm(Moved),
+    /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab mover --help
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Mover(Moved),
+    /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab oltp --help
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Oltp(Moved),
+    /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab pagetables --help
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Pagetables(Moved),
+    /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab pin --help
+    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
+    Pin(Moved),
+    /// The short form of `file`: a name, with all words after it.
+    #[command(external_subcommand)]
+    Named(Vec<OsString>),
+}
+
+/// Flags of an experiment that only the lab has. They are not read, so that the refusal is the same for all.
+#[derive(Debug, clap::Args)]
+struct Moved {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _words: Vec<OsString>,
+}
+
+impl Args {
+    /// Returns the number of words from the name of a workload on, if `file` was left out before it.
+    pub(crate) fn short_form(&self) -> Option<usize> {
+        match &self.workload {
+            Some(Workload::Named(words)) => Some(words.len()),
+            _ => None,
+        }
+    }
 }
 
 /// Runs an experiment, prints the result, then writes it. A full disk loses only the file.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    if args.list && args.workload.is_some() {
+        return Err(Failure::usage(
+            "bench: --list lists all workloads and takes none",
+            "hugeleaf bench --list",
+        ));
+    }
     match &args.workload {
         None => workload_file::list(context),
+        Some(Workload::Amm(_)) => Err(in_the_lab("amm")),
+        Some(Workload::Mover(_)) => Err(in_the_lab("mover")),
+        Some(Workload::Oltp(_)) => Err(in_the_lab("oltp")),
+        Some(Workload::Pagetables(_)) => Err(in_the_lab("pagetables")),
+        Some(Workload::Pin(_)) => Err(in_the_lab("pin")),
+        // `file` was put in before the name, so this is left only after `--`.
+        Some(Workload::Named(_)) => Err(Failure::usage(
+            "bench: a workload cannot follow --",
+            "hugeleaf bench --list",
+        )),
         Some(Workload::Chase(args)) => {
             let about = Experiment {
                 name: "chase",
@@ -148,40 +199,11 @@ fn default_path(name: &str, started: &str) -> PathBuf {
     format!("hugeleaf-bench-{name}-{}.json", digits.replace('T', "-")).into()
 }
 
-/// Experiments that only the lab has.
-const IN_THE_LAB: [&str; 6] = ["amm", "keyed", "mover", "oltp", "pagetables", "pin"];
-
-/// Returns the refusal of an experiment that moved to the lab; `None` for any other command.
-pub(crate) fn moved_to_the_lab(words: &[OsString]) -> Option<Failure> {
-    let [_, bench, name, ..] = words else {
-        return None;
-    };
-    let name = name.to_str().filter(|name| IN_THE_LAB.contains(name))?;
-    (bench == "bench").then(|| {
-        Failure::usage(
-            format!("bench {name} is part of hugeleaf-lab, a separate program"),
-            format!("hugeleaf-lab {name} --help    # make lab builds it"),
-        )
-    })
-}
-
-/// Replaces `bench NAME` with `bench file NAME` in the command line. Builds the list of subcommands only if needed.
-pub(crate) fn with_file(
-    mut words: Vec<OsString>,
-    command: impl FnOnce() -> clap::Command,
-) -> Vec<OsString> {
-    let is_bench = words.get(1).is_some_and(|word| word == "bench");
-    let name = words.get(2).and_then(|word| word.to_str());
-    let name = name.filter(|name| is_bench && *name != "help" && !name.starts_with('-'));
-    let is_known = |name: &str| {
-        let command = command();
-        let bench = command.find_subcommand("bench");
-        bench.is_some_and(|bench| bench.find_subcommand(name).is_some())
-    };
-    if name.is_some_and(|name| !is_known(name)) {
-        words.insert(2, "file".into());
-    }
-    words
+fn in_the_lab(name: &str) -> Failure {
+    Failure::usage(
+        format!("bench {name} is part of hugeleaf-lab, a separate program"),
+        format!("hugeleaf-lab {name} --help    # make lab builds it"),
+    )
 }
 
 fn show(bar: &ProgressBar, event: &BenchEvent) {

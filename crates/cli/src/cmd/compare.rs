@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", num_args = 2.., conflicts_with_all = ["a", "b", "arms", "counts"])]
     history: Vec<PathBuf>,
     /// Compare the counters of two directories instead of their main metrics
-    #[arg(long, conflicts_with = "arms")]
+    #[arg(long, conflicts_with_all = ["arms", "fail_if_slower"])]
     counts: bool,
     /// Also write an HTML page (directories only); with --history, one chart per workload
     #[arg(long, value_name = "FILE")]

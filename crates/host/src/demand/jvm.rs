@@ -48,7 +48,7 @@ fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
         _ => PathBuf::from("/usr/bin/java"),
     };
-    if !reader.path(&program).is_file() {
+    if !reader.is_file(&program) {
         return Err(DemandError::usage(
             format!("{}: no such program", program.display()),
             "put the JVM's path before the flags: --java '/opt/jdk/bin/java -Xmx8g'",

@@ -53,7 +53,7 @@ fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, Deman
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
         .map(PathBuf::from)
-        .find(|path| reader.path(path).is_file())
+        .find(|path| reader.is_file(path))
         .ok_or_else(|| {
             DemandError::missing(
                 "neither mariadbd nor mysqld is installed in /usr/sbin, /usr/bin or /usr/libexec",
@@ -63,7 +63,7 @@ fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, Deman
     let mut arguments = Vec::new();
     let file = file.map(|file| reader.resolved(file));
     if let Some(file) = &file {
-        if !reader.path(file).is_file() {
+        if !reader.is_file(file) {
             return Err(DemandError::usage(
                 format!("{}: no such option file", file.display()),
                 format!(

@@ -78,6 +78,10 @@ fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &reader.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
+        ErrorKind::TimedOut => DemandError::missing(
+            format!("{}: {e}", data.display()),
+            "run this again once its file server answers",
+        ),
         _ => DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root"),
     };
     let (theirs, owner) = reader.files_of_owner(data).map_err(unseen)?;
@@ -156,7 +160,7 @@ fn answer_of_running(reader: &Reader<'_>, service: &Service) -> Option<String> {
     let its_own = reader.program_to_query(pid).ok()?.with_file_name("psql");
     let program = [its_own, PathBuf::from("/usr/bin/psql")]
         .into_iter()
-        .find(|path| reader.path(path).is_file())?;
+        .find(|path| reader.is_file(path))?;
     let name = user.name.as_deref()?;
     let to = format!("host='{folder}' port={port} user='{name}' dbname=postgres connect_timeout=3");
     let arguments = ["-XAtw", "-d", &to, "-c", QUERY].map(str::to_owned);
@@ -368,9 +372,8 @@ fn running_in(reader: &Reader<'_>, theirs: &UserFiles, data: &Path) -> Option<Pr
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(reader.root, pid).ok()?;
     let is_there = (PROGRAM.is)(&process.name) && {
-        let folder = reader.link(pid, "cwd")?;
-        std::fs::canonicalize(reader.path(&folder)).ok()
-            == std::fs::canonicalize(reader.path(data)).ok()
+        let folder = reader.canonical(&reader.link(pid, "cwd")?);
+        folder.is_some() && folder == reader.canonical(data)
     };
     is_there.then_some(process)
 }
@@ -391,7 +394,7 @@ impl Cluster {
         owner: (u32, u32),
     ) -> Result<Cluster, DemandError> {
         let own = data.join("postgresql.conf");
-        let config = if reader.path(&own).is_file() {
+        let config = if reader.is_file(&own) {
             own.clone()
         } else {
             debian_config(reader, data).unwrap_or(own)
@@ -507,7 +510,7 @@ fn program_of(reader: &Reader<'_>, version: &str) -> Option<PathBuf> {
         "/usr/local/pgsql/bin/postgres".to_owned(),
     ];
     let mut candidates = candidates.into_iter().map(PathBuf::from);
-    candidates.find(|path| reader.path(path).is_file())
+    candidates.find(|path| reader.is_file(path))
 }
 
 #[cfg(test)]

@@ -24,19 +24,24 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub fn path(&self, path: &Path) -> PathBuf {
-        self.root.path(path.strip_prefix("/").unwrap_or(path))
+    /// Returns the path of a folder of this host without links. `None` if it does not exist.
+    pub fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        self.root.canonical(relative(path)).ok()
     }
 
     /// Returns a typed path as the kernel names it: absolute, without links. On a captured host it stays
     /// as typed.
     pub fn resolved(&self, path: &Path) -> PathBuf {
-        match self.root.is_live() {
-            true => std::fs::canonicalize(path)
-                .or_else(|_| std::path::absolute(path))
-                .unwrap_or_else(|_| path.to_owned()),
-            false => path.to_owned(),
+        match std::path::absolute(path) {
+            Ok(path) if self.root.is_live() => self.root.canonical(&path).unwrap_or(path),
+            _ => path.to_owned(),
         }
+    }
+
+    /// True if a path is a regular file, links followed.
+    pub fn is_file(&self, path: &Path) -> bool {
+        let meta = self.root.metadata(relative(path));
+        meta.is_ok_and(|meta| meta.is_file())
     }
 
     /// Opens files that configure a running process, as it sees them and with its rights.
@@ -50,7 +55,7 @@ impl Reader<'_> {
     /// # Errors
     /// If the folder cannot be read.
     pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(UserFiles, (u32, u32))> {
-        let meta = std::fs::metadata(self.path(folder))?;
+        let meta = self.root.metadata(relative(folder))?;
         let user = account::of_uid(self.root, meta.uid());
         let rights = Rights {
             uid: user.uid,
@@ -166,6 +171,11 @@ impl Reader<'_> {
     pub fn processes(&self) -> Vec<Process> {
         living(self.root).collect()
     }
+}
+
+/// Returns an absolute path as a [`Root`] takes it.
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
 }
 
 /// Maximum length of arguments that are read. A new program gets at most a quarter of 8M.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::files;
 use crate::fact::{Fact, ReadError};
 use crate::parse::MountLine;
-use crate::root::Root;
+use crate::root::{Root, answered};
 
 /// Settings in files of one or two lines each. [`SINCE`] lists those that some kernels lack.
 const SETTINGS: &[&str] = &[
@@ -248,11 +248,12 @@ fn mounts(root: &Root) -> Fact<Vec<DiskMount>> {
 
 /// Queries the running kernel, because no file has it.
 fn abilities(at: &str) -> Fact<FileSystemCapabilities> {
-    match file_system_at(at.as_ref()) {
+    let can = answered(at.as_ref(), |at| {
+        file_system_at(at).map_err(|error| std::io::Error::from(error.errno))
+    });
+    match can {
         Ok(can) => Fact::Known(can),
-        Err(error) => {
-            Fact::Unreadable(ReadError::io(at.into(), &std::io::Error::from(error.errno)))
-        }
+        Err(error) => Fact::Unreadable(ReadError::io(at.into(), &error)),
     }
 }
 

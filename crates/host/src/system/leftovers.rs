@@ -86,6 +86,10 @@ pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
 }
 
 /// Returns the files of hugetlbfs that have pages, each once.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "files of hugetlbfs, which the kernel answers"
+)]
 fn files(root: &Root) -> Vec<Found> {
     let mounts = root.read("proc/self/mountinfo");
     let mounts = mounts.map(|text| mounts_in(&text)).or_default();
@@ -141,11 +145,13 @@ fn held(root: &Root) -> Option<BTreeSet<Inode>> {
         }
         let folder = format!("proc/{pid}/fd");
         for fd in root.list(&folder).or_default() {
-            let link = root.path(format!("{folder}/{fd}"));
+            let link = format!("{folder}/{fd}");
             // Links of pipes, sockets and devices point to no file.
-            let is_file = std::fs::read_link(&link)
+            let is_file = std::fs::read_link(root.path(&link))
                 .is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
-            if let (true, Ok(file)) = (is_file || !root.is_live(), std::fs::metadata(&link)) {
+            if (is_file || !root.is_live())
+                && let Ok(file) = root.metadata(&link)
+            {
                 held.insert(inode_of(&file));
             }
         }

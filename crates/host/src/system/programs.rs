@@ -117,8 +117,13 @@ fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]
     if let Some(version) = status.and_then(|status| parse_packages(status, packages)) {
         return Some(version);
     }
-    let mut bases = RPM.iter().filter_map(|path| theirs.open(Path::new(path)));
-    bases.find_map(|base| version_in_rpm(base.take(RPM_MOST), packages))
+    RPM.iter().find_map(|path| {
+        let packages = packages.to_vec();
+        let version = theirs.with_file(Path::new(path), move |base| {
+            Ok(version_in_rpm(base.take(RPM_MOST), &packages))
+        });
+        version.ok().flatten()
+    })
 }
 
 /// Databases of RPM (`rpm --eval %_dbpath`): SQLite, Berkeley DB and ndb.

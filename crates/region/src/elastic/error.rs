@@ -75,6 +75,14 @@ pub enum ElasticError {
         /// The maximum size.
         max: Bytes,
     },
+    /// The target exceeds the memory that this process can have.
+    #[error("the target of {target} exceeds the {most} of memory that this process can have")]
+    OverMemory {
+        /// The target.
+        target: Bytes,
+        /// The memory of the host, or the limit of its memory cgroups if that is less.
+        most: Bytes,
+    },
     /// All granules are held.
     #[error("{wanted} requested, {free} of {max} available")]
     Full {
@@ -196,7 +204,9 @@ impl ElasticError {
                 let enough = *held + *wanted;
                 return format!("return memory, recover(), or raise the target to {enough}");
             }
-            E::OverMax { max, .. } => return format!("set at most {max}"),
+            E::OverMax { max: most, .. } | E::OverMemory { most, .. } => {
+                return format!("set at most {most}");
+            }
             E::Full { .. } => "return memory, or recover() the memory of ended processes",
             E::NoSuchComponent(_) => "create it with component()",
             E::TooManyComponents { .. } => "use an existing one: see info()",

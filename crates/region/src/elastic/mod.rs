@@ -279,6 +279,28 @@ impl Elastic {
         })
     }
 
+    /// Checks that this process can have that much memory on these page sizes: no more than the host
+    /// has, nor than its memory cgroups allow outside the pools. [`Elastic::new`] and
+    /// [`Elastic::set_target`] accept more, because processes with other limits may share the memory.
+    ///
+    /// ```
+    /// use hugeleaf::{Bytes, Elastic, ElasticError};
+    ///
+    /// Elastic::check_target(Bytes::from_mib(2), &"2M".parse()?)?;
+    /// let error = Elastic::check_target("900T".parse()?, &"2M".parse()?);
+    /// assert!(matches!(error, Err(ElasticError::OverMemory { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ElasticError::OverMemory`].
+    pub fn check_target(target: Bytes, ladder: &Ladder) -> Result<(), ElasticError> {
+        match Room::most(ladder) {
+            Some(most) if target > most => Err(ElasticError::OverMemory { target, most }),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the unit of taking and returning.
     pub const fn granule(&self) -> PageSize {
         self.ledger.shape.granule
