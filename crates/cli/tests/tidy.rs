@@ -884,6 +884,27 @@ struct Import {
     place: Place,
 }
 
+/// Code that shares memory between threads or processes of programs runs under Miri and both sanitizers.
+#[test]
+fn shared_memory_is_checked_by_miri_and_sanitizers() {
+    let mut findings = Vec::new();
+    for (script, mark) in [
+        ("scripts/sanitize.sh", "packages=("),
+        ("scripts/test-all.sh", "miri test"),
+    ] {
+        let text = read(script);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(mark)).collect();
+        let lines = lines.join(" ").replace(['(', ')'], " ");
+        let words: Vec<&str> = lines.split_whitespace().collect();
+        for package in ["hugeleaf", "hugeleaf-sqlite", "hugeleaf-balance"] {
+            if !words.windows(2).any(|two| two == ["--package", package]) {
+                findings.push(format!("{script}: {package}"));
+            }
+        }
+    }
+    check("run its tests there", &findings);
+}
+
 /// Files that import each other can only be read together.
 #[test]
 fn files_do_not_import_in_circles() {
