@@ -58,7 +58,7 @@ bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
 soak: compiler  ## the tests with large numbers, then every fuzz target
 	scripts/soak.sh $(SECONDS_EACH) $(JOBS)
 
-suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlbfs), bare and under run: an hour or two
+suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlbfs, users of SQLite), bare and under run: an hour or two
 	scripts/suites.sh
 
 docs:           ## the documentation site: target/docs; needs Python 3.11

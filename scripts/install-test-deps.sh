@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the servers that the third tier of tests runs, and what the benchmarks run and compare
 # with (smem, other allocators, hugectl, SQLite's shell, a JDK), and what makes and runs virtual machines
-# (the fourth tier), where that is possible: as root, with apt.
+# (the fourth tier), where that is possible: as root, with apt. Then Python modules with a SQLite of their own, by pip,
+# into target/sqlite-modules.
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
 set -u
@@ -26,6 +27,7 @@ have() {
     qemu-system-arm) command -v qemu-system-aarch64 >/dev/null 2>&1 ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || [ "$(uname -m)" = aarch64 ] ;;
     libc6-dev-arm64-cross) [ -d /usr/aarch64-linux-gnu/include ] || [ "$(uname -m)" = aarch64 ] ;;
+    python3-venv) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
     xz-utils) command -v xz >/dev/null 2>&1 ;;
     e2fsprogs) command -v mke2fs >/dev/null 2>&1 || [ -x /sbin/mke2fs ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
@@ -33,7 +35,7 @@ have() {
 }
 
 missing() {
-    for package in postgresql redis-server mariadb-server smem sqlite3 python3 g++ default-jdk-headless \
+    for package in postgresql redis-server mariadb-server smem sqlite3 python3 python3-venv g++ default-jdk-headless \
         libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0 chromium-driver prometheus \
         qemu-system-x86 qemu-system-arm mmdebstrap cpio xz-utils e2fsprogs \
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross; do
@@ -64,24 +66,46 @@ forbid_services() {
     printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
 }
 
-wanted=$(missing)
-if [ -z "$wanted" ]; then
-    exit 0
-fi
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    say "not installed (needs root and apt): $wanted"
-    say "the tests that need them will print 'not run'"
-    exit 0
-fi
+# In a shell of its own, whose end restores the policy.
+install_packages() (
+    wanted=$(missing)
+    if [ -z "$wanted" ]; then
+        exit 0
+    fi
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        say "not installed (needs root and apt): $wanted"
+        say "the tests that need them will print 'not run'"
+        exit 0
+    fi
 
-forbid_services || { say "cannot write $policy; nothing installed, missing: $wanted"; exit 0; }
-export DEBIAN_FRONTEND=noninteractive
-say "installing $wanted"
-# Lists may be stale or absent, and one package may be unknown here: go one by one, on to the next.
-apt-get update -qq >/dev/null 2>&1 || say "apt-get update failed; trying with the lists at hand"
-for package in $wanted; do
-    apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || true
-done
-left=$(missing)
-[ -z "$left" ] || say "could not install: $left(the tests that need them will print 'not run')"
+    forbid_services || { say "cannot write $policy; nothing installed, missing: $wanted"; exit 0; }
+    export DEBIAN_FRONTEND=noninteractive
+    say "installing $wanted"
+    # Lists may be stale or absent, and one package may be unknown here: go one by one, on to the next.
+    apt-get update -qq >/dev/null 2>&1 || say "apt-get update failed; trying with the lists at hand"
+    for package in $wanted; do
+        apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || true
+    done
+    left=$(missing)
+    [ -z "$left" ] || say "could not install: $left(the tests that need them will print 'not run')"
+)
+
+install_modules() {
+    folder=$(dirname "$0")/..
+    folder=$(cd "$folder" && realpath -m "${CARGO_TARGET_DIR:-target}")/sqlite-modules
+    python=$folder/bin/python3
+    for pair in pysqlite3:pysqlite3-binary sqlean:sqlean.py apsw:apsw; do
+        module=${pair%%:*} package=${pair#*:}
+        "$python" -c "import $module" >/dev/null 2>&1 && continue
+        if [ ! -x "$python" ] && ! python3 -m venv "$folder" >/dev/null 2>&1; then
+            say "no virtual environment: the tests that need pysqlite3, sqlean and apsw will print 'not run'"
+            return
+        fi
+        "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 "$package" >/dev/null 2>&1 ||
+            say "could not install $package (the test that needs it will print 'not run')"
+    done
+}
+
+install_packages
+install_modules
 exit 0

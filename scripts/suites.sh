@@ -3,9 +3,12 @@
 #
 # usage: scripts/suites.sh [--out FOLDER] [NAME…]
 #
-# Names: cpython mtr stress-ng libhugetlbfs; none means all. Each needs what it tests to be installed (Debian: python3 with its
-# tests, mariadb-test, stress-ng); libhugetlbfs needs LIBHUGETLBFS=FOLDER, its sources as `make` left them there, and root.
-# HUGELEAF is the program (target/release/hugeleaf), SUITE_TESTS a pattern of mtr's tests, CPYTHON_TESTS the names of CPython's.
+# Names: cpython mtr stress-ng libhugetlbfs sqlite; none means all. Each needs what it tests to be installed (Debian: python3 with
+# its tests, mariadb-test, stress-ng); libhugetlbfs needs LIBHUGETLBFS=FOLDER, its sources as `make` left them there, and root.
+# sqlite is the tests of programs that use SQLite (CPython's module, Django, SQLAlchemy, sqlite-utils), under `run --sqlite 64M`; pip
+# brings them into target/suites-sqlite.
+# HUGELEAF is the program (target/release/hugeleaf), SUITE_TESTS a pattern of mtr's tests, CPYTHON_TESTS the names of CPython's,
+# DJANGO_TESTS the applications of Django's tests, SQLALCHEMY_TESTS the folders and files of SQLAlchemy's.
 # In FOLDER: one line a test, its name and what it came to, in NAME.bare and NAME.run; and the suites' own output.
 # A test that differs is run twice more on both sides, alone; what differs in all of them fails this script.
 # What FOLDER has of a side already is not run again. A suite takes 5 to 30 minutes a side. Nothing of the host is changed but, for libhugetlbfs, a pool that is put back.
@@ -21,19 +24,21 @@ out=${out:-$(mktemp -d)}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 hugeleaf=${HUGELEAF:-$PWD/target/release/hugeleaf}
-all='cpython mtr stress-ng libhugetlbfs'
+all='cpython mtr stress-ng libhugetlbfs sqlite'
 names=${*:-$all}
 [ -x "$hugeleaf" ] || {
     echo "no program at $hugeleaf: run make build, or set HUGELEAF" >&2
     exit 2
 }
 
+# Flags of `run` for the suite.
+flags=()
 # Runs a command bare, or under run: the first word says which.
 on() { # bare|run COMMAND…
     local side=$1
     shift
     if [ "$side" = run ]; then
-        "$hugeleaf" run -- "$@"
+        "$hugeleaf" run "${flags[@]}" -- "$@"
     else
         "$@"
     fi
@@ -96,6 +101,81 @@ runpy.run_path("run_tests.py", run_name="__main__")'
     sed -nE 's/^(.+) \([0-9]+[KMG]: *64\):\s*(\S.*)$/\1\x01\2/p' "$log" | tr ' \t' '__' | tr '\001' ' ' | awk '{ n[$1]++; print $1 "#" n[$1], $2 }'
 }
 
+# What pip brings for the suite sqlite: an environment, and the sources of what it tests, because packages have no tests.
+brought=$(realpath -m "${CARGO_TARGET_DIR:-target}")/suites-sqlite
+bring() {
+    local packages=(Django==4.2.16 SQLAlchemy==2.0.36 sqlite-utils==4.2.1) archive
+    [ ! -e "$brought/complete" ] || return 0
+    rm -rf "$brought"
+    mkdir -p "$brought/sources" &&
+        python3 -m venv "$brought/venv" &&
+        "$brought/venv/bin/pip" install --quiet 'pytest<8.4' hypothesis "${packages[@]}" &&
+        "$brought/venv/bin/pip" download --quiet --no-deps --no-binary Django,SQLAlchemy,sqlite-utils \
+            --dest "$brought/archives" "${packages[@]}" || return 1
+    for archive in "$brought"/archives/*.tar.gz; do
+        tar -xzf "$archive" -C "$brought/sources" || return 1
+    done
+    touch "$brought/complete"
+}
+
+# The results in unittest's verbose output; a docstring may stand between name and result.
+of_unittest() { # PART LOG
+    awk -v part="$1" '
+        /^[A-Za-z_0-9]+ \([A-Za-z_0-9.]+\)/ {
+            name = substr($2, 2, length($2) - 2)
+            if (name !~ ("\\." $1 "$")) name = name "." $1
+        }
+        name && / \.\.\. [A-Za-z]/ {
+            sub(/.* \.\.\. /, "")
+            print part ":" name, $1
+            name = ""
+        }' "$2"
+}
+
+# The results in pytest's verbose output.
+of_pytest() { # PART LOG
+    sed -nE "s/^([^ ].*::.*) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)( .*)?$/$1:\1\x01\2/p" "$2" | tr ' \001' '_ '
+}
+
+declare -A sqlite_tests=(
+    [cpython]=test.test_sqlite3
+    [django]=${DJANGO_TESTS:-aggregation annotations backends basic expressions lookup model_fields ordering queries transactions}
+    [sqlalchemy]=${SQLALCHEMY_TESTS:-test/dialect/test_sqlite.py test/dialect/test_suite.py test/engine test/sql}
+    [sqlite-utils]=tests
+)
+sqlite() { # SIDE LOG [TEST…]
+    local side=$1 log=$2 python=$brought/venv/bin/python3 flags=(--sqlite 64M) part tests
+    local pytest=("$python" -m pytest -v --color=no --tb=no -p no:cacheprovider)
+    shift 2
+    for part in cpython django sqlalchemy sqlite-utils; do
+        if [ $# -gt 0 ]; then
+            # A parameter is no part of what can be asked for.
+            mapfile -t tests < <(printf '%s\n' "$@" | sed -nE "s/^$part:([^[]*).*/\1/p" | sort -u)
+            [ ${#tests[@]} -gt 0 ] || continue
+        else
+            read -ra tests <<<"${sqlite_tests[$part]}"
+        fi
+        case $part in
+        cpython)
+            (cd "$work" && on "$side" "$python" -m unittest -v -b "${tests[@]}") >"$log.$part" 2>&1 || true
+            of_unittest "$part" "$log.$part"
+            ;;
+        django)
+            (cd "$brought"/sources/[Dd]jango-*/tests && on "$side" "$python" runtests.py -v 2 -b --parallel 1 "${tests[@]}") >"$log.$part" 2>&1 || true
+            of_unittest "$part" "$log.$part"
+            ;;
+        sqlalchemy)
+            (cd "$brought"/sources/[Ss][Qq][Ll][Aa]lchemy-* && on "$side" "${pytest[@]}" "${tests[@]}") >"$log.$part" 2>&1 || true
+            of_pytest "$part" "$log.$part"
+            ;;
+        sqlite-utils)
+            (cd "$brought"/sources/sqlite[-_]utils-* && on "$side" "${pytest[@]}" "${tests[@]}") >"$log.$part" 2>&1 || true
+            of_pytest "$part" "$log.$part"
+            ;;
+        esac
+    done
+}
+
 mtr_program=/usr/share/mysql/mysql-test/mariadb-test-run.pl
 # Why a suite cannot be run here; nothing where it can.
 missing() { # NAME
@@ -108,6 +188,13 @@ missing() { # NAME
             echo "needs root"
         elif [ ! -e "${LIBHUGETLBFS:-}/tests/obj64" ]; then
             echo "LIBHUGETLBFS names no folder with its tests built"
+        fi
+        ;;
+    sqlite)
+        if ! python3 -c 'import venv, test.test_sqlite3' 2>/dev/null; then
+            echo "python3 has no modules venv and test.test_sqlite3"
+        elif ! bring >"$out/sqlite.pip.log" 2>&1; then
+            echo "pip could not bring Django, SQLAlchemy and sqlite-utils: $out/sqlite.pip.log"
         fi
         ;;
     *) echo "no suite has that name" ;;

@@ -55,16 +55,25 @@ models() {
     HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         tests cargo test --locked --quiet --package hugeleaf-preload --test model
 }
-# Unsafe code and threads of the cache of SQLite, as an interpreter sees them. Names of threads and system calls are not in it.
+# Unsafe code and threads of the cache of SQLite, the policy of memory targets, and what of the library needs no memory
+# of the kernel, as an interpreter sees them. Names of threads and system calls are not in it.
 miri() {
     if ! cargo +nightly miri --version >/dev/null 2>&1; then
         echo "not run: miri: rustup component add miri rust-src --toolchain nightly"
         return
     fi
-    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
-        cargo +nightly miri test --locked --quiet --package hugeleaf-sqlite --lib
+    local -x MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks"
+    # A property is checked some thousand times slower than by a processor.
+    local -x PROPTEST_CASES=16
+    cargo +nightly miri test --locked --quiet --package hugeleaf-sqlite --lib
+    # Not the long traces of keys.
+    cargo +nightly miri test --locked --quiet --package hugeleaf-balance --lib -- \
+        --skip hit_ratios_and_benefits_ --skip keys_that_never_repeat_ --skip its_memory_is_bounded_
+    # Neither elastic::lock, whose model switches stacks in assembler, nor what reads a host.
+    cargo +nightly miri test --locked --quiet --package hugeleaf --lib -- elastic::granule_entry::tests:: \
+        elastic::share::tests::nothing_panics extent::tests:: handle::tests:: populate::tests:: thp::tests::
 }
-# Races and invalid accesses of the library.
+# Races and invalid accesses of the library, the cache of SQLite and the policy.
 sanitizers() { scripts/sanitize.sh; }
 quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test --quick; }
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }

@@ -233,6 +233,52 @@ fn a_program_that_attacks_it_ends_well() {
     }
 }
 
+/// Other programs take the pages that it returned to a pool.
+#[test]
+fn a_pool_that_others_take_leaves_memory_whole() {
+    let test = "a_pool_that_others_take_leaves_memory_whole";
+    let page = 2 << 20;
+    if !has(test, "cc") {
+        return;
+    }
+    let Some(host) = hugeleaf_testkit::host::alone_as_root(test) else {
+        return;
+    };
+    if !hugeleaf_testkit::host::pool(page).is_dir() || hugeleaf_testkit::host::has_pool_in_use() {
+        return hugeleaf_testkit::not_run(test, "needs a pool of 2M that nobody uses");
+    }
+    if host.set_pool(page, 8) != 8 {
+        return hugeleaf_testkit::not_run(test, "no memory for eight huge pages");
+    }
+    let to = folder();
+    let program = compiled(&here().join("tests/c_abi/attack.c"), to.path());
+    let out = run(Command::new(program).arg("pool"));
+    assert_eq!(lossy(&out.stdout), "0 failures\n");
+}
+
+/// The memory limit of its cgroup falls while it holds memory.
+#[test]
+fn a_limit_that_is_lowered_refuses_and_kills_nobody() {
+    let test = "a_limit_that_is_lowered_refuses_and_kills_nobody";
+    if !has(test, "cc") {
+        return;
+    }
+    let Some(_host) = hugeleaf_testkit::host::alone_as_root(test) else {
+        return;
+    };
+    let name = format!("hugeleaf-attack-{}", std::process::id());
+    let limit = hugeleaf::Bytes::from_mib(256);
+    let Some(cgroup) = hugeleaf_testkit::cgroup::MemoryCgroup::new(&name, limit) else {
+        return hugeleaf_testkit::not_run(test, "no memory cgroup can be made");
+    };
+    let to = folder();
+    let program = compiled(&here().join("tests/c_abi/attack.c"), to.path());
+    let out = run(Command::new(program)
+        .arg("limit")
+        .args([cgroup.processes(), cgroup.limit()]));
+    assert_eq!(lossy(&out.stdout), "0 failures\n");
+}
+
 /// Returns the C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built()

@@ -252,7 +252,7 @@ fn what_makes_a_program_slower_is_taken_back() {
     let mut worker = Worker::start(&place, "slower", &counter, 0.7);
     worker.tell("grow 100");
     let test = format!(
-        "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 8, every = '7d', over = '0s', interval = '300ms' }}"
+        "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 8, every = '7d', over = '0s', interval = '300ms', hold = '2s' }}"
     );
     let rules = rule("slower", &test);
     let guard = Guarding::start(&place, &rules);

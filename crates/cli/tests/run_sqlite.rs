@@ -1,7 +1,7 @@
 //! Tests `hugeleaf run --sqlite` in programs with several copies of SQLite, and in those that use it until they exit. The results must be
 //! as without it. The programs are in `run_sqlite/`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::common::{good, hugeleaf, not_run, repository, stderr, stdout};
@@ -144,7 +144,17 @@ fn sqlite_is_used_when_a_program_ends() {
     assert_eq!(stdout(&closed), expected);
 }
 
-/// Python modules with their own SQLite, if installed.
+/// Returns the Python for which `scripts/install-test-deps.sh` installed modules, otherwise the host's.
+fn python() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let ours = repository().join(target).join("sqlite-modules/bin/python3");
+    match ours.exists() {
+        true => ours,
+        false => "python3".into(),
+    }
+}
+
+/// Python modules with their own SQLite. Each absent one is named.
 #[test]
 fn modules_with_a_sqlite_of_their_own() {
     const TEST: &str = "modules_with_a_sqlite_of_their_own";
@@ -166,19 +176,25 @@ print(*cursor.execute('SELECT count(*), sum(id), sqlite_version() FROM t WHERE x
 print(*own.execute('SELECT sqlite_version()').fetchone())
 ";
     let _host = hugeleaf_testkit::host::shared();
-    let has = |module: &&str| {
+    let python = python();
+    let has = |module: &str| {
         let import = format!("import sqlite3, {module}");
-        let output = Command::new("python3").args(["-c", &import]).output();
+        let output = Command::new(&python).args(["-c", &import]).output();
         output.is_ok_and(|output| output.status.success())
     };
-    let modules: Vec<&str> = { ["pysqlite3", "sqlean", "apsw"].into_iter() }
-        .filter(has)
-        .collect();
-    if modules.is_empty() {
-        return not_run(TEST, "pip install pysqlite3-binary sqlean.py apsw");
-    }
-    for module in modules {
-        let words = ["python3", "-c", SCRIPT, module];
+    let mut absent = 0;
+    for (module, package) in [
+        ("pysqlite3", "pysqlite3-binary"),
+        ("sqlean", "sqlean.py"),
+        ("apsw", "apsw"),
+    ] {
+        if !has(module) {
+            let part = format!("the part of {TEST} with {module}");
+            not_run(&part, &format!("needs pip install {package}"));
+            absent += 1;
+            continue;
+        }
+        let words = [python.to_str().unwrap(), "-c", SCRIPT, module];
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let ours = under_run(folders[0].path(), &words);
         assert_eq!(
@@ -187,5 +203,8 @@ print(*own.execute('SELECT sqlite_version()').fetchone())
             "{module}"
         );
         assert_eq!(stderr(&ours), "", "{module}");
+    }
+    if absent == 3 {
+        not_run(TEST, "none of these modules is installed");
     }
 }

@@ -958,6 +958,103 @@ struct Import {
     place: Place,
 }
 
+/// Returns what a document has between backquotes, without its blocks of text.
+fn quoted(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    prose
+        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// Each row of the list of attacks names a test, and a test that was renamed or removed keeps no promise. A name of four words, or of
+/// two in a module, is a test or a function.
+#[test]
+fn tests_in_the_list_of_attacks_exist() {
+    const OTHERS: [&str; 3] = [
+        "perf_event_max_sample_rate", // of the kernel
+        "stack_grow_into_huge",       // of libhugetlbfs
+        "zeros_given_back_bytes",     // of JSON
+    ];
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let files = all_files();
+    let code = files.iter().filter(|(path, _)| {
+        let folders = ["crates/", "lab/", "fuzz/", "scripts/"];
+        folders.iter().any(|folder| path.starts_with(folder)) && !path.ends_with(".md")
+    });
+    let mut defined = BTreeSet::new();
+    for (_, text) in code {
+        for mark in ["fn ", "def "] {
+            let names = text.split(mark).skip(1);
+            defined.extend(names.map(|rest| rest.split(|c: char| !is_of_name(c)).next().unwrap()));
+        }
+    }
+    let mut findings = Vec::new();
+    let list = read("docs/internals/attacks.md");
+    for quoted in quoted(&list) {
+        let (before, name) = quoted.rsplit_once([':', ' ', '/']).unwrap_or(("", quoted));
+        let module = before.trim_end_matches(':').rsplit([':', ' ']).next();
+        let in_module = before.ends_with(':')
+            && module.is_some_and(|m| m.starts_with(|c: char| c.is_ascii_lowercase()));
+        let least = if in_module { 1 } else { 3 };
+        let is_test = name.chars().all(is_of_name) && name.matches('_').count() >= least;
+        if is_test && !OTHERS.contains(&name) && !defined.contains(name) {
+            findings.push(quoted.to_owned());
+        }
+    }
+    check("no function has that name", &findings);
+}
+
+/// Paths in the documents for developers are below the root or `crates/`. Of one with a name to fill in, the folder exists.
+#[test]
+fn paths_in_documents_for_developers_exist() {
+    const MADE: [&str; 1] = ["target/docs"];
+    let exists = |path: &str| {
+        let mut roots = ["", "crates"].iter();
+        roots.any(|root| repository().join(root).join(path).exists())
+    };
+    let mut findings = Vec::new();
+    for document in ["HACKING.md", "ARCHITECTURE.md"] {
+        let text = read(document);
+        for quoted in quoted(&text) {
+            let path = quoted.split_whitespace().next().unwrap_or_default();
+            let is_path =
+                path.contains('/') && !path.starts_with('/') && !path.contains([':', '=']);
+            let to_fill_in = ["NAME", "DATE", "*"]
+                .iter()
+                .filter_map(|mark| path.find(mark));
+            let known = match to_fill_in.min() {
+                Some(at) => path[..at].rsplit_once('/').map_or("", |(folder, _)| folder),
+                None => path,
+            };
+            if is_path && !MADE.contains(&path) && !exists(known) {
+                findings.push(format!("{document}: {path}"));
+            }
+        }
+    }
+    check("there is no such path", &findings);
+}
+
+/// Code that shares memory between threads or processes of programs runs under Miri and both sanitizers.
+#[test]
+fn shared_memory_is_checked_by_miri_and_sanitizers() {
+    let mut findings = Vec::new();
+    for (script, mark) in [
+        ("scripts/sanitize.sh", "packages=("),
+        ("scripts/test-all.sh", "miri test"),
+    ] {
+        let text = read(script);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(mark)).collect();
+        let lines = lines.join(" ").replace(['(', ')'], " ");
+        let words: Vec<&str> = lines.split_whitespace().collect();
+        for package in ["hugeleaf", "hugeleaf-sqlite", "hugeleaf-balance"] {
+            if !words.windows(2).any(|two| two == ["--package", package]) {
+                findings.push(format!("{script}: {package}"));
+            }
+        }
+    }
+    check("run its tests there", &findings);
+}
+
 /// Files that import each other can only be read together.
 #[test]
 fn files_do_not_import_in_circles() {

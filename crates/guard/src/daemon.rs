@@ -679,14 +679,15 @@ impl<'a> Guard<'a> {
             JobOutcome::Demoted { done } => {
                 ("demoted", format!("{done} to base pages"), Some(*done))
             }
-            JobOutcome::Tested { logs, metric, .. } => {
+            JobOutcome::Tested(session) => {
                 let track = self.state.tracks.get(&decision.id);
                 let proof = track.map_or(&Proof::Unproven, |t| &t.proof);
-                let text = format!(
-                    "{} pairs by {metric}: {}",
-                    logs.len(),
-                    proof_in_words(proof)
-                );
+                let measured = match session.logs.len() {
+                    0 => "holds of both page sizes".to_owned(),
+                    pairs => format!("{pairs} pairs"),
+                };
+                let metric = &session.metric;
+                let text = format!("{measured} by {metric}: {}", proof_in_words(proof));
                 ("tested", text, None)
             }
             JobOutcome::Sampled { touched, cost } => {

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
 use hugeleaf_proof::effective_sample::{self, PairLogs};
-use hugeleaf_proof::stats::{self, Better, LogInterval};
+use hugeleaf_proof::hold::{self, Holds};
+use hugeleaf_proof::stats::{self, Better, LogInterval, Method};
 use hugeleaf_proof::stopping_rule::Rule;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,27 @@ pub struct Proven {
     pub at: i64,
 }
 
+impl Proven {
+    /// Returns the interval of log ratios, with which holds of both arms are compared.
+    pub fn interval(&self) -> LogInterval {
+        LogInterval {
+            center: self.ratio.ln(),
+            low: self.low.ln(),
+            high: self.high.ln(),
+            method: Method::SignedRank,
+        }
+    }
+
+    /// Applies holds to a verdict that would demote. Returns false if they contradict the pairs; the verdict is then
+    /// `unclear`, and the memory stays.
+    pub fn confirm(&mut self, holds: &Holds) -> bool {
+        let judged = hold::verdict(self.verdict, &self.interval(), Some(holds));
+        let stands = holds.settled || (judged == self.verdict && judged != Verdict::Unclear);
+        self.verdict = judged;
+        stands
+    }
+}
+
 /// A test with all of its pairs.
 #[derive(Debug, Clone, Copy)]
 pub struct Tested<'a> {
@@ -67,8 +89,8 @@ pub struct Tested<'a> {
 }
 
 impl Evidence {
-    /// Adds a test. Returns the current verdict, and true if the memory must be demoted. A verdict stands until another
-    /// is certain: `unclear` overrides none.
+    /// Adds a test. Returns the current verdict, and true if the memory must be demoted unless holds contradict
+    /// ([`Proven::confirm`]). A verdict stands until another is certain: `unclear` overrides none.
     pub fn add(
         &mut self,
         test: &Tested<'_>,
@@ -106,7 +128,6 @@ impl Evidence {
             (Keep::IfFaster, Verdict::Unclear) => self.logs.len() >= MOST_PAIRS,
             _ => false,
         };
-        self.reverts = self.reverts.saturating_add(u32::from(reverts));
         Some((proven, reverts))
     }
 
@@ -161,6 +182,8 @@ fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterv
 mod tests {
     use super::*;
     use fastrand::Rng;
+    use hugeleaf_proof::Arm;
+    use hugeleaf_proof::hold::Round;
     use proptest::prelude::*;
 
     /// Returns a sample of the standard normal distribution (Box and Muller).
@@ -274,6 +297,44 @@ mod tests {
         assert_eq!(unsure, None);
         life.proven = None;
         assert_eq!(life.reverted(1.0, 1, Keep::IfFaster), Some(1));
+    }
+
+    #[test]
+    fn a_hold_confirms_a_verdict_or_makes_it_unclear() {
+        let holds = |ratio: f64, settled| Holds {
+            seconds: 40.0,
+            rounds: vec![Round {
+                base: 1.0,
+                large: ratio,
+                ratio,
+                first: Arm::Large,
+            }],
+            settled,
+        };
+        let confirm = |verdict, holds: Holds| {
+            let mut proven = Proven {
+                verdict,
+                ratio: 0.9,
+                low: 0.88,
+                high: 0.92,
+                pairs: 12,
+                metric: "cmd:x".into(),
+                at: 0,
+            };
+            (proven.confirm(&holds), proven.verdict)
+        };
+        for verdict in [Verdict::Slower, Verdict::Same, Verdict::Unclear] {
+            assert_eq!(confirm(verdict, holds(0.9, true)), (true, verdict));
+            assert_eq!(
+                confirm(verdict, holds(1.1, false)),
+                (false, Verdict::Unclear)
+            );
+        }
+        // The loss grows with time.
+        assert_eq!(
+            confirm(Verdict::Slower, holds(0.7, false)),
+            (true, Verdict::Slower)
+        );
     }
 
     #[test]

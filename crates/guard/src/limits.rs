@@ -44,10 +44,13 @@ pub struct Prove {
     /// Length of an interval; a metric may need a longer one.
     #[serde(deserialize_with = "time")]
     pub interval: Duration,
+    /// Time for which each arm is held before a demotion, at least four intervals; zero skips the hold.
+    #[serde(deserialize_with = "any_time")]
+    pub hold: Duration,
 }
 
 impl Default for Prove {
-    /// Twelve pairs of five seconds over six hours, once a week.
+    /// Twelve pairs of five seconds over six hours, once a week; arms held for 40 s, as in `prove`.
     fn default() -> Prove {
         const HOUR: Duration = Duration::from_secs(3600);
         Prove {
@@ -55,6 +58,7 @@ impl Default for Prove {
             every: HOUR * 24 * 7,
             over: HOUR * 6,
             interval: Duration::from_secs(5),
+            hold: Duration::from_secs(40),
         }
     }
 }

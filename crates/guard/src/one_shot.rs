@@ -181,7 +181,7 @@ fn said(came: &JobOutcome, took: Duration) -> (String, bool) {
             asked == done,
         ),
         JobOutcome::Demoted { done } => (format!("demoted {done}"), true),
-        JobOutcome::Tested { .. } | JobOutcome::Sampled { .. } => (String::new(), true),
+        JobOutcome::Tested(_) | JobOutcome::Sampled { .. } => (String::new(), true),
         JobOutcome::Stopped => ("stopped".into(), false),
         JobOutcome::Failed { why, .. } => (why.clone(), false),
     }

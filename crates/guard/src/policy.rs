@@ -8,13 +8,15 @@
 use std::time::Duration;
 
 use hugeleaf_mover::{Memory, Pace, Percent, pacer};
-use hugeleaf_proof::stats::Better;
+use hugeleaf_proof::hold::{self, Holds};
+use hugeleaf_proof::stats::{Better, LogInterval};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_units::fault::{FAULT, caught};
 
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
+use crate::limits::Prove;
 use crate::rule::{Rule, rule_of};
 use crate::seen::{HostSeen, Now, Observation, Seen};
 use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
@@ -48,6 +50,8 @@ const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
 const READINGS: Duration = Duration::from_secs(60);
 /// Interval length that a metric may need.
 const LEAST_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of attempts to hold both arms before a demotion. If none can be completed, the pairs decide.
+const MOST_HOLDS: u32 = 3;
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Maximum number of remembered verdicts.
 const REMEMBERED: usize = 1000;
@@ -92,7 +96,7 @@ pub enum Job {
     Test {
         /// The metric, as in `prove --metric`.
         metric: String,
-        pairs: usize,
+        session: SessionPlan,
         interval: Duration,
         pace: Pace,
         /// Longest duration of the job.
@@ -101,6 +105,29 @@ pub enum Job {
     Sample {
         time: Duration,
     },
+}
+
+/// Work of one session of a test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SessionPlan {
+    Pairs(usize),
+    /// Holds both arms, to find effects that need longer than an interval, before the memory is demoted.
+    Hold {
+        /// Interval of the test's pairs.
+        against: LogInterval,
+        time: Duration,
+    },
+}
+
+/// Result of one session of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// Log ratios of its pairs; none of a hold.
+    pub logs: Vec<f64>,
+    /// `None` for pairs, and for a hold that could not be completed.
+    pub holds: Option<Holds>,
+    pub better: Better,
+    pub metric: String,
 }
 
 impl Job {
@@ -131,11 +158,7 @@ pub enum JobOutcome {
     Demoted {
         done: Bytes,
     },
-    Tested {
-        logs: Vec<f64>,
-        better: Better,
-        metric: String,
-    },
+    Tested(Session),
     Sampled {
         /// Bytes touched per second.
         touched: f64,
@@ -448,6 +471,13 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
 fn progress_of(proof: &Proof, rule: &Rule) -> String {
     let of = rule.prove.map_or(0, |prove| prove.pairs);
     match proof {
+        Proof::Testing(Test {
+            unconfirmed: Some(proven),
+            ..
+        }) => format!(
+            "testing: each page size is held, to confirm {}",
+            proven.verdict
+        ),
         Proof::Testing(test) => format!("testing: {} of {of} pairs", test.logs.len()),
         _ => format!("testing: 0 of {of} pairs"),
     }
@@ -655,23 +685,20 @@ fn start(
     }
     let job = match next.kind {
         JobKind::Test => {
+            if !matches!(track.proof, Proof::Testing(_)) {
+                track.proof = Proof::Testing(Test {
+                    next: now.since_boot,
+                    ..Test::default()
+                });
+            }
             let prove = rule.prove.unwrap_or_default();
-            let done = match &track.proof {
-                Proof::Testing(test) => test.logs.len(),
-                _ => {
-                    track.proof = Proof::Testing(Test {
-                        next: now.since_boot,
-                        ..Test::default()
-                    });
-                    0
-                }
-            };
+            let session = session_of(&prove, &track.proof);
             Job::Test {
                 metric: metric_of(rule, seen, host).unwrap_or_default(),
-                pairs: (prove.pairs - done.min(prove.pairs)).clamp(1, PAIRS_AT_A_TIME),
+                session,
                 interval: prove.interval,
                 pace,
-                limit: longest_test(track.closer.held(), pace, prove.interval),
+                limit: longest_test(track.closer.held(), pace, prove.interval, session),
             }
         }
         JobKind::Sample => {
@@ -687,14 +714,38 @@ fn start(
     Decision::of(seen, rule, job, next.why)
 }
 
-/// Returns the longest time of some pairs of a test. A slow metric must not block other work, but promotions get the time that
+/// Returns the next session of a test: the next pairs, or a hold if the pairs would demote.
+fn session_of(prove: &Prove, proof: &Proof) -> SessionPlan {
+    let Proof::Testing(test) = proof else {
+        return SessionPlan::Pairs(PAIRS_AT_A_TIME);
+    };
+    match &test.unconfirmed {
+        Some(proven) => SessionPlan::Hold {
+            against: proven.interval(),
+            // With fewer intervals the later half of a hold has no median.
+            time: prove.hold.max(prove.interval.saturating_mul(4)),
+        },
+        None => {
+            let left = prove.pairs.saturating_sub(test.logs.len());
+            SessionPlan::Pairs(left.clamp(1, PAIRS_AT_A_TIME))
+        }
+    }
+}
+
+/// Returns the longest time of a session of a test. A slow metric must not block other work, but promotions get the time that
 /// their budget requires.
-fn longest_test(held: Bytes, pace: Pace, interval: Duration) -> Duration {
+fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPlan) -> Duration {
+    // A hold needs no more moves than these pairs.
     let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
+    let holds = match session {
+        SessionPlan::Pairs(_) => 0.0,
+        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * hold::MOST_ROUNDS as f64,
+    };
     // Settling takes three quarters of an interval.
     let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
     let one = pacer::estimate_seconds(held, pace.budget);
-    READINGS + Duration::try_from_secs_f64((one + interval) * moves).unwrap_or_default()
+    let seconds = (one + interval) * moves + holds;
+    READINGS + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
@@ -743,11 +794,7 @@ pub fn learn(
             track.scans = 0;
             None
         }
-        JobOutcome::Tested {
-            logs,
-            better,
-            metric,
-        } => tested(rule, state, seen, (logs, *better, metric), host, now),
+        JobOutcome::Tested(session) => tested(rule, state, seen, session, host, now),
         JobOutcome::Sampled { touched, cost } => {
             track.closer.touched = Some(*touched);
             state.counts.samples += 1;
@@ -822,12 +869,13 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     }
 }
 
-/// Adds pairs to a test. Once complete, returns the verdict of all tests and the follow-up work.
+/// Adds a session to a test. Once complete, stores the verdict of all tests and returns the follow-up work. Memory is demoted
+/// only after a hold, because pairs of short intervals miss effects that need time.
 fn tested(
     rule: &Rule,
     state: &mut State,
     seen: &Seen,
-    (more, better, metric): (&[f64], Better, &str),
+    session: &Session,
     host: &HostSeen,
     now: Now,
 ) -> Option<Decision> {
@@ -837,8 +885,9 @@ fn tested(
         Proof::Testing(test) => test,
         _ => Test::default(),
     };
-    test.logs.extend_from_slice(more);
+    test.logs.extend_from_slice(&session.logs);
     test.failures = 0;
+    test.unconfirmed = None;
     if test.logs.len() < prove.pairs {
         let sittings = prove.pairs.div_ceil(PAIRS_AT_A_TIME).max(1);
         let gap = prove.over / u32::try_from(sittings).unwrap_or(u32::MAX);
@@ -849,16 +898,34 @@ fn tested(
     let group = group_of(seen);
     let tests = Tested {
         logs: &test.logs,
-        better,
-        metric,
+        better: session.better,
+        metric: &session.metric,
         at: now.wall,
     };
     let known = (state.remembered.iter()).find(|r| r.group == group && r.name == seen.name);
     let holds = known.is_some_and(|r| r.holds_for(&group, &seen.name, &track.closer, &host.kernel));
     let (mut evidence, before) = known.map_or((Evidence::default(), None), |known| {
-        known.so_far(metric, holds, now.wall)
+        known.so_far(&session.metric, holds, now.wall)
     });
-    let (proven, reverts) = evidence.add(&tests, before, rule.keep)?;
+    let (mut proven, mut reverts) = evidence.add(&tests, before, rule.keep)?;
+    if reverts && !prove.hold.is_zero() {
+        match &session.holds {
+            Some(holds) => reverts = proven.confirm(holds),
+            None if test.holds < MOST_HOLDS => {
+                let wait = match test.holds {
+                    0 => Duration::ZERO,
+                    _ => TEST_AGAIN,
+                };
+                test.next = now.since_boot + wait;
+                test.holds += 1;
+                test.unconfirmed = Some(proven);
+                track.proof = Proof::Testing(test);
+                return None;
+            }
+            None => {}
+        }
+    }
+    evidence.reverts = evidence.reverts.saturating_add(u32::from(reverts));
     state.counts.add(proven.verdict);
     track.proof = Proof::Proven(proven.clone());
     let remembered = Remembered {
@@ -871,18 +938,20 @@ fn tested(
         reverted: reverts,
         evidence,
     };
-    let decision = reverts.then(|| {
-        track.job = Some(JobKind::Demote);
-        let moved = track.moved.clone().unwrap_or_default();
-        let job = Job::Demote {
-            pace: rule.limits.pace,
-            memory: moved.memory,
-        };
-        let why = format!("test result: {}", proof_in_words(&track.proof));
-        Decision::of(seen, rule, job, why)
-    });
+    let decision = reverts.then(|| demotion(rule, track, seen));
     remember(state, remembered);
     decision
+}
+
+fn demotion(rule: &Rule, track: &mut Track, seen: &Seen) -> Decision {
+    track.job = Some(JobKind::Demote);
+    let moved = track.moved.clone().unwrap_or_default();
+    let job = Job::Demote {
+        pace: rule.limits.pace,
+        memory: moved.memory,
+    };
+    let why = format!("test result: {}", proof_in_words(&track.proof));
+    Decision::of(seen, rule, job, why)
 }
 
 /// Keeps one entry per program, newest last, and drops the oldest.

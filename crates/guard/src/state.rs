@@ -219,6 +219,12 @@ pub struct Test {
     /// Time of the next pairs, since boot.
     pub next: Duration,
     pub failures: u32,
+    /// Verdict of all pairs that would demote, until a hold of both arms confirms it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed: Option<Proven>,
+    /// Number of attempts to hold both arms.
+    #[serde(default)]
+    pub holds: u32,
 }
 
 /// Verdict of the tests, kept for later processes of the program.

@@ -1,6 +1,7 @@
 //! Executes decisions, through `hugeleaf-mover` and `hugeleaf-proof`, and returns their results.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
@@ -13,7 +14,7 @@ use hugeleaf_proof::{
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Decision, Job, JobOutcome, Promoted};
+use crate::policy::{Decision, Job, JobOutcome, Promoted, Session, SessionPlan};
 
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
@@ -119,8 +120,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
     })
 }
 
-/// Runs some pairs of a test, as in `prove`, with a fixed number of pairs. The memory is always restored to its
-/// previous state.
+/// Runs a session of a test, as in `prove`. The memory is always restored to its previous state.
 fn tested(
     tools: Tools<'_>,
     decision: &Decision,
@@ -128,7 +128,7 @@ fn tested(
 ) -> Result<JobOutcome, String> {
     let Job::Test {
         metric,
-        pairs,
+        session,
         interval,
         pace,
         limit,
@@ -149,22 +149,11 @@ fn tested(
         opened => opened.map_err(|e| e.to_string())?,
     };
     let mut subject = LiveSubject::new(kernel, root, host, &decision.name, &decision.pids, *pace);
-    let fixed_pairs = Some(*pairs);
-    let settings = Settings {
-        interval: *interval,
-        settle: *interval / 4,
-        at_most: Some(*limit),
-        rule: Rule {
-            fixed_pairs,
-            ..Rule::default()
-        },
-        ..Settings::default()
-    };
     let ran = hugeleaf_proof::run(
         &mut subject,
         &mut metric,
         kernel,
-        &settings,
+        &settings(*session, *interval, *limit),
         &Circumstances::default(),
         &mut |_| {},
         stop,
@@ -183,17 +172,43 @@ fn tested(
     if result.experiment.design == Design::BeforeAfter {
         return Err("its memory cannot be demoted, so no pairs can be measured".into());
     }
-    // Pairs measured before the interruption count.
-    if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
-        let (name, seconds) = (spec.shown(), limit.as_secs());
-        return match stop.load(Ordering::Relaxed) {
-            true => Ok(JobOutcome::Stopped),
-            false => Err(format!("{name}: no complete pair in {seconds} s")),
-        };
+    let is_empty = result.pairs.is_empty() && result.holds.is_none();
+    if is_empty && stop.load(Ordering::Relaxed) {
+        return Ok(JobOutcome::Stopped);
     }
-    Ok(JobOutcome::Tested {
+    // Pairs measured before the interruption count. A hold may be repeated.
+    let has_pairs = matches!(session, SessionPlan::Pairs(_));
+    if is_empty && has_pairs && result.experiment.ending == Ending::Interrupted {
+        let (name, seconds) = (spec.shown(), limit.as_secs());
+        return Err(format!("{name}: no complete pair in {seconds} s"));
+    }
+    Ok(JobOutcome::Tested(Session {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),
+        holds: result.holds,
         better: metric.better,
         metric: spec.shown().to_owned(),
-    })
+    }))
+}
+
+fn settings(session: SessionPlan, interval: Duration, limit: Duration) -> Settings {
+    let settings = Settings {
+        interval,
+        settle: interval / 4,
+        at_most: Some(limit),
+        ..Settings::default()
+    };
+    match session {
+        SessionPlan::Pairs(pairs) => Settings {
+            rule: Rule {
+                fixed_pairs: Some(pairs),
+                ..Rule::default()
+            },
+            ..settings
+        },
+        SessionPlan::Hold { against, time } => Settings {
+            hold: time,
+            against: Some(against),
+            ..settings
+        },
+    }
 }

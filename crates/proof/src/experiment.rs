@@ -63,6 +63,8 @@ pub struct Settings {
     pub settle: Duration,
     /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::hold`]). Zero skips the hold.
     pub hold: Duration,
+    /// The interval of earlier pairs. With it no pairs are measured: both arms are held, and compared with it.
+    pub against: Option<LogInterval>,
     /// No pair begins after this time, once there are [`MIN_PAIRS`].
     pub limit: Duration,
     /// Time after which it ends as if interrupted, with any number of pairs.
@@ -88,6 +90,7 @@ impl Default for Settings {
             interval: Duration::from_secs(2),
             settle: Duration::from_millis(500),
             hold: Duration::ZERO,
+            against: None,
             limit: Duration::from_secs(180),
             at_most: None,
             rule: Rule::default(),
@@ -449,7 +452,13 @@ impl Engine<'_> {
         self.page_sizes.before = self.subject.page_sizes()?;
         match design {
             Design::RandomPairs => {
-                let ending = self.random_pairs(prepared)?;
+                let ending = if self.settings.against.is_none() {
+                    self.random_pairs(prepared)?
+                } else if self.calibrate(prepared)? {
+                    Ending::Pairs
+                } else {
+                    Ending::Interrupted
+                };
                 if !matches!(ending, Ending::Interrupted | Ending::OneBucket) {
                     self.holds = self.hold()?;
                 }
@@ -560,13 +569,13 @@ impl Engine<'_> {
         if self.settings.hold.is_zero() || self.same.is_some() {
             return Ok(None);
         }
-        let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
-        let (_, Some(pairs)) = self.judge_pairs(&logs) else {
+        let pairs = self.settings.against.or_else(|| {
+            let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+            self.judge_pairs(&logs).1
+        });
+        let Some(pairs) = pairs.filter(is_closed) else {
             return Ok(None);
         };
-        if !is_closed(&pairs) {
-            return Ok(None);
-        }
         let seconds = self.settings.hold.as_secs_f64();
         hold::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
     }
@@ -1292,9 +1301,23 @@ impl Engine<'_> {
                 .as_ref()
                 .and_then(|holds| hold_caveat(holds, judged.verdict)),
         );
+        caveats.extend(self.not_held_caveat(design, ending));
         caveats.extend(judged.buckets.as_ref().map(bucket_caveat));
         caveats.extend(prepared.notes.iter().cloned());
         caveats
+    }
+
+    /// Returns a caveat if no arm was held, so that only short intervals were compared.
+    fn not_held_caveat(&self, design: Design, ending: Ending) -> Option<String> {
+        let is_over = matches!(ending, Ending::Interrupted | Ending::OneBucket);
+        let could_be_held = design == Design::RandomPairs && self.same.is_none() && !is_over;
+        (could_be_held && self.holds.is_none()).then(|| {
+            format!(
+                "Effects that need longer than an interval of {} s were not looked for, because \
+                 the arms were not held.",
+                self.interval.as_secs_f64()
+            )
+        })
     }
 
     fn rejection_caveats(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use hugeleaf_host::Held;
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::stats::{Better, Method};
+use hugeleaf_proof::stats::{Better, LogInterval, Method};
 use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
     SideMetrics, Subject, SubjectError, Verdict, run,
@@ -399,6 +399,49 @@ fn a_settled_effect_is_held_once() {
     let holds = result.holds.unwrap();
     assert!(holds.settled && holds.rounds.len() == 1, "{holds:?}");
     assert_eq!(got.left, Arm::Base);
+}
+
+#[test]
+fn a_result_without_holds_says_so() {
+    let is_said = |settings: &Settings| {
+        let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), settings, unspoilt);
+        let caveats = got.result.unwrap().caveats;
+        let said = caveats.iter().filter(|c| c.contains("were not held"));
+        said.count()
+    };
+    let mut pairs = settings();
+    pairs.rule.fixed_pairs = Some(12);
+    // Too long for two samples in the later half of a hold.
+    let long = Settings {
+        interval: Duration::from_secs(60),
+        ..with_hold()
+    };
+    assert_eq!((is_said(&pairs), is_said(&long)), (1, 1));
+    assert_eq!(is_said(&with_hold()), 0);
+}
+
+#[test]
+fn holds_alone_are_compared_with_earlier_pairs() {
+    let against = Settings {
+        against: Some(LogInterval {
+            center: 0.0,
+            low: -0.02,
+            high: 0.02,
+            method: Method::SignedRank,
+        }),
+        ..with_hold()
+    };
+    for (effect, settled) in [(1.1, false), (1.0, true)] {
+        let warms = |rate: &mut Rate, _: &Arc<AtomicBool>| rate.warms = Duration::from_secs(30);
+        let got = experiment(Fake::new(Arm::Base), (effect, 0.01), &against, warms);
+        let result = got.result.unwrap();
+        assert_eq!((result.pairs.len(), got.left), (0, Arm::Base));
+        assert_eq!(result.holds.unwrap().settled, settled, "{effect}");
+    }
+    let interrupts =
+        |rate: &mut Rate, stop: &Arc<AtomicBool>| rate.interrupts = Some((9, Arc::clone(stop)));
+    let got = experiment(Fake::new(Arm::Base), (1.1, 0.01), &against, interrupts);
+    assert_eq!((got.result.unwrap().holds, got.left), (None, Arm::Base));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use hugeleaf_units::Bytes;
 pub struct MemoryCgroup {
     folder: PathBuf,
     top: PathBuf,
+    limit: &'static str,
 }
 
 impl MemoryCgroup {
@@ -21,6 +22,7 @@ impl MemoryCgroup {
         let cgroup = MemoryCgroup {
             folder: top.join(name),
             top: top.to_owned(),
+            limit: file,
         };
         let _ = std::fs::create_dir(&cgroup.folder);
         std::fs::write(cgroup.folder.join(file), limit.get().to_string()).ok()?;
@@ -28,13 +30,23 @@ impl MemoryCgroup {
     }
 
     pub fn add(&self, pid: u32) {
-        std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
+        std::fs::write(self.processes(), pid.to_string()).unwrap();
+    }
+
+    /// Returns the file to which a process writes `0` to join.
+    pub fn processes(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
+    }
+
+    /// Returns the file of the limit.
+    pub fn limit(&self) -> PathBuf {
+        self.folder.join(self.limit)
     }
 }
 
 impl Drop for MemoryCgroup {
     fn drop(&mut self) {
-        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        let inside = std::fs::read_to_string(self.processes()).unwrap_or_default();
         for pid in inside.lines() {
             let _ = std::fs::write(self.top.join("cgroup.procs"), pid);
         }

@@ -452,6 +452,117 @@ static void handles(void)
     hl_region_free(region);
 }
 
+enum { HUGE_PAGE = 2 << 20, TAKEN = 4, RETURNED = 2 };
+
+/* Another process takes every free page of the pool, until the descriptor is closed. */
+static pid_t takes_the_pool(int *until)
+{
+    int ready[2], over[2];
+    char some = 0;
+    CHECK(pipe(ready) == 0 && pipe(over) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << 26; /* MAP_HUGE_2MB */
+        char *page;
+        close(over[1]);
+        alarm(600);
+        while ((page = mmap(NULL, HUGE_PAGE, PROT_READ | PROT_WRITE, flags, -1, 0)) != MAP_FAILED) {
+            page[0] = 1;
+            some = 1;
+        }
+        if (write(ready[1], &some, 1) == 1 && read(over[0], &some, 1) == 0)
+            _exit(0);
+        _exit(1);
+    }
+    close(over[0]);
+    close(ready[1]);
+    CHECK(read(ready[0], &some, 1) == 1 && some == 1);
+    close(ready[0]);
+    *until = over[1];
+    return pid;
+}
+
+static void pool_is_taken(const char *ladder, uint32_t sharing)
+{
+    hl_granule first[TAKEN], more[TAKEN];
+    int until, status = -1, is_mandatory = strchr(ladder, '!') != NULL;
+    hl_elastic_options e = options(sharing);
+    e.max_bytes = (uint64_t)64 * HUGE_PAGE, e.granule_bytes = HUGE_PAGE, e.ladder = ladder;
+    ENDS(HL_OK, hl_elastic_new(&e, &elastic, &error));
+    ENDS(HL_OK, hl_elastic_component(elastic, "pool", 1, &pool, &error));
+    ENDS(HL_OK, hl_elastic_take(elastic, pool, first, TAKEN, &error));
+    ENDS(HL_OK, hl_elastic_give_back(elastic, pool, first + TAKEN - RETURNED, RETURNED, &error));
+    pid_t pid = takes_the_pool(&until);
+    ENDS(is_mandatory ? HL_SHORT : HL_OK, hl_elastic_take(elastic, pool, more, TAKEN, &error));
+    for (size_t i = 0; i < TAKEN && !is_mandatory; i++) {
+        unsigned char *bytes = bytes_of(more[i]);
+        CHECK(bytes[0] == 0 && bytes[HUGE_PAGE - 1] == 0);
+        memset(bytes, 7, HUGE_PAGE);
+    }
+    if (!is_mandatory)
+        ENDS(HL_OK, hl_elastic_give_back(elastic, pool, more, TAKEN, &error));
+    CHECK(hl_elastic_held(elastic) == (TAKEN - RETURNED) * HUGE_PAGE);
+    close(until);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ENDS(HL_OK, hl_elastic_take(elastic, pool, more, RETURNED, &error));
+    ENDS(HL_OK, hl_elastic_give_back(elastic, pool, more, RETURNED, &error));
+    ENDS(HL_OK, hl_elastic_give_back(elastic, pool, first, TAKEN - RETURNED, &error));
+    CHECK(hl_elastic_held(elastic) == 0);
+    hl_elastic_free(elastic);
+}
+
+/* The pages that were returned to the pool belong to another process when they are wanted again. */
+static void pool_taken(void)
+{
+    static const uint32_t sharings[] = { HL_PRIVATE, HL_SHARED };
+    for (size_t i = 0; i < COUNT(sharings); i++) {
+        pool_is_taken("hugetlb:2M", sharings[i]);
+        pool_is_taken("hugetlb:2M!", sharings[i]);
+    }
+}
+
+static int is_written(const char *path, const char *text)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    int all = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
+    close(file);
+    return all;
+}
+
+static void fill(const hl_granule *names, size_t count, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(bytes_of(names[i]), 7, bytes);
+}
+
+/* The limit of the memory cgroup is lowered while memory is held: refused, and nobody is killed. */
+static void limit_lowered(const char *processes, const char *limit)
+{
+    enum { MEGABYTE = 1 << 20, ALL = 64, LEFT = 16, MORE = 32 };
+    static hl_granule all[ALL], more[MORE];
+    hl_elastic_options e = options(HL_PRIVATE);
+    e.max_bytes = (uint64_t)192 * MEGABYTE, e.granule_bytes = MEGABYTE;
+    CHECK(is_written(processes, "0"));
+    ENDS(HL_OK, hl_elastic_new(&e, &elastic, &error));
+    ENDS(HL_OK, hl_elastic_component(elastic, "pool", 1, &pool, &error));
+    ENDS(HL_OK, hl_elastic_take(elastic, pool, all, ALL, &error));
+    fill(all, ALL, MEGABYTE);
+    /* Below the memory in use: version 1 swaps or refuses; version 2 kills by its own rules, so not there. */
+    if (strstr(limit, "limit_in_bytes") && is_written(limit, "33554432"))
+        ENDS(HL_TOO_LARGE, hl_elastic_take(elastic, pool, more, MORE, &error));
+    CHECK(is_written(limit, "83886080"));
+    ENDS(HL_TOO_LARGE, hl_elastic_take(elastic, pool, more, MORE, &error));
+    CHECK(hl_elastic_held(elastic) == (uint64_t)ALL * MEGABYTE);
+    ENDS(HL_OK, hl_elastic_give_back(elastic, pool, all + LEFT, ALL - LEFT, &error));
+    ENDS(HL_OK, hl_elastic_take(elastic, pool, more, LEFT, &error));
+    fill(more, LEFT, MEGABYTE);
+    for (size_t i = 0; i < LEFT; i++) {
+        const unsigned char *bytes = bytes_of(all[i]);
+        CHECK(bytes[0] == 7 && bytes[MEGABYTE - 1] == 7);
+    }
+    hl_elastic_free(elastic);
+}
+
 /* The library is unloaded while its threads run: they go on. */
 static void unloaded(const char *library)
 {
@@ -477,7 +588,7 @@ static const struct {
     void (*run)(void);
 } parts[] = {
     { "sizes", sizes }, { "many", many },   { "targets", targets },         { "forks", forks },
-    { "twice", twice }, { "handles", handles }, { "interrupted", interrupted },
+    { "twice", twice }, { "handles", handles }, { "interrupted", interrupted }, { "pool", pool_taken },
 };
 
 int main(int argc, char **argv)
@@ -486,6 +597,10 @@ int main(int argc, char **argv)
     int found = strcmp(part, "unloaded") == 0 && argc == 3;
     if (found)
         unloaded(argv[2]);
+    if (strcmp(part, "limit") == 0 && argc == 4) {
+        limit_lowered(argv[2], argv[3]);
+        found = 1;
+    }
     for (size_t i = 0; i < COUNT(parts); i++)
         if (strcmp(part, parts[i].name) == 0) {
             parts[i].run();

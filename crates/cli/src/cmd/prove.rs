@@ -225,6 +225,7 @@ fn settings(args: &Args) -> Settings {
         interval: args.interval,
         settle: args.settle,
         hold: args.hold.unwrap_or_else(|| default_hold(args)),
+        against: None,
         limit: args.time,
         at_most: None,
         rule,

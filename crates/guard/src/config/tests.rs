@@ -70,7 +70,7 @@ at_once = 3
 hours = ["08:00-12:00", "13:00-24:00"]
 override = true
 metric = "redis:127.0.0.1:6379"
-prove = { pairs = 16, every = "1d", over = "0s", interval = "1s" }
+prove = { pairs = 16, every = "1d", over = "0s", interval = "1s", hold = "0s" }
 keep = "if-faster"
 "#,
     )
@@ -92,7 +92,10 @@ keep = "if-faster"
     );
     assert_eq!(rule.keep, Keep::IfFaster);
     let prove = rule.prove.unwrap();
-    assert_eq!((prove.pairs, prove.over), (16, Duration::ZERO));
+    assert_eq!(
+        (prove.pairs, prove.over, prove.hold),
+        (16, Duration::ZERO, Duration::ZERO)
+    );
     let hours: Vec<String> = rule.limits.hours.iter().map(Hours::to_string).collect();
     assert_eq!(hours, ["08:00-12:00", "13:00-24:00"]);
     // The last rule matches everything else.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::seen::Detail;
 use crate::tests::{closer, seen};
+use hugeleaf_proof::hold::Round;
+use hugeleaf_proof::{Arm, Verdict};
 use hugeleaf_units::Range;
 use proptest::prelude::*;
 
@@ -19,11 +21,27 @@ struct Program {
     stuck: Bytes,
     /// The metric's ratio, huge over base; `None` if the metric cannot be read.
     ratio: Option<f64>,
+    /// True if holds agree with the pairs; `None` if they cannot be completed.
+    held: Option<bool>,
     saving: bool,
     thp_disabled: bool,
     touched: Option<f64>,
     room: Option<Bytes>,
     inode: u64,
+}
+
+/// Returns holds with a gain of a tenth, which contradicts any loss.
+fn holds(settled: bool) -> Holds {
+    Holds {
+        seconds: 40.0,
+        rounds: vec![Round {
+            base: 1.0,
+            large: 1.1,
+            ratio: 1.1,
+            first: Arm::Large,
+        }],
+        settled,
+    }
 }
 
 /// The host, the guard's state, and the decisions.
@@ -82,6 +100,7 @@ impl Sim {
             large: Bytes::ZERO,
             stuck: Bytes::ZERO,
             ratio: Some(1.0),
+            held: Some(true),
             saving: false,
             thp_disabled: false,
             touched: None,
@@ -147,8 +166,11 @@ impl Sim {
             Job::Promote { .. } | Job::Demote { .. } => 8,
             Job::Sample { .. } => 1,
             Job::Test {
-                pairs, interval, ..
-            } => *pairs as u64 * interval.as_secs() * 2 + 10,
+                session, interval, ..
+            } => match session {
+                SessionPlan::Pairs(pairs) => *pairs as u64 * interval.as_secs() * 2 + 10,
+                SessionPlan::Hold { time, .. } => time.as_secs() * 2 + 10,
+            },
         };
         match decision.job.kind() {
             JobKind::Sample => self.samples += 1,
@@ -211,14 +233,23 @@ impl Sim {
                         ended: false,
                     },
                 },
-                Job::Test { pairs, metric, .. } => match program.ratio {
-                    Some(ratio) => JobOutcome::Tested {
-                        logs: (0..*pairs)
-                            .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
-                            .collect(),
-                        better: Better::Higher,
-                        metric: metric.clone(),
-                    },
+                Job::Test {
+                    session, metric, ..
+                } => match program.ratio {
+                    Some(ratio) => {
+                        let (pairs, holds) = match session {
+                            SessionPlan::Pairs(pairs) => (*pairs, None),
+                            SessionPlan::Hold { .. } => (0, program.held.map(holds)),
+                        };
+                        JobOutcome::Tested(Session {
+                            logs: (0..pairs)
+                                .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
+                                .collect(),
+                            holds,
+                            better: Better::Higher,
+                            metric: metric.clone(),
+                        })
+                    }
                     None => JobOutcome::Failed {
                         why: "connection refused".into(),
                         ended: false,
@@ -597,7 +628,11 @@ fn what_makes_it_slower_is_moved_back_and_not_tried_again() {
         (sim.count(JobKind::Promote), sim.count(JobKind::Demote)),
         (1, 1)
     );
-    assert_eq!(sim.count(JobKind::Test), 3, "twelve pairs, four at a time");
+    assert_eq!(
+        sim.count(JobKind::Test),
+        4,
+        "twelve pairs, four at a time, and a hold"
+    );
     assert_eq!(sim.standing(7).reason, "no-gain");
     assert_eq!(sim.program(7).large, Bytes::ZERO);
     sim.run(30 * DAY);
@@ -614,6 +649,63 @@ fn what_makes_it_slower_is_moved_back_and_not_tried_again() {
     sim.program(70).small += Bytes::from_mib(32);
     sim.run(HOUR);
     assert_eq!(sim.count(JobKind::Promote), 2);
+}
+
+#[test]
+fn memory_is_demoted_only_if_a_hold_agrees() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    // Slow at first, then faster.
+    sim.program(7).held = Some(false);
+    sim.run(DAY);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (4, 0)
+    );
+    let known = &sim.state.remembered[0];
+    assert_eq!(
+        (known.proven.verdict, known.reverted, known.evidence.reverts),
+        (Verdict::Unclear, false, 0)
+    );
+    // Each test asks again.
+    sim.run(8 * DAY);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (8, 0)
+    );
+    sim.program(7).held = Some(true);
+    sim.run(8 * DAY);
+    assert_eq!(sim.count(JobKind::Demote), 1);
+    assert_eq!(sim.state.remembered[0].evidence.reverts, 1);
+}
+
+#[test]
+fn a_hold_that_cannot_be_completed_is_repeated_and_then_pairs_decide() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    sim.program(7).held = None;
+    sim.run(5 * HOUR);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (4, 0)
+    );
+    // A restart continues with the pairs and the attempts.
+    let text = serde_json::to_string(&sim.state).unwrap();
+    sim.state = serde_json::from_str(&text).unwrap();
+    sim.run(DAY);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (6, 1)
+    );
+    // A rule may do without holds.
+    let mut sim = Sim::new(&TESTED.replace("'6h'", "'6h', hold = '0s'")).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    sim.program(7).held = Some(false);
+    sim.run(DAY);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (3, 1)
+    );
 }
 
 #[test]
@@ -858,7 +950,7 @@ fn what_a_restart_reads_back_goes_on() {
     sim.run(DAY);
     assert_eq!(
         (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
-        (3, 1)
+        (4, 1)
     );
 }
 

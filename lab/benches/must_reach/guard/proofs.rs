@@ -24,7 +24,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             worker.tell("grow 100");
             let test = format!(
                 "metric = 'cmd:cat {counter}'\nkeep = 'unless-slower'\n\
-                 prove = {{ pairs = {pairs}, every = '7d', over = '0s', interval = '{interval}' }}"
+                 prove = {{ pairs = {pairs}, every = '7d', over = '0s', interval = '{interval}', hold = '5s' }}"
             );
             let guard = Guarding::start(&place, &kit::rule(name, &test));
             guard.wait_long_for("it is tested", |s| {
