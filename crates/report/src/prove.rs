@@ -307,7 +307,7 @@ fn how(result: &ResultFile) -> String {
     };
     let stalls = e.stalls.map(|stalls| {
         format!(
-            " in {} calls, longest {}",
+            " in {} collapse and split calls, longest {}",
             thousands(&stalls.count.to_string()),
             measured(stalls.longest.as_secs_f64())
         )
