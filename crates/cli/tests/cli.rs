@@ -60,7 +60,8 @@ fn every_command_has_help_and_a_snapshot_of_it() {
         let long = good(&run(&[command, "--help"]));
         assert!(long.contains("Usage: hugeleaf"), "{long}");
         let short = good(&run(&[command, "-h"]));
-        assert!(short.lines().count() <= long.lines().count());
+        // They differ if something switches clap to its long layout, such as a doc comment on a value of a flag.
+        assert_eq!(short, long, "{command}");
         let snapshot = format!("crates/cli/tests/help/{command}.trycmd");
         assert!(
             repository().join(&snapshot).exists(),

@@ -78,7 +78,8 @@ pub struct Args {
     /// Confidence level of the interval, from 50% to 99%
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = parse_confidence)]
     confidence: Fraction,
-    /// Keep the huge pages on this condition; otherwise restore the state before the experiment
+    /// Keep the huge pages if the verdict is `faster`; otherwise restore the state before the
+    /// experiment
     #[arg(long, value_name = "WHEN")]
     keep: Option<KeepArg>,
     /// Measure the base arm first, then the huge arm: weaker evidence, but a single promotion
@@ -112,10 +113,9 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Condition for keeping the huge pages.
+/// Condition for keeping the huge pages. A doc comment on a variant would switch the whole help to clap's long layout.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum KeepArg {
-    /// If the verdict is `faster`.
     IfFaster,
 }
 
