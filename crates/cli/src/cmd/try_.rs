@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hugeleaf_host::{Fact, Host, ReadDetail, TargetError, read_owners, read_process};
+use hugeleaf_proof::stats::percent;
 use hugeleaf_proof::{Ending, Event, embedded, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::prove::whole_page;
@@ -127,7 +128,7 @@ fn show(steps: &Steps, event: &Event<'_>) {
         } => {
             let so_far = interval.map_or_else(String::new, |i| {
                 let width = (i.half_width().exp() - 1.0) * 100.0;
-                format!(": ×{:.2} ±{width:.0} %", i.center.exp())
+                format!(": {} % ±{width:.0} %", percent(i.center.exp()))
             });
             steps.at(elapsed.as_secs(), format!("{pairs} pairs{so_far}"));
         }
