@@ -18,7 +18,8 @@ use crate::page::{
 
 /// Returns the page of a result: the verdict, then its evidence.
 pub fn page(result: &ResultFile) -> Page {
-    let title = format!("{}: {}", result.experiment.target, result.verdict);
+    let (name, _) = who(result);
+    let title = format!("{name}: {}", result.verdict);
     let mut page = Page::new(title, headline(result));
     page.mark = mark(result.verdict);
     page.add(meaning(result));
@@ -44,6 +45,17 @@ pub fn whole_page(result: &ResultFile) -> Page {
         &result.command,
     ));
     page
+}
+
+/// Returns the name of the target for a title, and for a text with the target as typed, which may be a PID.
+fn who(result: &ResultFile) -> (&str, String) {
+    let target = &result.experiment.target;
+    match &result.experiment.process {
+        Some(name) if name != target && target != embedded::TARGET => {
+            (name.as_str(), format!("{name} ({target})"))
+        }
+        _ => (target.as_str(), target.clone()),
+    }
 }
 
 fn notes(result: &ResultFile) -> Vec<Note> {
@@ -145,7 +157,8 @@ fn meaning(result: &ResultFile) -> String {
         (Verdict::Unclear, Some(_)) => "the interval is too wide for a verdict".to_owned(),
         (Verdict::Unclear, None) => "too few measurements for a verdict".to_owned(),
     };
-    format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
+    let (_, target) = who(result);
+    format!("{} on {target}, {} ({better}): {says}", e.name, e.unit)
 }
 
 /// Returns the holds if they contradict the pairs.
@@ -576,6 +589,27 @@ note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";
         assert_eq!(page(&example()).text(View::plain(100)), expected);
+    }
+
+    #[test]
+    fn a_title_has_the_name_of_the_process() {
+        let mut result = example();
+        result.experiment.target = "1234".to_owned();
+        result.experiment.process = Some("redis-server".to_owned());
+        let page = page(&result);
+        assert_eq!(page.title, "redis-server: faster");
+        let text = page.text(View::plain(100));
+        assert!(
+            text.contains("on redis-server (1234), commands/s"),
+            "{text}"
+        );
+        assert!(text.contains("hugeleaf promote 1234"), "{text}");
+        // Earlier files have no name; `try` has one for its database.
+        result.experiment.process = None;
+        assert_eq!(who(&result), ("1234", "1234".to_owned()));
+        result.experiment.target = embedded::TARGET.into();
+        result.experiment.process = Some("hugeleaf".to_owned());
+        assert_eq!(who(&result).0, embedded::TARGET);
     }
 
     #[test]

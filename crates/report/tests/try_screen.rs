@@ -61,6 +61,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             unit: "operations/CPU s".to_owned(),
             better: Better::Higher,
             target: "hugeleaf".to_owned(),
+            process: None,
             design: Design::RandomPairs,
             started: String::new(),
             duration_seconds: 150.0,
