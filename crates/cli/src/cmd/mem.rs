@@ -27,7 +27,7 @@ pub struct Args {
     /// Distinguish the smaller THP sizes, by page flags; needs root and a target
     #[arg(long, requires = "targets")]
     orders: bool,
-    /// Show all rows, including small ones
+    /// Show all rows, including small ones, and each process in a row of its own
     #[arg(long)]
     all: bool,
     /// Repeat at this interval until Ctrl-C, e.g. 1s or 500ms
