@@ -110,6 +110,8 @@ impl Drop for Worker {
 fn prove() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
     command.arg("prove").stdin(Stdio::null());
+    // On a busy machine an experiment may take long enough for a line of progress.
+    command.env("HUGELEAF_TEST_PROGRESS", "1d");
     command
 }
 

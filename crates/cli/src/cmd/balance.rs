@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::guard::files_of;
 use crate::context::{Context, Failure, Status, tell};
+use crate::progress::Bar;
 
 /// Maximum duration of a single pass, which waits for moves in progress.
 const PASS: Duration = Duration::from_secs(120);
@@ -70,9 +71,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_signals()?;
     let statuses = Mutex::new(Vec::new());
     let is_shown = !args.once && !context.json;
+    let bar = args.once.then(|| Bar::spinner("measuring the servers"));
     let say = |said: Said| {
         if is_shown || matches!(said.what, "failed") {
-            tell(&format!("{}: {}: {}", said.what, said.name, said.text));
+            let line = format!("{}: {}: {}", said.what, said.name, said.text);
+            match &bar {
+                Some(bar) => bar.say(&line),
+                None => tell(&line),
+            }
         }
     };
     let enough = |core: &Core, now: Duration| args.once && is_enough(core, now);
@@ -88,6 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         enough: &enough,
     };
     balance(all, &config.targets);
+    drop(bar);
     let statuses = statuses
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
