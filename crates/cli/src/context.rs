@@ -12,9 +12,8 @@ use hugeleaf_host::{
     Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
 use hugeleaf_report::page::{Page, View};
-use hugeleaf_report::screen::{clean, screen};
+use hugeleaf_report::screen::screen;
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
-use indicatif::ProgressBar;
 
 /// Processes that could not be read, each with its error.
 pub type Unread = Vec<(Pid, ProcessError)>;
@@ -174,17 +173,9 @@ impl Context {
         ))
     }
 
-    /// Returns true if stdout is a terminal, which allows progress and colour.
+    /// Returns true if stdout is a terminal, which allows colour.
     pub fn is_terminal() -> bool {
         std::io::stdout().is_terminal()
-    }
-
-    /// Returns a progress bar on stderr; hidden unless stderr and the answer go to a terminal.
-    pub fn bar(&self, template: &str, length: u64) -> ProgressBar {
-        match Context::is_terminal() && !self.json {
-            true => crate::progress::bar(template, length),
-            false => ProgressBar::hidden(),
-        }
     }
 
     /// Returns the columns of the terminal, or 100 in a pipe.
@@ -273,15 +264,6 @@ pub fn confirm(question: &str) -> Result<bool, Failure> {
 /// Returns true if stderr is a terminal.
 pub fn is_stderr_terminal() -> bool {
     std::io::stderr().is_terminal()
-}
-
-/// Prints a note for a person above the bar, or alone if the bar is hidden.
-pub fn note(bar: &ProgressBar, note: &str) {
-    let line = format!("note: {note}");
-    match bar.is_hidden() {
-        true => tell(&line),
-        false => bar.println(clean(&line)),
-    }
 }
 
 /// Prints lines to stderr and escapes terminal control characters. A closed stderr is not an error.

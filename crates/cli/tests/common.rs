@@ -26,6 +26,8 @@ pub fn program(path: &Path, args: &[&str]) -> Command {
         .env_remove("NO_COLOR")
         .env_remove("COLUMNS")
         .env("LC_ALL", "C")
+        // On a busy machine any command may take long enough for a line of progress.
+        .env("HUGELEAF_TEST_PROGRESS", "1d")
         .stdin(Stdio::null());
     command
 }

@@ -76,6 +76,16 @@ impl Proven {
         self.verdict = judged;
         stands
     }
+
+    /// Formats the result for a person: [`stats::difference`]. The confidence differs from test to test, so it is not named.
+    pub fn in_words(&self) -> String {
+        let better = match (self.verdict, self.ratio > 1.0) {
+            (Verdict::Faster, false) | (Verdict::Slower, true) => Better::Lower,
+            _ => Better::Higher,
+        };
+        let ratio = [self.low, self.ratio, self.high];
+        stats::difference(self.verdict, better, ratio, None)
+    }
 }
 
 /// A test with all of its pairs.

@@ -530,10 +530,7 @@ pub fn proof_in_words(proof: &Proof) -> String {
     match proof {
         Proof::Unproven => "unproven".into(),
         Proof::Testing(test) => format!("testing ({} pairs so far)", test.logs.len()),
-        Proof::Proven(p) => format!(
-            "{} ×{:.3} [{:.3}, {:.3}]",
-            p.verdict, p.ratio, p.low, p.high
-        ),
+        Proof::Proven(proven) => proven.in_words(),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use crate::model::{Held, Host, Process, Segment};
+use crate::model::{Held, Host, Process, Segment, SharedObject};
 
 /// Returns the memory of a host's processes by page size, each page once. Uses the kernel's own counters
 /// (`/proc/meminfo` and the pools), not the sum over processes.
@@ -45,6 +46,64 @@ pub fn of_processes(processes: &[Process]) -> Vec<Held> {
         }
     }
     table
+}
+
+/// Returns the memory of a group of processes by page size, from a scan of the whole host (`read_all_processes`), which has
+/// no segments. A page of a shared object counts once. That scan does not tell which other pages are shared, those of
+/// libraries and those shared since a fork, so they count in each process.
+pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<Held> {
+    // The parts of the processes' memory in shared objects, in each of them and counted once.
+    let (mut in_each, mut once, mut table) = (Vec::new(), Vec::new(), Vec::new());
+    for object in shared {
+        let views = processes.iter().filter_map(|p| table_in(object, p.pid));
+        let best =
+            views.max_by_key(|held| (Held::total(held) - Held::on_base(held), Held::total(held)));
+        add_all(&mut once, best.unwrap_or_default());
+    }
+    for process in processes {
+        let mut objects = Vec::new();
+        for held in shared.iter().filter_map(|o| table_in(o, process.pid)) {
+            add_all(&mut objects, held);
+        }
+        // A process may have touched a part of the objects only.
+        let whole = Held::total(&objects);
+        let touched = process.resident_shmem + process.resident_file + process.hugetlb;
+        let touched = touched.min(whole);
+        for held in process.by_page_size.known().into_iter().flatten() {
+            let common = of_size(&objects, held)
+                .scaled(touched, whole)
+                .min(held.bytes);
+            Held::add(&mut in_each, held.size, held.kind, common);
+            Held::add(&mut table, held.size, held.kind, held.bytes - common);
+        }
+    }
+    for held in &in_each {
+        let common = of_size(&once, held).min(held.bytes);
+        Held::add(&mut table, held.size, held.kind, common);
+    }
+    table
+}
+
+/// Returns an object's memory by page size as one of its processes maps it; `None` if that process does not attach it.
+fn table_in(object: &SharedObject, pid: Pid) -> Option<&[Held]> {
+    // Attached processes are in order of their ids.
+    object.attached.binary_search(&pid).ok()?;
+    let worse = object.worse.iter().find(|(worse, _)| *worse == pid);
+    Some(worse.map_or(object.by_page_size.as_slice(), |(_, held)| held.as_slice()))
+}
+
+fn add_all(table: &mut Vec<Held>, more: &[Held]) {
+    for held in more {
+        Held::add(table, held.size, held.kind, held.bytes);
+    }
+}
+
+/// Returns the bytes of a table on pages of the same size and kind.
+fn of_size(table: &[Held], like: &Held) -> Bytes {
+    let same = table
+        .iter()
+        .find(|h| (h.size, h.kind) == (like.size, like.kind));
+    same.map_or(Bytes::ZERO, |held| held.bytes)
 }
 
 /// The counted part of a segment if its processes are summed.
@@ -328,6 +387,48 @@ mod tests {
         assert_eq!(
             total(&[process(vec![low]), process(vec![high])]),
             Bytes(100 * PAGE)
+        );
+    }
+
+    /// Three processes share an object of 800 pages. One has touched all of it, one a part, one maps it on base pages.
+    #[test]
+    fn an_object_of_a_group_counts_once() {
+        let large: PageSize = "2M".parse().unwrap();
+        let held = |size, kind, pages: u64| Held {
+            size,
+            kind,
+            bytes: Bytes(pages * PAGE),
+        };
+        let on_large = |pages| held(large, PageKind::Thp, pages);
+        let on_base = |pages| held(base(), PageKind::Base, pages);
+        let object = SharedObject {
+            object: (0, 1, 9),
+            name: "shared".to_owned(),
+            by_page_size: vec![on_large(800)],
+            attached: vec![Pid(1), Pid(2), Pid(3)],
+            misaligned: vec![Pid(3)],
+            worse: vec![(Pid(3), vec![on_base(800)])],
+        };
+        let one = |pid, touched: u64, table: Vec<Held>| Process {
+            pid: Pid(pid),
+            resident_shmem: Bytes(touched * PAGE),
+            by_page_size: Fact::Known(table),
+            ..Process::default()
+        };
+        let first = one(1, 800, vec![on_base(10), on_large(800)]);
+        let part = one(2, 200, vec![on_base(20), on_large(200)]);
+        let other = one(3, 800, vec![on_base(830)]);
+        let objects = [object];
+        let group = |processes: &[&Process]| of_group(processes, &objects);
+        assert_eq!(group(&[&first, &part]), [on_base(30), on_large(800)]);
+        assert_eq!(
+            group(&[&first, &part, &other]),
+            [on_base(60), on_large(800)]
+        );
+        assert_eq!(group(&[&other, &other]), [on_base(860)]);
+        assert_eq!(
+            of_group(&[&first, &part], &[]),
+            [on_base(30), on_large(1000)]
         );
     }
 

@@ -1109,6 +1109,7 @@ impl Engine<'_> {
                 unit: self.metric.unit.clone(),
                 better: self.metric.better,
                 target: self.subject.name(),
+                process: self.subject.process_name(),
                 design,
                 started: circumstances.started.clone(),
                 duration_seconds: self.elapsed().as_secs_f64(),

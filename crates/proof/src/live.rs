@@ -29,6 +29,8 @@ pub struct LiveSubject<'a> {
     root: &'a Root,
     host: &'a Host,
     name: String,
+    /// Command name of all processes; `None` if they differ.
+    process_name: Option<String>,
     processes: Vec<ProcessIdentity>,
     pace: Pace,
     ranges: Vec<Memory>,
@@ -59,6 +61,7 @@ impl<'a> LiveSubject<'a> {
             root,
             host,
             name: name.to_owned(),
+            process_name: None,
             processes: (pids.iter())
                 .filter_map(|pid| ProcessIdentity::of(root, *pid).ok())
                 .collect(),
@@ -208,6 +211,10 @@ impl Subject for LiveSubject<'_> {
         self.name.clone()
     }
 
+    fn process_name(&self) -> Option<String> {
+        self.process_name.clone()
+    }
+
     fn prepare(&mut self) -> Result<Prepared, SubjectError> {
         let Some(huge) = self.host.pmd_page.get() else {
             return Err(PreconditionError::NoThp.into());
@@ -217,6 +224,7 @@ impl Subject for LiveSubject<'_> {
         let me = (hugeleaf_sys::own_pid(), hugeleaf_sys::effective_uid());
         self.claim = claim::claim(self.root, &pids, me, &mut notes)?;
         let processes = self.read(&pids, ReadDetail::Pages)?;
+        self.process_name = common_name(&processes);
         let rules = Rules {
             host: self.host,
             huge,
@@ -427,6 +435,13 @@ impl LiveSubject<'_> {
         self.ranges = joined(up.both_ways, up.one_way);
         prepared(Arm::Base, up_all, Some(why), notes)
     }
+}
+
+/// Returns the command name that all processes have.
+fn common_name(processes: &[Process]) -> Option<String> {
+    let first = processes.first()?;
+    let is_common = processes.iter().all(|process| process.name == first.name);
+    is_common.then(|| first.name.clone())
 }
 
 /// Refuses an experiment whose memory is too small a part for the arms to differ.

@@ -81,7 +81,11 @@ pub struct Experiment {
     pub name: String,
     pub unit: String,
     pub better: Better,
+    /// Target as typed.
     pub target: String,
+    /// Command name of its processes; `None` if they differ, and in earlier files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
     pub design: Design,
     /// Start time (RFC 3339, UTC).
     pub started: String,

@@ -396,6 +396,59 @@ impl Effect {
     }
 }
 
+/// Formats a result for a person, the difference first: `12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17]`. Without a clear
+/// direction: `unclear, +4 % (95 % CI -3 to +11 %), ×1.04 [0.97, 1.11]`. The ratio is given with its interval in ascending order.
+pub fn difference(
+    verdict: Verdict,
+    better: Better,
+    [low, ratio, high]: [f64; 3],
+    confidence: Option<f64>,
+) -> String {
+    let has_direction = matches!(verdict, Verdict::Faster | Verdict::Slower);
+    let (is_more, is_less) = (low > 1.0, high < 1.0);
+    let (lead, ends) = if has_direction && (is_more || is_less) {
+        let size = |ratio: f64| percent(ratio).trim_start_matches(['+', '-']).to_owned();
+        let (near, far) = if is_more { (low, high) } else { (high, low) };
+        (
+            format!("{} % {verdict}", size(ratio)),
+            format!("{} to {} %", size(near), size(far)),
+        )
+    } else {
+        (
+            format!("{verdict}, {} %", percent(ratio)),
+            format!("{} to {} %", percent(low), percent(high)),
+        )
+    };
+    let level = confidence.map_or_else(String::new, |part| format!("{:.0} % ", part * 100.0));
+    let direction = match better {
+        Better::Lower => ", lower is better",
+        Better::Higher | Better::Neither => "",
+    };
+    let [low, ratio, high] = [low, ratio, high].map(times);
+    format!("{lead} ({level}CI {ends}), ×{ratio} [{low}, {high}]{direction}")
+}
+
+/// Formats a ratio as a difference in percent, with its sign and without the unit: `+12`, `-3.5`, `0`.
+pub fn percent(ratio: f64) -> String {
+    let value = (ratio - 1.0) * 100.0;
+    let text = match value.abs() < 9.95 {
+        true => format!("{value:+.1}"),
+        false => format!("{value:+.0}"),
+    };
+    match text.trim_end_matches(".0") {
+        "+0" | "-0" => "0".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+fn times(ratio: f64) -> String {
+    match ratio {
+        small if small < 0.1 => format!("{small:.3}"),
+        large if large >= 10.0 => format!("{large:.1}"),
+        ratio => format!("{ratio:.2}"),
+    }
+}
+
 /// Returns the verdict for an interval, if anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
 ///
 /// `same` is two one-sided tests (TOST, Schuirmann 1987) of the margin: "the ratio is not below 1 / (1 + margin)" and "it is
@@ -461,6 +514,57 @@ mod tests {
     }
 
     /// Table of Student's t (NIST/SEMATECH e-Handbook 1.3.6.7.2), two-sided.
+    #[test]
+    fn a_difference_is_a_percentage_with_its_interval_first() {
+        let all = |verdict, better, ratio| difference(verdict, better, ratio, Some(0.95));
+        for (verdict, better, ratio, text) in [
+            (
+                Verdict::Faster,
+                Better::Higher,
+                [1.0702, 1.1201, 1.1698],
+                "12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17]",
+            ),
+            (
+                Verdict::Slower,
+                Better::Higher,
+                [0.83, 0.88, 0.985],
+                "12 % slower (95 % CI 1.5 to 17 %), ×0.88 [0.83, 0.98]",
+            ),
+            (
+                Verdict::Faster,
+                Better::Lower,
+                [0.85, 0.89, 0.93],
+                "11 % faster (95 % CI 7 to 15 %), ×0.89 [0.85, 0.93], lower is better",
+            ),
+            (
+                Verdict::Same,
+                Better::Higher,
+                [0.994, 1.0002, 1.012],
+                "same, 0 % (95 % CI -0.6 to +1.2 %), ×1.00 [0.99, 1.01]",
+            ),
+            (
+                Verdict::Unclear,
+                Better::Neither,
+                [0.97, 1.04, 1.11],
+                "unclear, +4 % (95 % CI -3 to +11 %), ×1.04 [0.97, 1.11]",
+            ),
+            // An interval that was widened later.
+            (
+                Verdict::Faster,
+                Better::Higher,
+                [0.99, 1.12, 25.0],
+                "faster, +12 % (95 % CI -1 to +2400 %), ×1.12 [0.99, 25.0]",
+            ),
+        ] {
+            assert_eq!(all(verdict, better, ratio), text);
+        }
+        let unknown = difference(Verdict::Faster, Better::Higher, [1.07, 1.12, 1.17], None);
+        assert!(
+            unknown.starts_with("12 % faster (CI 7 to 17 %)"),
+            "{unknown}"
+        );
+    }
+
     #[test]
     fn quantiles_are_the_published_ones() {
         for (confidence, degrees, value) in [

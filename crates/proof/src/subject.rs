@@ -99,6 +99,11 @@ impl SubjectError {
 pub trait Subject {
     fn name(&self) -> String;
 
+    /// Returns the command name of its processes; `None` before [`Subject::prepare`], or if they differ.
+    fn process_name(&self) -> Option<String> {
+        None
+    }
+
     /// Inspects the memory without any change.
     fn prepare(&mut self) -> Result<Prepared, SubjectError>;
 

@@ -2,7 +2,7 @@
 
 use hugeleaf_guard::one_shot::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
-use hugeleaf_guard::{Action, Entry, TreeState};
+use hugeleaf_guard::{Action, Entry, Proof, TreeState};
 
 use hugeleaf_units::time::{measured, took};
 
@@ -88,8 +88,17 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
         .narrow(Narrow::Goes(3))
         .right("PROMOTED", |p| Cell::some_bytes(p.promoted_bytes))
         .narrow(Narrow::Goes(4))
-        .left("PROOF", |p| p.proof.as_str())
+        .left("PROOF", in_short)
         .narrow(Narrow::Goes(1))
+}
+
+/// Returns the test result without its interval, which the page of the process tree shows.
+fn in_short(program: &&ProgramStatus) -> String {
+    let proof = &program.proof;
+    match (&program.proof_detail, proof.split_once(" (")) {
+        (Proof::Proven(_), Some((difference, _))) => difference.to_owned(),
+        _ => proof.clone(),
+    }
 }
 
 fn stand(program: &ProgramStatus) -> Cell {

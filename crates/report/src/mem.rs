@@ -101,7 +101,7 @@ impl Mem<'_> {
     pub fn page(&self, all: bool) -> Page {
         let mut page = Page::new("Memory by page size", "");
         if !self.targeted {
-            page.add(self.ranking())
+            page.add(self.ranking(all))
                 .add(self.hidden())
                 .add(self.sum_line("total, each page once"))
                 .section("", self.shared_blocks());
@@ -130,18 +130,21 @@ impl Mem<'_> {
         )
     }
 
-    fn ranking(&self) -> Table {
-        let units = self.processes.iter().any(|p| p.unit.is_some());
-        let rest = self.processes.get(ROWS..).unwrap_or_default();
-        let base: Bytes = rest.iter().filter_map(held).map(Held::on_base).sum();
-        let table = Table::of(self.processes)
-            .right("PID", |p| p.pid)
-            .left("NAME", |p| marked_name(p))
-            .when(units, |t| t.left("UNIT", |p| p.unit.clone()))
-            .right("RESIDENT", |p| p.resident);
-        by_size(table, self.host, |p| held(p))
-            .right("COVERAGE", |p| Cell::percent(p.coverage()))
-            .right("PAGE TABLES", |p| p.page_tables)
+    fn ranking(&self, all: bool) -> Table {
+        let rows = ranked(self.processes, self.shared, all);
+        let units = rows.iter().any(|row| row.first.unit.is_some());
+        let rest = rows.get(ROWS..).unwrap_or_default();
+        let base: Bytes = rest.iter().map(Ranked::on_base).sum();
+        let table = Table::of(rows)
+            .right("PID", |row| row.first.pid)
+            .left("NAME", Ranked::name)
+            .when(units, |t| t.left("UNIT", |row| row.first.unit.clone()))
+            .right("RESIDENT", |row| row.resident);
+        by_size(table, self.host, |row| row.held.as_deref())
+            .right("COVERAGE", |row| {
+                Cell::percent(row.held.as_deref().and_then(Held::coverage))
+            })
+            .right("PAGE TABLES", |row| row.page_tables)
             .done()
             .limited(ROWS, format!("with {base} on base pages"), "")
     }
@@ -253,6 +256,67 @@ impl Mem<'_> {
         });
         both(about, looked_at)
     }
+}
+
+/// A row of the ranking: a process, or several of one name and unit.
+struct Ranked<'a> {
+    first: &'a Process,
+    count: usize,
+    /// Memory by page size; `None` if it cannot be read.
+    held: Option<Vec<Held>>,
+    resident: Bytes,
+    page_tables: Bytes,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(processes: &[&'a Process], shared: &[SharedObject]) -> Option<Ranked<'a>> {
+        let first = *processes.iter().min_by_key(|p| p.pid)?;
+        let memory = match (processes.len(), held(first)) {
+            (1, memory) => memory.map(<[Held]>::to_vec),
+            (_, Some(_)) => Some(totals::of_group(processes, shared)),
+            (_, None) => None,
+        };
+        let resident = match &memory {
+            Some(memory) if processes.len() > 1 => Held::total(memory),
+            _ => processes.iter().map(|p| p.resident).sum(),
+        };
+        Some(Ranked {
+            first,
+            count: processes.len(),
+            held: memory,
+            resident,
+            page_tables: processes.iter().map(|p| p.page_tables).sum(),
+        })
+    }
+
+    fn name(&self) -> String {
+        let name = marked_name(self.first);
+        match self.count {
+            1 => name,
+            n => format!("{name} ×{n}"),
+        }
+    }
+
+    fn on_base(&self) -> Bytes {
+        self.held.as_deref().map(Held::on_base).unwrap_or_default()
+    }
+}
+
+/// Returns the rows of the ranking, most base-page memory first. Processes of one name and unit are one row unless `all` are
+/// shown.
+fn ranked<'a>(processes: &'a [Process], shared: &[SharedObject], all: bool) -> Vec<Ranked<'a>> {
+    let mut groups: BTreeMap<_, Vec<&'a Process>> = BTreeMap::new();
+    for p in processes {
+        let alone = all.then_some(p.pid);
+        let key = (marked_name(p), p.unit.as_deref(), held(p).is_some(), alone);
+        groups.entry(key).or_default().push(p);
+    }
+    let rows = groups.into_values();
+    let mut rows: Vec<Ranked<'a>> = rows
+        .filter_map(|group| Ranked::of(&group, shared))
+        .collect();
+    rows.sort_by_key(|row| (Reverse(row.on_base()), row.first.pid));
+    rows
 }
 
 fn of<T>(all: &[Vec<T>], i: usize) -> &[T] {
@@ -549,4 +613,70 @@ pub fn global_page(host: &Host) -> Page {
 
 pub fn global_json(host: &Host) -> String {
     answer(&json!({ "sizes": global(host) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, name: &str, base: u64) -> Process {
+        let held = Held {
+            size: "4K".parse().unwrap(),
+            kind: PageKind::Base,
+            bytes: Bytes::from_mib(base),
+        };
+        let mut process = Process {
+            pid: Pid(pid),
+            name: name.to_owned(),
+            page_tables: Bytes::from_kib(100),
+            ..Process::default()
+        };
+        process.set_table(Fact::Known(vec![held]));
+        process
+    }
+
+    #[test]
+    fn equal_processes_are_one_row() {
+        let mut all = vec![
+            process(30, "bash", 3),
+            process(10, "postgres", 20),
+            process(20, "bash", 5),
+            process(40, "bash", 7),
+            process(50, "bash", 1),
+        ];
+        all[3].unit = Some("app.service".to_owned());
+        let rows = ranked(&all, &[], false);
+        let shown: Vec<_> = rows
+            .iter()
+            .map(|row| (row.first.pid, row.name(), row.resident, row.page_tables))
+            .collect();
+        let row = |pid, name: &str, resident, tables| {
+            (
+                Pid(pid),
+                name.to_owned(),
+                Bytes::from_mib(resident),
+                Bytes::from_kib(tables),
+            )
+        };
+        let expected = [
+            row(10, "postgres", 20, 100),
+            row(20, "bash ×3", 9, 300),
+            row(40, "bash", 7, 100),
+        ];
+        assert_eq!(shown, expected);
+        let names: Vec<String> = ranked(&all, &[], true).iter().map(Ranked::name).collect();
+        assert_eq!(names, ["postgres", "bash", "bash", "bash", "bash"]);
+    }
+
+    #[test]
+    fn unreadable_processes_are_a_row_of_their_own() {
+        let mut hidden = process(60, "bash", 1);
+        hidden.by_page_size = Fact::Absent;
+        let all = [process(20, "bash", 5), hidden.clone(), hidden];
+        let rows = ranked(&all, &[], false);
+        let names: Vec<String> = rows.iter().map(Ranked::name).collect();
+        assert_eq!(names, ["bash", "bash ×2"]);
+        assert_eq!(rows[1].held, None);
+        assert_eq!(rows[1].resident, Bytes::from_mib(2));
+    }
 }

@@ -388,23 +388,28 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
         "{done} in {}{}; {}{}",
         took(outcome.seconds),
         listed(", ", rate),
-        stalls(&outcome.stalls, request.pace),
+        stalls(&outcome.stalls, request),
         listed(", ", held)
     )
 }
 
-/// Formats the stall of processes: `stalled 3.0 s in 1,550 calls, longest 3.1 ms (2 took longer than 3
-/// ms)`.
-pub fn stalls(stalls: &Stalls, pace: Pace) -> String {
-    let over = pace.longest_stall.map(|most| {
+/// Formats the time of the calls: `3.0 s in 1,550 collapse calls, longest 3.1 ms (2 took longer than 3 ms)`. A call
+/// is an upper bound of a stall: the process is held up only if it needs the memory meanwhile.
+fn stalls(stalls: &Stalls, request: &Request<'_>) -> String {
+    let over = request.pace.longest_stall.map(|most| {
         let most = measured(most.as_secs_f64());
         format!(
             " ({} took longer than {most})",
             thousands(&stalls.over.to_string())
         )
     });
+    let call = match request.direction {
+        Direction::Promote => "collapse",
+        Direction::Demote => "split",
+    };
+    let ending = if stalls.count == 1 { "" } else { "s" };
     format!(
-        "stalled {} in {} calls, longest {}{}",
+        "{} in {} {call} call{ending}, longest {}{}",
         took(stalls.total.as_secs_f64()),
         thousands(&stalls.count.to_string()),
         measured(stalls.longest.as_secs_f64()),
@@ -641,7 +646,7 @@ promoted 3.1G of 3.1G; 10M not
  PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
 1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
 by role:  anon 3.1G of 3.1G
-speed:    3.1G in 31 s, 102M a second at --budget 10%; stalled 3.0 s in 1,550 calls, longest 3.10
+speed:    3.1G in 31 s, 102M a second at --budget 10%; 3.0 s in 1,550 collapse calls, longest 3.10
           ms, 300 ms of waiting for busy pages or free memory
 
 failed:
@@ -691,6 +696,23 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         ] {
             assert!(text.contains(command), "{text}");
         }
+    }
+
+    #[test]
+    fn the_time_of_calls_names_the_calls() {
+        let single = Stalls {
+            count: 1,
+            ..outcome(vec![one()]).stalls
+        };
+        let text = |direction| stalls(&single, &request(direction));
+        assert_eq!(
+            text(Direction::Promote),
+            "3.0 s in 1 collapse call, longest 3.10 ms"
+        );
+        assert_eq!(
+            text(Direction::Demote),
+            "3.0 s in 1 split call, longest 3.10 ms"
+        );
     }
 
     /// The table of reasons determines the command, as in `why`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
-use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
+use hugeleaf_proof::stats::{self, Better, Effect, Estimator, Verdict, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{Arm, Design, Ending, Holds, embedded};
 use hugeleaf_units::time::{measured, minutes};
@@ -18,7 +18,8 @@ use crate::page::{
 
 /// Returns the page of a result: the verdict, then its evidence.
 pub fn page(result: &ResultFile) -> Page {
-    let title = format!("{}: {}", result.experiment.target, result.verdict);
+    let (name, _) = who(result);
+    let title = format!("{name}: {}", result.verdict);
     let mut page = Page::new(title, headline(result));
     page.mark = mark(result.verdict);
     page.add(meaning(result));
@@ -46,6 +47,17 @@ pub fn whole_page(result: &ResultFile) -> Page {
     page
 }
 
+/// Returns the name of the target for a title, and for a text with the target as typed, which may be a PID.
+fn who(result: &ResultFile) -> (&str, String) {
+    let target = &result.experiment.target;
+    match &result.experiment.process {
+        Some(name) if name != target && target != embedded::TARGET => {
+            (name.as_str(), format!("{name} ({target})"))
+        }
+        _ => (target.as_str(), target.clone()),
+    }
+}
+
 fn notes(result: &ResultFile) -> Vec<Note> {
     let mut notes: Vec<Note> = Note::each("also", also_said(result)).collect();
     notes.push(Note::new("how", how(result)));
@@ -54,42 +66,47 @@ fn notes(result: &ResultFile) -> Vec<Note> {
     notes
 }
 
-/// Formats the headline: `faster  ×1.12 [1.07, 1.17]  95 %  24 pairs`.
+/// Formats the headline: `12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17], 24 pairs`.
 fn headline(result: &ResultFile) -> String {
+    let verdict = result.verdict;
     let effect = match &result.effect {
         // A quantile read from buckets has known bounds only.
         Some(e) if result.buckets.is_some() => format!(
-            "between ×{} and ×{}  {} %",
+            "{verdict}, between {} and {} % ({} % CI), ×{} to ×{}",
+            percent(e.low),
+            percent(e.high),
+            number(e.confidence * 100.0),
             ratio(e.low),
-            ratio(e.high),
-            number(e.confidence * 100.0)
+            ratio(e.high)
         ),
-        Some(e) => format!("{}  {} %", in_brackets(e), number(e.confidence * 100.0)),
         None if result.buckets.is_some() && result.pairs.len() >= MIN_PAIRS => {
-            "the buckets allow any ratio".to_owned()
+            format!("{verdict}, the buckets allow any ratio")
         }
-        None => "too few pairs for an interval".to_owned(),
+        effect => difference(verdict, result.experiment.better, effect.as_ref()),
     };
     let pairs = counted_of(result.pairs.len(), "pair");
-    format!("{}  {effect}  {pairs}", result.verdict)
+    format!("{effect}, {pairs}")
 }
 
-/// Formats an effect: `×1.12 [1.07, 1.17]`.
-fn in_brackets(e: &Effect) -> String {
-    format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high))
+/// Formats a verdict with its effect, as on all screens: [`stats::difference`].
+pub(crate) fn difference(verdict: Verdict, better: Better, effect: Option<&Effect>) -> String {
+    match effect {
+        Some(e) => {
+            let ratio = [e.low, e.ratio, e.high];
+            stats::difference(verdict, better, ratio, Some(e.confidence))
+        }
+        None => format!("{verdict}, too few pairs for an interval"),
+    }
 }
 
 /// Returns further results of the pairs: the effect as assigned, and the tests behind `same`.
 fn also_said(result: &ResultFile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
-        let effect = match &all.effect {
-            Some(e) => in_brackets(e),
-            None => "too few pairs for an interval".to_owned(),
-        };
+        let better = result.experiment.better;
         lines.push(format!(
-            "as assigned (intention to treat): {}  {effect}, {} pairs, {} of them not as assigned",
-            all.verdict,
+            "as assigned (intention to treat): {}, {} pairs, {} of them not as assigned",
+            difference(all.verdict, better, all.effect.as_ref()),
             all.pairs.len(),
             all.astray
         ));
@@ -98,8 +115,9 @@ fn also_said(result: &ResultFile) -> Vec<String> {
         && let Some(late) = holds.late_ratio()
     {
         lines.push(format!(
-            "held for {} s on each page size: ×{} in {}",
+            "held for {} s on each page size: {} %, ×{} in {}",
             number(holds.seconds),
+            percent(late),
             ratio(late),
             counted_of(holds.rounds.len(), "round")
         ));
@@ -139,7 +157,8 @@ fn meaning(result: &ResultFile) -> String {
         (Verdict::Unclear, Some(_)) => "the interval is too wide for a verdict".to_owned(),
         (Verdict::Unclear, None) => "too few measurements for a verdict".to_owned(),
     };
-    format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
+    let (_, target) = who(result);
+    format!("{} on {target}, {} ({better}): {says}", e.name, e.unit)
 }
 
 /// Returns the holds if they contradict the pairs.
@@ -307,7 +326,7 @@ fn how(result: &ResultFile) -> String {
     };
     let stalls = e.stalls.map(|stalls| {
         format!(
-            " in {} calls, longest {}",
+            " in {} collapse and split calls, longest {}",
             thousands(&stalls.count.to_string()),
             measured(stalls.longest.as_secs_f64())
         )
@@ -545,7 +564,7 @@ mod tests {
     #[test]
     fn the_screen_to_the_letter() {
         let expected = "\
-faster  ×1.12 [1.07, 1.17]  95 %  3 pairs
+12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17], 3 pairs
 redis://localhost:6379 on redis-server, commands/s (higher is better): huge pages make it better
 
 PAGES  MEDIAN     MIN     MAX  SAMPLES
@@ -570,6 +589,27 @@ note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";
         assert_eq!(page(&example()).text(View::plain(100)), expected);
+    }
+
+    #[test]
+    fn a_title_has_the_name_of_the_process() {
+        let mut result = example();
+        result.experiment.target = "1234".to_owned();
+        result.experiment.process = Some("redis-server".to_owned());
+        let page = page(&result);
+        assert_eq!(page.title, "redis-server: faster");
+        let text = page.text(View::plain(100));
+        assert!(
+            text.contains("on redis-server (1234), commands/s"),
+            "{text}"
+        );
+        assert!(text.contains("hugeleaf promote 1234"), "{text}");
+        // Earlier files have no name; `try` has one for its database.
+        result.experiment.process = None;
+        assert_eq!(who(&result), ("1234", "1234".to_owned()));
+        result.experiment.target = embedded::TARGET.into();
+        result.experiment.process = Some("hugeleaf".to_owned());
+        assert_eq!(who(&result).0, embedded::TARGET);
     }
 
     #[test]
@@ -611,7 +651,7 @@ next  hugeleaf promote redis-server
             next.contains("--metric 'http://h/metrics#mean(lat)'"),
             "{next}"
         );
-        let says = "unclear  between ×1.07 and ×1.17  95 %  3 pairs";
+        let says = "unclear, between +7 and +17 % (95 % CI), ×1.07 to ×1.17, 3 pairs";
         assert!(page(&result).text(View::plain(100)).starts_with(says));
     }
 
@@ -633,7 +673,8 @@ next  hugeleaf promote redis-server
             verdict: Verdict::Faster,
         });
         let lines = also_said(&result);
-        assert!(lines[0].contains("faster  ×1.12 [1.07, 1.17]"), "{lines:?}");
+        let effect = "12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17]";
+        assert!(lines[0].contains(effect), "{lines:?}");
         assert!(lines[0].ends_with("2 of them not as assigned"), "{lines:?}");
         assert!(
             lines[1].contains("two one-sided tests, each at 2.5 %"),
@@ -660,7 +701,7 @@ next  hugeleaf promote redis-server
             "{}",
             meaning(&result)
         );
-        let held = "held for 40 s on each page size: ×1.10 in 2 rounds";
+        let held = "held for 40 s on each page size: +10 %, ×1.10 in 2 rounds";
         assert_eq!(also_said(&result), [held]);
         let settle = "the same command with --settle 40s --interval 10s --for 22m --hold 0";
         let next = next(&result).unwrap().text;
@@ -792,7 +833,7 @@ next  hugeleaf promote redis-server
         let page = whole_page(&example()).html();
         for part in [
             "<h1>redis-server: faster</h1>",
-            "faster  ×1.12 [1.07, 1.17]  95 %  3 pairs",
+            "12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17], 3 pairs",
             "The base arm is memory whose large pages were split.",
             "<code>hugeleaf promote redis-server</code>",
             "6.18.0",

@@ -12,7 +12,7 @@ use crate::bench::bytes;
 use crate::json::SCHEMA;
 use crate::mem::Mem;
 use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, fact, number, thousands};
-use crate::prove::{counted, longer, median};
+use crate::prove::{counted, difference, longer, median};
 use crate::status::status_json;
 use crate::why::Why;
 
@@ -205,13 +205,11 @@ fn verdict(result: &ResultFile) -> Note {
     };
     let text = match &result.effect {
         None => meaning,
-        Some(effect) => format!(
-            "×{:.3}, between ×{:.3} and ×{:.3} at {:.0} % confidence: {meaning}",
-            effect.ratio,
-            effect.low,
-            effect.high,
-            effect.confidence * 100.0
-        ),
+        effect => {
+            let better = result.experiment.better;
+            let difference = difference(result.verdict, better, effect.as_ref());
+            format!("{difference}: {meaning}")
+        }
     };
     let word = result.verdict.to_string().to_uppercase();
     Note::new(Cell::from(word).marked(mark), text)

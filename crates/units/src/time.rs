@@ -117,6 +117,19 @@ pub fn interval(seconds: u64) -> String {
     }
 }
 
+/// Formats whole seconds in two units: `40 s`, `1 min 40 s`, `2 h 5 min`.
+pub fn exact(seconds: u64) -> String {
+    let (first, name, rest, name_of_rest) = match seconds {
+        ..60 => (seconds, "s", 0, ""),
+        60..3600 => (seconds / 60, "min", seconds % 60, "s"),
+        _ => (seconds / 3600, "h", seconds % 3600 / 60, "min"),
+    };
+    match rest {
+        0 => format!("{first} {name}"),
+        rest => format!("{first} {name} {rest} {name_of_rest}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +188,10 @@ mod tests {
         assert_eq!(
             [age(119), age(120), age(7200)],
             [(119, "s"), (2, "min"), (2, "h")]
+        );
+        assert_eq!(
+            [exact(0), exact(100), exact(120), exact(7500), exact(7205)],
+            ["0 s", "1 min 40 s", "2 min", "2 h 5 min", "2 h"]
         );
         assert_eq!(
             [interval(10), interval(61), interval(9000)],

@@ -9,13 +9,12 @@ use hugeleaf_plan::host::{
 };
 use hugeleaf_plan::{Now, Plan, check, parse, steps};
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
-use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 
 use crate::context::{Context, Failure, Status};
-use crate::progress::SPINNER;
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -93,12 +92,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         serves: &serves,
         in_force: Some(&in_force),
     };
-    let bar = context.bar(SPINNER, 0);
+    let bar = Bar::spinner("checking the steps");
     let mut change = ChangeContext {
         root: &context.root,
         kernel: &context.kernel,
         stop: &context.stop,
-        progress: &mut |step| bar.set_message(clean(step)),
+        progress: &mut |step| bar.set_message(step),
     };
     let outcome = apply(&mut change, &request, &options);
     drop(bar);

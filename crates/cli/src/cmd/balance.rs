@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::guard::files_of;
 use crate::context::{Context, Failure, Status, tell};
+use crate::progress::Bar;
 
 /// Maximum duration of a single pass, which waits for moves in progress.
 const PASS: Duration = Duration::from_secs(120);
@@ -72,12 +73,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_signals()?;
     let statuses = Mutex::new(Vec::new());
     let is_shown = !args.once && !context.json;
+    let bar = args.once.then(|| Bar::spinner("measuring the servers"));
     let pass = Pass::default();
     let say = |said: Said| {
         let has_failed = said.what == "failed";
         pass.has_failed.fetch_or(has_failed, Ordering::Relaxed);
         if is_shown || has_failed {
-            tell(&format!("{}: {}: {}", said.what, said.name, said.text));
+            let line = format!("{}: {}: {}", said.what, said.name, said.text);
+            match &bar {
+                Some(bar) => bar.say(&line),
+                None => tell(&line),
+            }
         }
     };
     let enough = |core: &Core, now: Duration| args.once && pass.ends(core, now);
@@ -94,6 +100,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         enough: &enough,
     };
     balance(all, &config.targets);
+    drop(bar);
     let statuses = statuses
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);

@@ -13,11 +13,9 @@ use hugeleaf_proof::bench::{self as measure, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
-use hugeleaf_report::screen::clean;
-use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status, note, tell};
-use crate::progress;
+use crate::context::{Context, Failure, Status, tell};
+use crate::progress::{Bar, Layout};
 
 pub use failure::failure;
 pub use lists::{Sizes, named, once, parse_count, parse_rounds, usual};
@@ -161,7 +159,7 @@ pub fn measured(
         stop: &context.stop,
     };
     let results = {
-        let bar = progress::bar(progress::PERCENT, 1);
+        let bar = Bar::new(Layout::Percent, 1);
         measure(&setup, &machine, &mut |event| show(&bar, &event))?
     };
     let json = results.to_json();
@@ -206,17 +204,17 @@ fn in_the_lab(name: &str) -> Failure {
     )
 }
 
-fn show(bar: &ProgressBar, event: &BenchEvent) {
+fn show(bar: &Bar, event: &BenchEvent) {
     match event {
-        BenchEvent::Note(text) => note(bar, text),
-        BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: allocating memory"))),
+        BenchEvent::Note(text) => bar.note(text),
+        BenchEvent::Taking(what) => bar.set_message(&format!("{what}: allocating memory")),
         BenchEvent::At { done, of, what } => {
             bar.set_length(*of);
             bar.set_position(*done);
-            bar.set_message(clean(what));
+            bar.set_message(what);
         }
         BenchEvent::Unavailable { arm, reason } => {
-            bar.println(clean(&format!("unavailable: {arm}: {reason}")))
+            bar.print_above(&format!("unavailable: {arm}: {reason}"))
         }
     }
 }

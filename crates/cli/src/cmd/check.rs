@@ -13,6 +13,7 @@ use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems};
 use super::results::read_folder;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -44,6 +45,7 @@ fn parse_profile(text: &str) -> Result<Profile, String> {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let bar = Bar::spinner("reading the settings");
     let host = context.host()?;
     let features = read_features(&context.root);
     let servers = servers_here(&context.root);
@@ -55,6 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     let (rows, mounted) = (check(&checked), file_systems(&checked));
     let worths = worths(&args.results, context, &host);
+    drop(bar);
     context.answer(
         Context::view(false),
         || check_json(&rows, &mounted, args.profile, &worths),

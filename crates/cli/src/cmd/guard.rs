@@ -15,6 +15,7 @@ use hugeleaf_report::page::listed;
 use serde_json::json;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -169,7 +170,12 @@ fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_signals()?;
     let mut state = State::default();
     let (root, kernel, stop) = (&context.root, &context.kernel, &context.stop);
+    let bar = Bar::spinner(match args.dry_run {
+        true => "scanning the processes",
+        false => "scanning the processes, and promoting by the rules",
+    });
     let pass = once(root, kernel, &host, &config, &mut state, args.dry_run, stop)?;
+    drop(bar);
     let page = || views::once(&pass);
     context.answer(Context::view(false), || answer(&pass), page)?;
     Ok(pass.done.iter().all(|done| done.good).into())

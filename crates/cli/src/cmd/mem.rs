@@ -9,6 +9,7 @@ use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{Account, account};
 
 use crate::context::{Context, Failure, Several, Status, tell};
+use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
@@ -27,7 +28,7 @@ pub struct Args {
     /// Distinguish the smaller THP sizes, by page flags; needs root and a target
     #[arg(long, requires = "targets")]
     orders: bool,
-    /// Show all rows, including small ones
+    /// Show all rows, including small ones, and each process in a row of its own
     #[arg(long)]
     all: bool,
     /// Repeat at this interval until Ctrl-C, e.g. 1s or 500ms
@@ -52,6 +53,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 
 /// Scans the host once and prints the result. With `--watch` on a terminal it replaces the previous screen.
 fn look(args: &Args, context: &Context) -> Result<(), Failure> {
+    // With --watch the previous screen stays until the next one.
+    let bar = (args.watch.is_none()).then(|| Bar::spinner("reading the memory of the processes"));
     let host = context.host()?;
     let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
         true => Context::clear(),
@@ -59,6 +62,7 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     };
     let view = Context::view(args.all);
     if args.global {
+        drop(bar);
         clear()?;
         return context.answer(view, || global_json(&host), || global_page(&host));
     }
@@ -76,6 +80,7 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
         accounts: &accounts,
         roles: &roles,
     };
+    drop(bar);
     clear()?;
     context.answer(view, || mem.json(), || mem.page(args.all))
 }

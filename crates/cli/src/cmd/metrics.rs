@@ -9,6 +9,7 @@ use hugeleaf_report::guard::metrics;
 use hugeleaf_report::metrics::text;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -26,11 +27,13 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let bar = Bar::spinner("scanning the processes");
     let asked = || ask_status(&Places::default().socket()).ok();
     let status = match context.root.is_live().then(asked).flatten() {
         Some(status) => status,
         None => one_shot::scan_once(&context.root, &context.kernel, &context.host()?)?,
     };
+    drop(bar);
     let text = text(metrics(&status, status.series));
     match &args.textfile {
         None => Context::print(&text)?,

@@ -18,6 +18,7 @@ use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::check::wants;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 pub use flags::Args;
 
 impl From<hugeleaf_units::Failure> for Failure {
@@ -27,6 +28,8 @@ impl From<hugeleaf_units::Failure> for Failure {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    // --tighten has a bar of its own.
+    let bar = (!args.tighten).then(|| Bar::spinner("querying the services"));
     let host = context.host_and_leftovers()?;
     let identity = hugeleaf_host::identity(&context.root);
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/hugeleaf"));
@@ -62,6 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         let (services, unread) = demand::services(args, &host, context)?;
         (make(&facts, &services, &wishes)?, unread)
     };
+    drop(bar);
     keep(&mut plan, |path| text_of(context, path))?;
     show(args, context, &plan, &unread)?;
     Ok(plan.missing().next().is_none().into())

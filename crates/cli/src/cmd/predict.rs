@@ -17,7 +17,7 @@ use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 
 use crate::context::{Context, Failure, Several, Status};
-use crate::progress::{SPINNER, bar};
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -60,8 +60,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let pids = context.targets(std::slice::from_ref(&args.target), Several::All)?;
     context.stop_on_signals()?;
-    let bar = bar(SPINNER, 0);
-    bar.set_message(format!("watching {}", args.target));
+    let bar = Bar::spinner(&format!("watching {}", args.target));
     let pids = busiest(context, &pids);
     let watch = Watch {
         time: args.time,
@@ -79,7 +78,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
         Err(unsaid) => (None, Err(unsaid)),
     };
-    bar.finish_and_clear();
+    drop(bar);
     let prediction = Prediction {
         target: &args.target,
         processes: &observed.processes,

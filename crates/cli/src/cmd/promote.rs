@@ -10,10 +10,9 @@ use hugeleaf_mover::{
 use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
-use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Several, Status, note};
-use crate::progress::BYTES;
+use crate::context::{Context, Failure, Several, Status};
+use crate::progress::{Bar, Layout};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -144,15 +143,12 @@ fn run(
     };
     let host = context.host()?;
     context.stop_on_signals()?;
-    let bar = context.bar(BYTES, 0);
+    let bar = Bar::new(Layout::Bytes, 0);
     let mut one_way = None;
     let outcome = change(&host, &pids, &mut |progress| {
         if progress.one_way != one_way && !common.dry_run {
             one_way = progress.one_way;
-            note(
-                &bar,
-                &one_way.map_or_else(String::new, Part::one_way_in_words),
-            );
+            bar.note(&one_way.map_or_else(String::new, Part::one_way_in_words));
         }
         show(&bar, progress);
     });
@@ -189,7 +185,7 @@ pub fn scheduler(context: &Context) -> Scheduler {
     }
 }
 
-fn show(bar: &ProgressBar, progress: &Progress<'_>) {
+fn show(bar: &Bar, progress: &Progress<'_>) {
     bar.set_prefix(progress.stage.name());
     bar.set_length(progress.total.get());
     bar.set_position(progress.done.get());

@@ -8,19 +8,18 @@ use std::time::Duration;
 use hugeleaf_mover::{Pace, Percent};
 use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
+use hugeleaf_proof::stats::{LogInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Design, Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError,
+    Arm, Design, Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError,
     Verdict, circumstances, run as experiment,
 };
-use hugeleaf_report::page::{Cell, Note, Page, View};
+use hugeleaf_report::page::{Cell, Note, Page, View, counted};
 use hugeleaf_report::prove::{page, whole_page};
-use hugeleaf_report::screen::clean;
-use indicatif::ProgressBar;
 
 use super::bench::save;
-use crate::context::{Context, Failure, Several, Status, note};
-use crate::progress;
+use crate::context::{Context, Failure, Several, Status};
+use crate::progress::{Bar, Layout, time_left};
 use hugeleaf_units::parse_time;
 
 /// Maximum default hold time, in which a server's caches can fill.
@@ -78,7 +77,8 @@ pub struct Args {
     /// Confidence level of the interval, from 50% to 99%
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = parse_confidence)]
     confidence: Fraction,
-    /// Keep the huge pages on this condition; otherwise restore the state before the experiment
+    /// Keep the huge pages if the verdict is `faster`; otherwise restore the state before the
+    /// experiment
     #[arg(long, value_name = "WHEN")]
     keep: Option<KeepArg>,
     /// Measure the base arm first, then the huge arm: weaker evidence, but a single promotion
@@ -113,10 +113,9 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Condition for keeping the huge pages.
+/// Condition for keeping the huge pages. A doc comment on a variant would switch the whole help to clap's long layout.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum KeepArg {
-    /// If the verdict is `faster`.
     IfFaster,
 }
 
@@ -193,14 +192,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(&context.root, &host, &command);
-    let bar = progress::bar(progress::PAIRS, 1);
+    let bar = Bar::new(Layout::Pairs, 1);
+    let mut course = Course::default();
     let result = experiment(
         &mut subject,
         &mut metric,
         &context.kernel,
         &settings(args),
         &circumstances,
-        &mut |event| show(&bar, &event),
+        &mut |event| course.show(&bar, &event),
         &context.stop,
     );
     drop(bar);
@@ -299,44 +299,149 @@ impl From<ProveError> for Failure {
     }
 }
 
-fn show(bar: &ProgressBar, event: &Event<'_>) {
-    match event {
-        Event::Note(text) => note(bar, text),
-        Event::Moving(arm) => bar.set_message(format!("switching to {} pages", arm.name())),
-        Event::Measuring {
-            arm,
-            pairs,
-            elapsed,
-            limit,
-        } => {
-            bar.set_length(limit.as_secs());
-            bar.set_position(elapsed.as_secs().min(limit.as_secs()));
-            bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
+/// Course of an experiment, for one line of progress.
+#[derive(Debug, Default)]
+struct Course {
+    pairs: usize,
+    /// Interval after the last pair.
+    interval: Option<LogInterval>,
+    elapsed: Duration,
+    limit: Duration,
+    /// Current activity.
+    doing: String,
+    is_holding: bool,
+}
+
+impl Course {
+    fn show(&mut self, bar: &Bar, event: &Event<'_>) {
+        match event {
+            Event::Note(text) => return bar.note(text),
+            Event::Rejected(r) => return bar.print_above(&format!("discarded: {}", r.reason)),
+            event => self.take(event),
         }
-        Event::Paired {
-            pairs,
-            interval: Some(i),
-            ..
-        } => {
-            let (low, high) = (i.low.exp(), i.high.exp());
-            bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
+        if !self.limit.is_zero() {
+            bar.set_length(self.limit.as_secs());
+            bar.set_position(self.elapsed.as_secs());
         }
-        Event::Paired { .. } => {}
-        Event::Rejected(r) => bar.println(clean(&format!("discarded: {}", r.reason))),
-        Event::Holding { arm, time } => {
-            bar.set_message(format!(
-                "holding {} pages for {} s",
-                arm.name(),
-                time.as_secs()
-            ));
+        bar.set_message(&self.line());
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Moving(arm) => {
+                self.is_holding = false;
+                self.doing = format!("switching to {} pages", pages(*arm));
+            }
+            Event::Measuring {
+                arm,
+                pairs,
+                elapsed,
+                limit,
+            } => {
+                (self.pairs, self.elapsed, self.limit) = (*pairs, *elapsed, *limit);
+                // A hold is measured too, and its name says more.
+                if !self.is_holding {
+                    self.doing = format!("measuring {} pages", pages(*arm));
+                }
+            }
+            Event::Paired {
+                pairs,
+                interval,
+                elapsed,
+            } => {
+                (self.pairs, self.elapsed) = (*pairs, *elapsed);
+                self.interval = interval.or(self.interval);
+            }
+            Event::Holding { arm, time } => {
+                self.is_holding = true;
+                let seconds = time.as_secs();
+                self.doing = format!("holding {} pages for {seconds} s", pages(*arm));
+            }
+            Event::Restoring => self.doing = "restoring the memory".to_owned(),
+            Event::Note(_) | Event::Rejected(_) => {}
         }
-        Event::Restoring => bar.set_message("restoring the memory"),
+    }
+
+    /// Formats the course: `12 pairs, +11 % [7, 16 %], measuring huge pages, 1 min 40 s left`.
+    fn line(&self) -> String {
+        let pairs = (self.pairs > 0).then(|| counted(self.pairs, "pair"));
+        let estimate = self.interval.map(|i| {
+            let [low, center, high] = [i.low, i.center, i.high].map(|log| percent(log.exp()));
+            let end = |text: &str| text.trim_start_matches('+').to_owned();
+            format!("{center} % [{}, {} %]", end(&low), end(&high))
+        });
+        let left = self.limit.saturating_sub(self.elapsed).as_secs();
+        let left = (left > 0).then(|| time_left(left));
+        let parts = [pairs, estimate, Some(self.doing.clone()), left];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join(", ")
+    }
+}
+
+/// Returns the name of an arm's pages in a text.
+const fn pages(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Base => "base",
+        Arm::Large => "huge",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_proof::stats::Method;
+
+    #[test]
+    fn the_estimate_and_the_time_left_stay_while_it_measures() {
+        let seconds = Duration::from_secs;
+        let mut course = Course::default();
+        let mut after = |event: Event<'_>| {
+            course.take(&event);
+            course.line()
+        };
+        let measuring = |arm, pairs, at| Event::Measuring {
+            arm,
+            pairs,
+            elapsed: seconds(at),
+            limit: seconds(180),
+        };
+        assert_eq!(after(Event::Moving(Arm::Base)), "switching to base pages");
+        assert_eq!(
+            after(measuring(Arm::Base, 0, 1)),
+            "measuring base pages, 2 min 59 s left"
+        );
+        let paired = Event::Paired {
+            pairs: 12,
+            interval: Some(LogInterval {
+                center: 1.11_f64.ln(),
+                low: 1.07_f64.ln(),
+                high: 1.16_f64.ln(),
+                method: Method::SignedRank,
+            }),
+            elapsed: seconds(78),
+        };
+        after(paired);
+        let estimate = "12 pairs, +11 % [7, 16 %]";
+        assert_eq!(
+            after(measuring(Arm::Large, 12, 80)),
+            format!("{estimate}, measuring huge pages, 1 min 40 s left")
+        );
+        let without = Event::Paired {
+            pairs: 13,
+            interval: None,
+            elapsed: seconds(182),
+        };
+        assert!(after(without).starts_with("13 pairs, +11 % [7, 16 %]"));
+        let holding = Event::Holding {
+            arm: Arm::Large,
+            time: seconds(40),
+        };
+        after(holding);
+        assert_eq!(
+            after(measuring(Arm::Large, 12, 190)),
+            format!("{estimate}, holding huge pages for 40 s")
+        );
+    }
 
     #[test]
     fn percentages() {

@@ -8,17 +8,20 @@ use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::findings::{findings, without_contradicting_wants};
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {}
 
 /// Runs the command. Findings are the answer, not a failure.
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
+    let bar = Bar::spinner("reading the host");
     let mut host = context.host_and_leftovers()?;
     host.owners = read_owners(&context.root).or_default();
     host.memory_limits = limits::all_memory(&context.root);
     let wants = wants(&host, &servers_here(&context.root));
     let findings = without_contradicting_wants(findings(&host), &wants);
+    drop(bar);
     context.answer(
         Context::view(false),
         || status_json(&host, &findings),

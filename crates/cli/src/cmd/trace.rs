@@ -16,10 +16,9 @@ use hugeleaf_trace::{
 };
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
-use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Several, Status, tell};
-use crate::progress::{self, PERCENT};
+use crate::progress::{Bar, Layout};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -119,7 +118,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     context.stop_on_signals()?;
-    let bar = progress::bar(PERCENT, millis(args.time));
+    let bar = Bar::new(Layout::Percent, millis(args.time));
     let trace = collect(
         &context.root,
         &context.kernel,
@@ -197,7 +196,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn show_progress(bar: &ProgressBar, progress: Progress) {
+fn show_progress(bar: &Bar, progress: Progress) {
     match progress {
         Progress::Before => bar.set_message("reading memory"),
         Progress::At(seconds) => {

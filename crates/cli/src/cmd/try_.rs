@@ -6,20 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hugeleaf_host::{Fact, Host, ReadDetail, TargetError, read_owners, read_process};
+use hugeleaf_proof::stats::percent;
 use hugeleaf_proof::{Ending, Event, embedded, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::prove::whole_page;
-use hugeleaf_report::screen::clean;
 use hugeleaf_report::try_::{Try, json, page};
 use hugeleaf_sys::{Draft, Existing};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
 use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, default_cache};
-use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status, tell};
-use crate::progress::{self, STEP};
+use crate::progress::{Bar, Layout};
 
 /// Seed of the rows and the drawn keys; the same in every `try`.
 const SEED: u64 = 1;
@@ -118,7 +117,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 fn show(steps: &Steps, event: &Event<'_>) {
     match event {
         Event::Measuring { pairs, elapsed, .. } => {
-            steps.at(elapsed.as_secs(), format!("{pairs} pairs"));
+            steps.at(elapsed.as_secs(), &format!("{pairs} pairs"));
         }
         Event::Paired {
             pairs,
@@ -127,9 +126,9 @@ fn show(steps: &Steps, event: &Event<'_>) {
         } => {
             let so_far = interval.map_or_else(String::new, |i| {
                 let width = (i.half_width().exp() - 1.0) * 100.0;
-                format!(": ×{:.2} ±{width:.0} %", i.center.exp())
+                format!(": {} % ±{width:.0} %", percent(i.center.exp()))
             });
-            steps.at(elapsed.as_secs(), format!("{pairs} pairs{so_far}"));
+            steps.at(elapsed.as_secs(), &format!("{pairs} pairs{so_far}"));
         }
         _ => {}
     }
@@ -207,7 +206,7 @@ fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Olt
             Stage::Populate | Stage::Fill => Bytes(p.done).to_string(),
             Stage::Warm => String::new(),
         };
-        steps.at(p.done, note);
+        steps.at(p.done, &note);
         if context.stop.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -235,10 +234,10 @@ fn failure(error: ChildError) -> Failure {
     }
 }
 
-/// Progress in numbered steps: a bar on a terminal, one plain line per step in a pipe. It goes to stderr to keep the answer on stdout
-/// clean.
+/// Progress in numbered steps: a bar on a terminal; in a pipe one plain line per step, and one every ten seconds. It goes to stderr to keep
+/// the answer on stdout clean.
 struct Steps {
-    bar: ProgressBar,
+    bar: Option<Bar>,
     number: usize,
     of: usize,
 }
@@ -247,7 +246,7 @@ impl Steps {
     /// Creates a hidden progress display for `of` steps.
     fn new(of: usize) -> Steps {
         Steps {
-            bar: ProgressBar::hidden(),
+            bar: None,
             number: 0,
             of,
         }
@@ -258,22 +257,22 @@ impl Steps {
         self.clear();
         self.number += 1;
         let step = format!("[{}/{}] {what}", self.number, self.of);
-        match progress::is_drawable() {
-            true => {
-                self.bar = progress::bar(STEP, total);
-                self.bar.set_prefix(clean(&step));
-            }
-            false => tell(&step),
+        let bar = Bar::new(Layout::Step, total);
+        bar.set_prefix(&step);
+        if !bar.is_drawn() {
+            tell(&step);
+        }
+        self.bar = Some(bar);
+    }
+
+    fn at(&self, done: u64, note: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(note);
         }
     }
 
-    fn at(&self, done: u64, note: String) {
-        let total = self.bar.length().unwrap_or(0);
-        self.bar.set_position(done.min(total));
-        self.bar.set_message(clean(&note));
-    }
-
     fn clear(&mut self) {
-        self.bar = ProgressBar::hidden();
+        self.bar = None;
     }
 }

@@ -3,11 +3,10 @@
 use hugeleaf_host::Fact;
 use hugeleaf_plan::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
-use hugeleaf_report::screen::clean;
 
 use super::apply::refusal;
 use crate::context::{Context, Failure, Status};
-use crate::progress::SPINNER;
+use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -64,12 +63,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         dry_run: args.dry_run,
     };
     context.stop_on_signals()?;
-    let bar = context.bar(SPINNER, 0);
+    let bar = Bar::spinner("reading the journal");
     let mut change = ChangeContext {
         root: &context.root,
         kernel: &context.kernel,
         stop: &context.stop,
-        progress: &mut |step| bar.set_message(clean(step)),
+        progress: &mut |step| bar.set_message(step),
     };
     let outcomes = undo(&mut change, which, &options);
     drop(bar);

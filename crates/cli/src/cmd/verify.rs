@@ -8,6 +8,7 @@ use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::Bar;
 use hugeleaf_units::parse_time;
 
 #[derive(Debug, clap::Args)]
@@ -48,8 +49,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .as_deref()
         .map(|text| since_of(text, now))
         .transpose()?;
+    let bar = Bar::spinner("querying the services");
     let host = context.host_and_leftovers()?;
     let report = verify(&context.root, &context.kernel, &host, since, &[]);
+    drop(bar);
     match &args.prometheus {
         Some(file) if file == Path::new("-") => {
             Context::print(&verify_prometheus(&report, now))?;

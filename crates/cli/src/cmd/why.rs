@@ -7,6 +7,7 @@ use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::why::{Account, account};
 
 use crate::context::{Context, Failure, Several, Status};
+use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
@@ -33,6 +34,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let bar = Bar::spinner("reading the memory of the processes");
     let host = context.host()?;
     let pids = context.targets(&args.targets, Several::All)?;
     let (processes, unread) = context.read_targets(&host, &pids, ReadDetail::Pages)?;
@@ -40,6 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .iter()
         .map(|p| account(&host, p, &name_in_commands(args, &pids, p)))
         .collect();
+    drop(bar);
     let judged: Vec<(&Process, &[Account])> = processes
         .iter()
         .zip(&accounts)

@@ -227,7 +227,7 @@ fn the_page_in_a_browser() {
     light.wait_for("the program is there", |text| text.contains("browsed"));
     // The page refreshes without a reload.
     light.eval("window.kept = true");
-    light.wait_for("it is kept", |text| text.contains("faster ×"));
+    light.wait_for("it is kept", |text| text.contains("% faster"));
     assert_eq!(
         light.eval("return window.kept"),
         true,

@@ -5,7 +5,7 @@ use hugeleaf_guard::Proof;
 use hugeleaf_guard::status::{ProgramStatus, Status};
 use maud::{Markup, html};
 
-use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, Value, fact};
+use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, fact};
 
 use super::{entries_table, status as overview};
 
@@ -75,15 +75,12 @@ fn decisions(status: &Status) -> Page {
 fn proofs(status: &Status) -> Page {
     let mut page = Page::new(
         "Proofs",
-        "Results of tests: huge over base pages, with the 95 % interval.",
+        "Results of tests: huge pages compared with base pages, with the confidence interval (CI).",
     );
     let table = Table::of(&status.remembered)
         .left("NAME", |r| r.name.as_str())
         .left("UNIT OR POD", |r| r.group.as_str())
-        .left("VERDICT", |r| r.proven.verdict.to_string())
-        .right("RATIO", |r| Value::Ratio(r.proven.ratio))
-        .right("LOW", |r| Value::Ratio(r.proven.low))
-        .right("HIGH", |r| Value::Ratio(r.proven.high))
+        .left("RESULT", |r| r.proven.in_words())
         .right("PAIRS", |r| r.proven.pairs as u64)
         .left("METRIC", |r| r.proven.metric.as_str())
         .left("", |r| if r.reverted { "demoted" } else { "kept" });

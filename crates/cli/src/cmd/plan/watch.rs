@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_plan::{Sample, sample};
 
 use crate::context::{Context, Failure};
-use crate::progress::SECONDS;
+use crate::progress::{Bar, Layout};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -22,7 +22,7 @@ pub fn watch(
         return Ok((samples, Duration::ZERO));
     }
     context.stop_on_signals()?;
-    let bar = context.bar(SECONDS, period.as_secs());
+    let bar = Bar::new(Layout::Seconds, period.as_secs());
     bar.set_message("watching the pools");
     let begin = Instant::now();
     let mut next = every;
