@@ -11,6 +11,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
+use crate::wants::Want;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -50,6 +51,9 @@ pub struct Host {
     /// Processes that use most hugetlb pages and page tables. Filled by `status` only.
     #[serde(skip)]
     pub owners: Vec<Owner>,
+    /// Settings that running programs want. Filled by commands that advise settings.
+    #[serde(skip)]
+    pub wants: Vec<Want>,
     /// Pool pages that no running process holds. Absent if they were not searched for.
     pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log on pools or failed allocations.

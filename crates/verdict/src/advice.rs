@@ -1,10 +1,10 @@
 //! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
 //! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
-//! this host cannot provide, and turns the rest into an [`Advice`]. [`agree`] compares all advice of one screen, and the
-//! wants of running programs. Contradictory commands are not printed.
+//! this host cannot provide or that a running program does not want, and turns the rest into an [`Advice`]. [`agree`]
+//! compares all advice of one screen. Contradictory commands are not printed.
 
-use hugeleaf_host::{Host, Pool, pool_file, thp_file};
+use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
@@ -12,6 +12,8 @@ use crate::asking::Asking;
 use crate::overcommit;
 use crate::reservation;
 use crate::shell_word;
+
+pub use hugeleaf_host::{Want, Wanted};
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -158,6 +160,9 @@ pub struct Change {
     /// Free memory is compacted first.
     #[serde(skip)]
     compacts: bool,
+    /// The value in force after the change, if known: a size may inherit it.
+    #[serde(skip)]
+    in_force: Option<String>,
 }
 
 /// A change that this host can provide without taking memory that others need. Only [`Change::check`] creates one.
@@ -184,6 +189,7 @@ impl Change {
             scope: Scope::Host,
             risk: None,
             compacts: false,
+            in_force: None,
         }
     }
 
@@ -218,13 +224,16 @@ impl Change {
     }
 
     /// # Errors
-    /// This host cannot provide it, or it would leave too little memory for others.
+    /// This host cannot provide it, it would leave too little memory for others, or a running program wants another value.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
+        is_wanted(host, &self)?;
+        let in_force = in_force(host, &self.setting, &self.to).to_owned();
         let is_thp = self.setting.path.starts_with(&thp_file(""));
         let for_all = is_thp.then_some("affects every program on this host");
         Ok(Advice(Change {
             risk: self.risk.or(for_all),
+            in_force: Some(in_force),
             ..self
         }))
     }
@@ -254,6 +263,34 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     };
     let instead = PLAN.to_owned();
     fits.map_err(|why| Refused { why, instead })
+}
+
+/// Refuses a value that a running program does not want.
+fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
+    let Some(want) = unwanted(host, &change.setting, &change.to, &host.wants) else {
+        return Ok(());
+    };
+    let (who, path) = (&want.who, change.setting.path());
+    Err(Refused {
+        why: format!("{who} wants another value"),
+        instead: format!("hugeleaf check    # {who} wants another value of {path}"),
+    })
+}
+
+/// Returns the value in force after a change. A THP size may inherit the value for all sizes.
+fn in_force<'a>(host: &'a Host, setting: &Setting, to: &'a str) -> &'a str {
+    let top = host.thp.known().zip(thp_use(&setting.path));
+    let top = top.and_then(|(thp, of)| thp.top(of).text());
+    top.filter(|_| to == INHERIT).unwrap_or(to)
+}
+
+const INHERIT: &str = "inherit";
+
+/// Returns the kind of memory whose huge pages the file enables, for all sizes or for one.
+fn thp_use(file: &str) -> Option<ThpUse> {
+    let name = file.strip_prefix(&thp_file(""))?.rsplit('/').next();
+    let mut all = [ThpUse::Private, ThpUse::Shared].into_iter();
+    all.find(|of| name == Some(of.knob()))
 }
 
 impl Advice {
@@ -363,52 +400,6 @@ pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> Stri
     format!("# the pod's resources.limits: {line}; or {off}; then recreate the container")
 }
 
-/// A setting that a running program wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// The program's name on screens.
-    pub who: String,
-    pub setting: Setting,
-    pub values: Wanted,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// One of these values, best first.
-    OneOf(Vec<String>),
-    AtMost(u64),
-    AtLeast(u64),
-}
-
-impl Wanted {
-    /// Returns the values at its edges. If several wants share a value, they share one of these.
-    pub(crate) fn edges(&self) -> Vec<String> {
-        match self {
-            Wanted::OneOf(values) => values.clone(),
-            Wanted::AtLeast(edge) | Wanted::AtMost(edge) => vec![edge.to_string()],
-        }
-    }
-
-    pub(crate) fn allows(&self, value: &str) -> bool {
-        let number = value.parse::<u64>().ok();
-        match self {
-            Wanted::OneOf(values) => values.iter().any(|v| v == value),
-            Wanted::AtMost(most) => number.is_some_and(|n| n <= *most),
-            Wanted::AtLeast(least) => number.is_some_and(|n| n >= *least),
-        }
-    }
-}
-
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Wanted::OneOf(values) => f.write_str(&values.join(" or ")),
-            Wanted::AtLeast(least) => write!(f, "at least {least}"),
-            Wanted::AtMost(most) => write!(f, "at most {most}"),
-        }
-    }
-}
-
 /// Compares the commands of one screen. Returns, in the same order, `None` for each printable command and otherwise the
 /// reason. Two commands that set one setting to different values contradict each other. A command also contradicts a program
 /// that wants another value.
@@ -416,16 +407,32 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "another finding here advises the opposite".to_owned());
-        let want = unwanted(advice.setting(), &advice.0.to, wants);
+        let to = advice.0.in_force.as_ref().unwrap_or(&advice.0.to);
+        let want = want_against(advice.setting(), to, wants);
         other.or_else(|| want.map(|want| format!("{} wants another value", want.who)))
     };
     all.iter().map(against).collect()
 }
 
 /// Returns the want of a running program that contradicts a value of a setting.
-pub fn unwanted<'a>(setting: &Setting, to: &str, wants: &'a [Want]) -> Option<&'a Want> {
-    let against = |want: &&Want| want.setting == *setting && !want.values.allows(to);
-    wants.iter().find(against)
+pub fn unwanted<'a>(
+    host: &Host,
+    setting: &Setting,
+    to: &str,
+    wants: &'a [Want],
+) -> Option<&'a Want> {
+    want_against(setting, in_force(host, setting, to), wants)
+}
+
+/// Compares the value in force with the wants. A want for huge pages names the file in force of the full size, and holds for
+/// the files of all sizes.
+fn want_against<'a>(setting: &Setting, in_force: &str, wants: &'a [Want]) -> Option<&'a Want> {
+    let of = thp_use(&setting.path);
+    let is_same =
+        |want: &Want| want.file == setting.path || (of.is_some() && thp_use(&want.file) == of);
+    let is_file = setting.kind == Kind::File;
+    let mut all = wants.iter().filter(|want| is_file && is_same(want));
+    all.find(|want| !want.values.allows(in_force))
 }
 
 #[cfg(test)]
@@ -460,7 +467,7 @@ mod tests {
         assert_eq!(stands, [false, true, false, false]);
         let want = Want {
             who: "ClickHouse".to_owned(),
-            setting: Setting::sysctl("vm.overcommit_memory"),
+            file: "/proc/sys/vm/overcommit_memory".to_owned(),
             values: Wanted::OneOf(vec!["0".to_owned()]),
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());

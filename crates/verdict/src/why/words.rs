@@ -266,7 +266,7 @@ impl Words<'_> {
             }
             Reason::ShmemDeny => (
                 format!("{knob} is deny, which forbids huge pages in shared memory"),
-                self.then(Change::new(Setting::file(&*knob), "never"), &promote),
+                self.then(Change::new(Setting::file(&*knob), "advise"), &promote),
             ),
             Reason::ShmemSizeOff => (
                 format!(
