@@ -53,6 +53,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 /// Scans the host once and prints the result. With `--watch` on a terminal it replaces the previous screen.
 fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     let host = context.host()?;
+    // Only verdicts on processes have advice.
+    let host = match args.targets.is_empty() {
+        true => host,
+        false => context.with_wants(host),
+    };
     let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
         true => Context::clear(),
         false => Ok(()),
