@@ -318,6 +318,7 @@ mod tests {
             bytes: Bytes(len),
             text: "because".to_owned(),
             command: "# nothing to do".to_owned(),
+            changes: Vec::new(),
             figures: Figures::default(),
         }
     }
@@ -416,6 +417,7 @@ mod tests {
             ranges: 1,
             text: String::new(),
             command: String::new(),
+            changes: Vec::new(),
             adds: Bytes::ZERO,
             host_wide: None,
         });

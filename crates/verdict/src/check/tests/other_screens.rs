@@ -1,7 +1,7 @@
 //! The commands of `why`, `run`, `promote` and `top` beside running programs that want other values.
 
 use super::*;
-use crate::advice::{Scheduler, compact, shmem_at_boot};
+use crate::advice::{Scheduler, compaction, shmem_at_boot};
 use crate::findings::tests::testing::arm64_16k;
 use crate::run::{Policy, RunRole, settle};
 use crate::unaligned_ends::ends;
@@ -47,8 +47,12 @@ fn of_why(host: &Host) -> Vec<String> {
 
 fn of_promote(host: &Host) -> Vec<String> {
     let ends = ends(host).and_then(|ends| ends.command);
-    let at_boot = shmem_at_boot(host, Scheduler::Unknown);
-    ends.into_iter().chain([compact(host), at_boot]).collect()
+    let others = [
+        compaction().next(host),
+        shmem_at_boot(host, Scheduler::Unknown),
+    ];
+    let all = ends.into_iter().chain(others);
+    all.map(|next| next.command).collect()
 }
 
 /// Returns the values that a command writes, each with its file. Comments count too.
