@@ -11,9 +11,11 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::{
     Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
+use hugeleaf_plan::current_state::servers_here;
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
+use hugeleaf_verdict::check::wants;
 
 /// Processes that could not be read, each with its error.
 pub type Unread = Vec<(Pid, ProcessError)>;
@@ -92,6 +94,12 @@ impl Context {
         let mut host = self.host()?;
         host.leftovers = hugeleaf_host::read_leftovers(&self.root, &self.kernel, &host);
         Ok(host)
+    }
+
+    /// Adds the wants of running programs, which no advice may contradict.
+    pub fn with_wants(&self, mut host: Host) -> Host {
+        host.wants = wants(&host, &servers_here(&self.root));
+        host
     }
 
     /// Explains an unreadable host. Only a capture can lack facts that a running kernel always provides.

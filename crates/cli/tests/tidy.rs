@@ -148,6 +148,27 @@ fn commands_that_change_the_host_are_made_in_one_place() {
     check("make it of a Change (hugeleaf_verdict::advice)", &findings);
 }
 
+/// A comment swallows the command behind it, so one place joins commands.
+#[test]
+fn commands_are_joined_in_one_place() {
+    let joins = |line: &str| {
+        let mut before = line.match_indices("} && ").map(|(at, _)| &line[..at]);
+        // Within a string, not between conditions.
+        let is_text = before.any(|before| before.matches('"').count() % 2 == 1);
+        is_text || line.contains("join(\" && \")")
+    };
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        let lines = code.lines().enumerate().filter(|(_, line)| joins(line));
+        let lines = lines.filter(|_| path != "crates/verdict/src/advice.rs");
+        findings.extend(lines.map(|(number, line)| format!("{path}:{}: {line}", number + 1)));
+    }
+    check(
+        "join it by Next::then or sequence (hugeleaf_verdict::advice)",
+        &findings,
+    );
+}
+
 /// Only `hugeleaf_host::limits` reads the limits of a process, because it knows their files inside a container.
 #[test]
 fn limits_of_cgroups_are_read_in_one_place() {

@@ -37,6 +37,7 @@ pub mod system;
 mod testing;
 #[cfg(feature = "full")]
 pub mod totals;
+mod wants;
 #[cfg(feature = "full")]
 pub mod watch;
 
@@ -53,6 +54,7 @@ pub use parse::ParseError;
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, UserFiles};
 pub use system::{read_memory_facts, read_start_facts};
+pub use wants::{Want, Wanted};
 #[cfg(feature = "full")]
 pub use {
     process::{ProcessError, ReadDetail, read_all_processes, read_process},

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
 use crate::process::stat::units_in;
+use crate::wants::Want;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -52,6 +53,9 @@ pub struct Host {
     /// Processes that use most hugetlb pages and page tables. Filled by `status` only.
     #[serde(skip)]
     pub owners: Vec<Owner>,
+    /// Settings that running programs want. Filled by commands that advise settings.
+    #[serde(skip)]
+    pub wants: Vec<Want>,
     /// Pool pages that no running process holds. Absent if they were not searched for.
     pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log on pools or failed allocations.

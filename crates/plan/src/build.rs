@@ -156,7 +156,7 @@ fn settings(
             }
         }
     }
-    let unwanted = knobs::without_unwanted(plan, facts.wants);
+    let unwanted = knobs::without_unwanted(host, plan, facts.wants);
     for (service, index) in services.iter().zip(0..) {
         rights::rights(plan, host, service, index);
     }

@@ -373,6 +373,12 @@ impl Note {
         self.commands.push(Command::new(label, line));
         self
     }
+
+    #[must_use]
+    pub fn then(mut self, command: Command) -> Note {
+        self.commands.push(command);
+        self
+    }
 }
 
 impl Command {
@@ -382,6 +388,16 @@ impl Command {
             line: line.into(),
             note: String::new(),
         }
+    }
+
+    /// Adds the risk of the command to its note, if there is one.
+    #[must_use]
+    pub fn at_risk(mut self, risk: Option<String>) -> Command {
+        if let Some(risk) = risk {
+            let end = if self.note.is_empty() { "" } else { "; " };
+            self.note = format!("{}{end}risk: {risk}", self.note);
+        }
+        self
     }
 
     #[must_use]

@@ -9,9 +9,10 @@ use hugeleaf_mover::{
 };
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, took};
+use hugeleaf_verdict::advice::{self, Next, risks};
+use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::growth::{self, Holes};
 use hugeleaf_verdict::unaligned_ends::{Ends, ends};
-use hugeleaf_verdict::{advice, eligible};
 use serde_json::json;
 
 use crate::json::{answer, both};
@@ -61,8 +62,8 @@ pub struct Commands {
     scheduler: Scheduler,
     /// The smaller THP size for the ends of mappings, if the host has one.
     ends: Option<Ends>,
-    compact: String,
-    shmem_at_boot: String,
+    compact: Next,
+    shmem_at_boot: Next,
 }
 
 impl Commands {
@@ -71,7 +72,7 @@ impl Commands {
             program,
             scheduler,
             ends: ends(host),
-            compact: advice::compact(host),
+            compact: advice::compaction().next(host),
             shmem_at_boot: advice::shmem_at_boot(host, scheduler),
         }
     }
@@ -268,7 +269,7 @@ fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note>
     let note = |part: &Part| {
         let note = Note::new(part.bytes, part.reason.to_string());
         match remedy(part.reason, holes, request) {
-            Some(command) => note.run("next", command),
+            Some(next) => note.then(advised("next", next)),
             None => note,
         }
     };
@@ -304,41 +305,47 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<String> {
+fn advised(label: &str, next: Next) -> Command {
+    let risk = risks(&next.changes);
+    Command::new(label, next.command).at_risk(risk)
+}
+
+fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Next> {
     use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
     use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
         Reason::Not(CopyOnWrite) => {
-            format!("hugeleaf {verb} {targets}    # once the child has exited")
+            format!("hugeleaf {verb} {targets}    # once the child has exited").into()
         }
         // For a demotion, nothing that helps a promotion applies.
         Reason::Not(_) if request.direction == Direction::Demote => return None,
         Reason::Not(TooSmall) => {
             let ends = request.commands.ends.as_ref()?;
-            let size = ends.size;
-            format!(
-                "{}    # pages of {size} for these, after a restart",
-                ends.command.as_ref()?
-            )
+            let remark = format!("pages of {} for these, after a restart", ends.size);
+            ends.command.clone()?.remark(&remark)
         }
-        Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
+        Reason::Not(ProcessDisabled) => {
+            format!("hugeleaf promote --switch-thp-on {targets}").into()
+        }
         Reason::Not(reason) if reason.remedy() == PromoteAndGrow => {
-            holes.get(&reason)?.growth()?.command(targets)
+            holes.get(&reason)?.growth()?.command(targets).into()
         }
         // The remedy depends on more than the reason.
         Reason::Not(reason) if reason.remedy() == Change => {
-            format!("hugeleaf why {targets}")
+            format!("hugeleaf why {targets}").into()
         }
-        Reason::Refused => format!("hugeleaf why {targets}"),
+        Reason::Refused => format!("hugeleaf why {targets}").into(),
         Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
-            format!("hugeleaf {verb} {targets}    # continues where it stopped")
+            format!("hugeleaf {verb} {targets}    # continues where it stopped").into()
         }
-        Reason::Pressure => format!("hugeleaf {verb} {targets}    # when memory is free again"),
+        Reason::Pressure => {
+            format!("hugeleaf {verb} {targets}    # when memory is free again").into()
+        }
         Reason::NoContiguousMemory => request.commands.compact.clone(),
-        Reason::SharedByOthers(Some(why)) => return why.remedy().map(str::to_owned),
-        Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".to_owned(),
+        Reason::SharedByOthers(Some(why)) => return why.remedy().map(Next::from),
+        Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".into(),
         _ => return None,
     })
 }
@@ -373,7 +380,7 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
         all.push(undo);
     }
     let lines = persistence_commands(outcome, request);
-    let permanent = |line| Command::new("to make this permanent", line);
+    let permanent = |next| advised("to make this permanent", next);
     all.extend(lines.into_iter().map(permanent));
     all
 }
@@ -419,7 +426,7 @@ fn stalls(stalls: &Stalls, request: &Request<'_>) -> String {
 
 /// Returns commands that promote the memory again after a restart of the process. Private memory must be
 /// filled first. Shared memory also needs the knob on while it is mapped, or it is misaligned.
-fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
+fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<Next> {
     let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
         return Vec::new();
     };
@@ -466,7 +473,7 @@ fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<String>
     shared
         .then(|| shmem_at_boot.clone())
         .into_iter()
-        .chain([again])
+        .chain([again.into()])
         .collect()
 }
 
@@ -510,8 +517,8 @@ mod tests {
             program: "/usr/bin/hugeleaf".to_owned(),
             scheduler,
             ends,
-            compact: "compact".to_owned(),
-            shmem_at_boot: format!("shmem_enabled by {scheduler:?}"),
+            compact: "compact".into(),
+            shmem_at_boot: format!("shmem_enabled by {scheduler:?}").into(),
         }
     }
 
@@ -522,7 +529,7 @@ mod tests {
             path: "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled".to_owned(),
             setting: "never".to_owned(),
             better: Some("inherit"),
-            command: Some("echo inherit > FILE".to_owned()),
+            command: Some("echo inherit > FILE".into()),
         };
         let of = |ends| {
             remedy(
@@ -535,7 +542,7 @@ mod tests {
             )
         };
         assert_eq!(
-            of(Some(ends.clone())).unwrap(),
+            of(Some(ends.clone())).unwrap().command,
             "echo inherit > FILE    # pages of 2M for these, after a restart"
         );
         assert_eq!(of(None), None);
@@ -668,6 +675,24 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     }
 
     #[test]
+    fn a_command_that_slows_the_host_down_states_its_risk() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/why/fragmented");
+        let root = hugeleaf_host::Root::at(root);
+        let host = hugeleaf_host::read_host(&root, &hugeleaf_sys::Kernel::new()).unwrap();
+        let commands = Commands::of(&host, "hugeleaf".to_owned(), Scheduler::Cron);
+        let mut process = one();
+        process.failed[0].reason = Reason::NoContiguousMemory;
+        let request = Request {
+            commands: &commands,
+            ..request(Direction::Promote)
+        };
+        let text = page(&outcome(vec![process]), &request).text(VIEW);
+        let lines = "next: echo 1 > /proc/sys/vm/compact_memory\n             \
+                     risk: programs may stall meanwhile\n";
+        assert!(text.contains(lines), "{text}");
+    }
+
+    #[test]
     fn no_undo_is_printed_that_cannot_work() {
         let mut process = one();
         process.one_way = vec![Part {
@@ -748,7 +773,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
             let lines = persistence_commands(&outcome(vec![process.clone()]), &request);
             assert_eq!(lines.len(), 2, "{lines:?}");
             assert!(
-                lines[0].starts_with("shmem_enabled") && lines[1].contains(line),
+                lines[0].command.starts_with("shmem_enabled") && lines[1].command.contains(line),
                 "{lines:?}"
             );
         }
@@ -756,7 +781,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         process.unit = None;
         process.name = "a b;c".to_owned();
         let lines = persistence_commands(&outcome(vec![process]), &request(Direction::Promote));
-        assert!(!lines[0].contains(';'), "{lines:?}");
+        assert!(!lines[0].command.contains(';'), "{lines:?}");
     }
 
     #[test]
@@ -884,7 +909,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
             let remedy = remedy(reason, &holes(), &request);
             assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
             assert!(
-                remedy.is_none_or(|r| next.is_some_and(|n| r.contains(n))),
+                remedy.is_none_or(|r| next.is_some_and(|n| r.command.contains(n))),
                 "{why:?}"
             );
         }

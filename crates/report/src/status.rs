@@ -5,7 +5,7 @@
 
 use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
-use hugeleaf_verdict::advice::Advice;
+use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 use serde_json::{Value as Json, json};
 
@@ -465,13 +465,8 @@ pub(crate) fn severity_word(severity: Severity) -> Cell {
 
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
-        let mut command = Command::new("run", &finding.command);
-        if let Some(risk) = finding.advice.as_ref().and_then(Advice::risk) {
-            command.note = format!("risk: {risk}");
-        }
-        let mut note = Note::new(severity_word(finding.severity), &finding.text);
-        note.commands.push(command);
-        note
+        let command = Command::new("run", &finding.command).at_risk(risks(&finding.advice));
+        Note::new(severity_word(finding.severity), &finding.text).then(command)
     };
     let notes: Vec<Note> = findings.iter().map(note).collect();
     match notes.is_empty() {

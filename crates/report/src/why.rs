@@ -2,6 +2,7 @@
 
 use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::eligible::{Reason, Remedy};
 use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
 use serde_json::{Value as Json, json};
@@ -203,8 +204,9 @@ fn reasons(page: &mut Page, summary: &Summary, all: bool) {
 
 fn reason(line: &Line, resident: Bytes) -> Bar {
     let mut next = Command::new("next", &line.command);
-    // The command's own comment says so already.
-    if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
+    // The command's own comment says so already. A command without changes is an alternative to a refused one.
+    let is_said = line.command.starts_with('#') || line.changes.is_empty();
+    if let Some(bytes) = line.host_wide.filter(|_| !is_said) {
         next.note = format!("a host-wide setting: it could promote {bytes} here");
     }
     Bar {
@@ -212,7 +214,7 @@ fn reason(line: &Line, resident: Bytes) -> Bar {
         part: line.bytes.share_of(resident),
         name: Cell::from(line.id.name()).marked(mark(line.id.remedy())),
         text: line.text.clone(),
-        commands: vec![next],
+        commands: vec![next.at_risk(risks(&line.changes))],
     }
 }
 
@@ -318,6 +320,7 @@ mod tests {
             bytes: Bytes(len),
             text: "because".to_owned(),
             command: "# nothing to do".to_owned(),
+            changes: Vec::new(),
             figures: Figures::default(),
         }
     }
@@ -416,6 +419,7 @@ mod tests {
             ranges: 1,
             text: String::new(),
             command: String::new(),
+            changes: Vec::new(),
             adds: Bytes::ZERO,
             host_wide: None,
         });

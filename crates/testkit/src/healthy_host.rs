@@ -99,6 +99,7 @@ pub fn healthy() -> Host {
         cgroups: Fact::Absent,
         is_in_container: false,
         owners: Vec::new(),
+        wants: Vec::new(),
         leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Known(Vec::new()),

@@ -1,10 +1,11 @@
 //! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
 //! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
-//! this host cannot provide, and turns the rest into an [`Advice`]. [`agree`] compares all advice of one screen, and the
-//! wants of running programs. Contradictory commands are not printed.
+//! this host cannot provide or that a running program does not want, and turns the rest into an [`Advice`]. [`agree`]
+//! compares all advice of one screen. Contradictory commands are not printed. [`Next`] joins commands, and nothing else
+//! does: a comment would swallow the command behind it.
 
-use hugeleaf_host::{Host, Pool, pool_file, thp_file};
+use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
@@ -12,6 +13,8 @@ use crate::asking::Asking;
 use crate::overcommit;
 use crate::reservation;
 use crate::shell_word;
+
+pub use hugeleaf_host::{Want, Wanted};
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -117,9 +120,12 @@ impl Setting {
             Kind::Segments => return format!("ipcrm {value}"),
         }
         let is_momentary = [COMPACT, DROP_CACHES].contains(&&*self.path);
+        let value = shell_word(value);
         match self.path.strip_prefix(SYSCTL).filter(|_| !is_momentary) {
-            Some(key) => format!("sysctl -w {}={}", key.replace('/', "."), shell_word(value)),
-            None => format!("echo {} > {of}", shell_word(value)),
+            Some(key) => format!("sysctl -w {}={value}", key.replace('/', ".")),
+            // The kernel drops clean pages only.
+            None if self.path == DROP_CACHES => format!("sync && echo {value} > {of}"),
+            None => format!("echo {value} > {of}"),
         }
     }
 
@@ -130,7 +136,7 @@ impl Setting {
 }
 
 const SYSCTL: &str = "/proc/sys/";
-pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 hugeleaf_units::named! {
@@ -158,9 +164,12 @@ pub struct Change {
     /// Free memory is compacted first.
     #[serde(skip)]
     compacts: bool,
+    /// The value in force after the change, if known: a size may inherit it.
+    #[serde(skip)]
+    in_force: Option<String>,
 }
 
-/// A change that this host can provide without taking memory that others need. Only [`Change::check`] creates one.
+/// A change that this host can provide without taking memory that others need. Only checks create one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Advice(Change);
@@ -170,6 +179,102 @@ pub struct Advice(Change);
 pub struct Refused {
     pub why: String,
     pub instead: String,
+}
+
+/// A command of a screen, with the changes of the host that it makes. Without a command, it is a shell comment that begins
+/// with `#`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Next {
+    pub command: String,
+    /// Empty if the command changes no setting.
+    pub changes: Vec<Advice>,
+}
+
+impl From<Advice> for Next {
+    fn from(advice: Advice) -> Next {
+        Next {
+            command: advice.command(),
+            changes: vec![advice],
+        }
+    }
+}
+
+impl From<Vec<Advice>> for Next {
+    fn from(changes: Vec<Advice>) -> Next {
+        let commands: Vec<String> = changes.iter().map(Advice::command).collect();
+        let command = commands.join(" && ");
+        Next { command, changes }
+    }
+}
+
+impl From<String> for Next {
+    fn from(command: String) -> Next {
+        let changes = Vec::new();
+        Next { command, changes }
+    }
+}
+
+impl From<&str> for Next {
+    fn from(command: &str) -> Next {
+        command.to_owned().into()
+    }
+}
+
+/// An advised change, or the alternative if the change is refused.
+impl From<Result<Advice, Refused>> for Next {
+    fn from(checked: Result<Advice, Refused>) -> Next {
+        checked.map_or_else(|refused| refused.instead.into(), Next::from)
+    }
+}
+
+impl Next {
+    /// Adds a command that comes after this one. Behind a comment a shell would not see it, so the comment names it.
+    #[must_use]
+    pub fn then(self, command: &str) -> Next {
+        let by = if self.has_comment() {
+            "; then here: "
+        } else {
+            " && "
+        };
+        self.joined(by, command)
+    }
+
+    /// Adds a comment.
+    #[must_use]
+    pub fn remark(self, text: &str) -> Next {
+        let by = if self.has_comment() { "; " } else { "    # " };
+        self.joined(by, text)
+    }
+
+    fn joined(self, by: &str, text: &str) -> Next {
+        let command = format!("{}{by}{text}", self.command);
+        Next { command, ..self }
+    }
+
+    fn has_comment(&self) -> bool {
+        self.command.starts_with('#') || self.command.contains("    # ")
+    }
+}
+
+/// Returns the command for several changes in their order, or the alternative if one of them is refused.
+pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Next {
+    let changes: Vec<Change> = changes.into_iter().collect();
+    let is_outside = |change: &Change| !change.setting.is_of_container();
+    if host.is_in_container && changes.iter().any(is_outside) {
+        let commands = changes
+            .iter()
+            .map(|change| change.setting.command(&change.to));
+        return on_the_host(&commands.collect::<Vec<_>>().join("; ")).into();
+    }
+    let checked = changes.into_iter().map(|change| change.check(host));
+    match checked.collect::<Result<Vec<Advice>, Refused>>() {
+        Ok(changes) => changes.into(),
+        Err(refused) => refused.instead.into(),
+    }
+}
+
+fn on_the_host(command: &str) -> String {
+    format!("# on the host of this container: {command}")
 }
 
 /// The command for cases that one setting cannot decide, because a plan weighs the needs of all services.
@@ -184,6 +289,7 @@ impl Change {
             scope: Scope::Host,
             risk: None,
             compacts: false,
+            in_force: None,
         }
     }
 
@@ -203,10 +309,12 @@ impl Change {
 
     /// Returns the command if the change may be advised, otherwise the alternative.
     pub fn command(self, host: &Host) -> String {
-        match self.check(host) {
-            Ok(advice) => advice.command(),
-            Err(refused) => refused.instead,
-        }
+        self.next(host).command
+    }
+
+    /// Returns the same as [`Change::command`], with the change.
+    pub fn next(self, host: &Host) -> Next {
+        self.check(host).into()
     }
 
     /// Compacts free memory first.
@@ -218,27 +326,34 @@ impl Change {
     }
 
     /// # Errors
-    /// This host cannot provide it, or it would leave too little memory for others.
+    /// This host cannot provide it, it would leave too little memory for others, or a running program wants another value.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
-        let is_thp = self.setting.path.starts_with(&thp_file(""));
-        let for_all = is_thp.then_some("affects every program on this host");
+        is_wanted(host, &self)?;
+        let in_force = in_force(host, &self.setting, &self.to).to_owned();
+        let known = known_risk(&self.setting);
         Ok(Advice(Change {
-            risk: self.risk.or(for_all),
+            risk: self.risk.or(known),
+            in_force: Some(in_force),
             ..self
         }))
     }
 }
 
+/// Refuses a setting of the host inside a container.
+fn is_of_this_host(change: &Change, is_in_container: bool) -> Result<(), Refused> {
+    if !is_in_container || change.setting.is_of_container() {
+        return Ok(());
+    }
+    Err(Refused {
+        why: "this is a container, and the setting belongs to the host".to_owned(),
+        instead: on_the_host(&change.setting.command(&change.to)),
+    })
+}
+
 /// Refuses a change that the host cannot provide.
 fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
-    let command = change.setting.command(&change.to);
-    if host.is_in_container && !change.setting.is_of_container() {
-        return Err(Refused {
-            why: "this is a container, and the setting belongs to the host".to_owned(),
-            instead: format!("# on the host of this container: {command}"),
-        });
-    }
+    is_of_this_host(change, host.is_in_container)?;
     if (change.setting.path(), &*change.to) == (overcommit::MODE, overcommit::STRICT) {
         let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
         return overcommit::strict(host)
@@ -254,6 +369,45 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     };
     let instead = PLAN.to_owned();
     fits.map_err(|why| Refused { why, instead })
+}
+
+/// Returns the risk that each change of the setting has.
+fn known_risk(setting: &Setting) -> Option<&'static str> {
+    match (setting.path(), setting.kind) {
+        (DROP_CACHES, _) => Some("programs read files from disk again"),
+        (COMPACT, _) => Some("programs may stall meanwhile"),
+        (_, Kind::Mount) => Some("affects every program that uses the mount"),
+        (path, _) if path.starts_with(&thp_file("")) => Some("affects every program on this host"),
+        _ => None,
+    }
+}
+
+/// Refuses a value that a running program does not want.
+fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
+    let Some(want) = unwanted(host, &change.setting, &change.to, &host.wants) else {
+        return Ok(());
+    };
+    let (who, path) = (&want.who, change.setting.path());
+    Err(Refused {
+        why: format!("{who} wants another value"),
+        instead: format!("hugeleaf check    # {who} wants another value of {path}"),
+    })
+}
+
+/// Returns the value in force after a change. A THP size may inherit the value for all sizes.
+fn in_force<'a>(host: &'a Host, setting: &Setting, to: &'a str) -> &'a str {
+    let top = host.thp.known().zip(thp_use(&setting.path));
+    let top = top.and_then(|(thp, of)| thp.top(of).text());
+    top.filter(|_| to == INHERIT).unwrap_or(to)
+}
+
+const INHERIT: &str = "inherit";
+
+/// Returns the kind of memory whose huge pages the file enables, for all sizes or for one.
+fn thp_use(file: &str) -> Option<ThpUse> {
+    let name = file.strip_prefix(&thp_file(""))?.rsplit('/').next();
+    let mut all = [ThpUse::Private, ThpUse::Shared].into_iter();
+    all.find(|of| name == Some(of.knob()))
 }
 
 impl Advice {
@@ -286,9 +440,20 @@ impl Advice {
         &self.0.setting
     }
 
+    pub const fn scope(&self) -> Scope {
+        self.0.scope
+    }
+
     pub const fn risk(&self) -> Option<&'static str> {
         self.0.risk
     }
+}
+
+/// Returns the risks of the changes that one command makes.
+pub fn risks<'a>(changes: impl IntoIterator<Item = &'a Advice>) -> Option<String> {
+    let mut all: Vec<&str> = changes.into_iter().filter_map(Advice::risk).collect();
+    all.dedup();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Services that run commands at fixed times.
@@ -300,31 +465,45 @@ pub enum Scheduler {
 }
 
 /// Returns the command that lets programs request huge pages for shared memory, at each boot.
-pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
+pub fn shmem_at_boot(host: &Host, by: Scheduler) -> Next {
     let change = Change::new(Setting::thp("shmem_enabled"), "advise");
     let (path, to) = (change.setting.path.clone(), change.to.clone());
-    let command = match change.check(host) {
-        Ok(advice) => advice.command(),
-        Err(refused) => return refused.instead,
+    let next = match change.check(host) {
+        Ok(advice) => Next::from(advice),
+        Err(refused) => return refused.instead.into(),
     };
-    match by {
+    let command = match by {
         Scheduler::Systemd => {
             // Not the file of applied plans, which this would overwrite.
             format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf-shmem.conf")
         }
-        Scheduler::Cron => format!("echo '@reboot root {command}' > /etc/cron.d/hugeleaf-shmem"),
-        Scheduler::Unknown => format!("{command}    # at boot, before the programs that use it"),
+        Scheduler::Cron => {
+            let now = &next.command;
+            format!("echo '@reboot root {now}' > /etc/cron.d/hugeleaf-shmem")
+        }
+        Scheduler::Unknown => return next.remark("at boot, before the programs that use it"),
+    };
+    Next { command, ..next }
+}
+
+/// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected. The limit of a
+/// container is set by its creator.
+pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> Next {
+    let change = Change::new(Setting::file(file), limit.get()).in_scope(Scope::Cgroup);
+    match is_of_this_host(&change, is_in_container) {
+        Ok(()) => Advice(change).into(),
+        Err(_) => format!("# start the container with a memory limit of {limit}").into(),
     }
 }
 
-/// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected.
-pub fn raised_limit(file: &str, limit: u64) -> String {
-    Setting::file(file).command(&limit.to_string())
+/// Returns the change that compacts free memory into larger blocks.
+pub fn compaction() -> Change {
+    Change::new(Setting::file(COMPACT), 1)
 }
 
-/// Returns the command that compacts free memory into larger blocks.
-pub fn compact(host: &Host) -> String {
-    Change::new(Setting::file(COMPACT), 1).command(host)
+/// Returns the change that drops the page cache, to free memory for compaction.
+pub fn dropped_caches() -> Change {
+    Change::new(Setting::file(DROP_CACHES), 1)
 }
 
 /// Returns the command for a pool whose number of pages only the user knows.
@@ -336,8 +515,13 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
     };
     let most = reservation::most_pages(host, size, None).ok();
     let most = most.map_or(String::new(), |most| format!(", {most} at most"));
-    let command = Setting::pool(size, None).command("N");
-    format!("{command}    # N: {existing}as many as the program needs{most}")
+    let change = Change::new(Setting::pool(size, None), "N");
+    let command = match is_of_this_host(&change, host.is_in_container) {
+        Ok(()) => change.setting.command(&change.to),
+        Err(refused) => refused.instead,
+    };
+    let remark = format!("N: {existing}as many as the program needs{most}");
+    Next::from(command).remark(&remark).command
 }
 
 /// Formats a pod's line for `bytes` on pages of a size, as in `hugepages-2Mi: 514Mi`.
@@ -364,52 +548,6 @@ pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> Stri
     format!("# the pod's resources.limits: {line}; or {off}; then recreate the container")
 }
 
-/// A setting that a running program wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// The program's name on screens.
-    pub who: String,
-    pub setting: Setting,
-    pub values: Wanted,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// One of these values, best first.
-    OneOf(Vec<String>),
-    AtMost(u64),
-    AtLeast(u64),
-}
-
-impl Wanted {
-    /// Returns the values at its edges. If several wants share a value, they share one of these.
-    pub(crate) fn edges(&self) -> Vec<String> {
-        match self {
-            Wanted::OneOf(values) => values.clone(),
-            Wanted::AtLeast(edge) | Wanted::AtMost(edge) => vec![edge.to_string()],
-        }
-    }
-
-    pub(crate) fn allows(&self, value: &str) -> bool {
-        let number = value.parse::<u64>().ok();
-        match self {
-            Wanted::OneOf(values) => values.iter().any(|v| v == value),
-            Wanted::AtMost(most) => number.is_some_and(|n| n <= *most),
-            Wanted::AtLeast(least) => number.is_some_and(|n| n >= *least),
-        }
-    }
-}
-
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Wanted::OneOf(values) => f.write_str(&values.join(" or ")),
-            Wanted::AtLeast(least) => write!(f, "at least {least}"),
-            Wanted::AtMost(most) => write!(f, "at most {most}"),
-        }
-    }
-}
-
 /// Compares the commands of one screen. Returns, in the same order, `None` for each printable command and otherwise the
 /// reason. Two commands that set one setting to different values contradict each other. A command also contradicts a program
 /// that wants another value.
@@ -417,16 +555,32 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "another finding here advises the opposite".to_owned());
-        let want = unwanted(advice.setting(), &advice.0.to, wants);
+        let to = advice.0.in_force.as_ref().unwrap_or(&advice.0.to);
+        let want = want_against(advice.setting(), to, wants);
         other.or_else(|| want.map(|want| format!("{} wants another value", want.who)))
     };
     all.iter().map(against).collect()
 }
 
 /// Returns the want of a running program that contradicts a value of a setting.
-pub fn unwanted<'a>(setting: &Setting, to: &str, wants: &'a [Want]) -> Option<&'a Want> {
-    let against = |want: &&Want| want.setting == *setting && !want.values.allows(to);
-    wants.iter().find(against)
+pub fn unwanted<'a>(
+    host: &Host,
+    setting: &Setting,
+    to: &str,
+    wants: &'a [Want],
+) -> Option<&'a Want> {
+    want_against(setting, in_force(host, setting, to), wants)
+}
+
+/// Compares the value in force with the wants. A want for huge pages names the file in force of the full size, and holds for
+/// the files of all sizes.
+fn want_against<'a>(setting: &Setting, in_force: &str, wants: &'a [Want]) -> Option<&'a Want> {
+    let of = thp_use(&setting.path);
+    let is_same =
+        |want: &Want| want.file == setting.path || (of.is_some() && thp_use(&want.file) == of);
+    let is_file = setting.kind == Kind::File;
+    let mut all = wants.iter().filter(|want| is_file && is_same(want));
+    all.find(|want| !want.values.allows(in_force))
 }
 
 #[cfg(test)]
@@ -461,7 +615,7 @@ mod tests {
         assert_eq!(stands, [false, true, false, false]);
         let want = Want {
             who: "ClickHouse".to_owned(),
-            setting: Setting::sysctl("vm.overcommit_memory"),
+            file: "/proc/sys/vm/overcommit_memory".to_owned(),
             values: Wanted::OneOf(vec!["0".to_owned()]),
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
@@ -500,7 +654,8 @@ mod tests {
         for inside in &commands(&host)[..3] {
             assert!(inside.starts_with("# on the host of this container: "));
         }
-        assert!(shmem_at_boot(&host, Scheduler::Cron).starts_with("# on the host"));
+        let at_boot = shmem_at_boot(&host, Scheduler::Cron).command;
+        assert!(at_boot.starts_with("# on the host"));
     }
 
     #[test]
@@ -513,6 +668,21 @@ mod tests {
             instead.starts_with("# on the host of this container: echo madvise > "),
             "{instead}"
         );
+    }
+
+    #[test]
+    fn what_slows_a_host_down_states_its_risk() {
+        let mount = Change::new(Setting::mount("/dev/shm"), "huge=advise");
+        for change in [compaction(), dropped_caches(), mount] {
+            assert!(advice(change.clone()).risk().is_some(), "{change:?}");
+        }
+        let both = [advice(dropped_caches()), advice(compaction())];
+        assert_eq!(
+            risks(&both).unwrap(),
+            "programs read files from disk again; programs may stall meanwhile"
+        );
+        let group = advice(Change::new(Setting::groups("x"), 70));
+        assert_eq!(risks([&group]), None);
     }
 
     proptest! {

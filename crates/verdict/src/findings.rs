@@ -17,9 +17,10 @@ pub use memory::{Holder, by_name};
 pub use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
+pub use crate::advice::Next;
 pub use crate::shell_word;
 
-use crate::advice::{self, Advice, Refused};
+use crate::advice::{self, Advice};
 
 hugeleaf_units::named! {
     /// Severity of a finding. The worst is the smallest, so that it sorts first.
@@ -42,34 +43,6 @@ pub struct Finding {
     pub advice: Option<Advice>,
 }
 
-/// The command of a finding. It either changes the host or only reads.
-pub struct Next(String, Option<Advice>);
-
-impl From<Advice> for Next {
-    fn from(advice: Advice) -> Next {
-        Next(advice.command(), Some(advice))
-    }
-}
-
-impl From<String> for Next {
-    fn from(command: String) -> Next {
-        Next(command, None)
-    }
-}
-
-impl From<&str> for Next {
-    fn from(command: &str) -> Next {
-        command.to_owned().into()
-    }
-}
-
-/// An advised change, or the alternative if the change is refused.
-impl From<Result<Advice, Refused>> for Next {
-    fn from(checked: Result<Advice, Refused>) -> Next {
-        checked.map_or_else(|refused| refused.instead.into(), Next::from)
-    }
-}
-
 impl Finding {
     pub fn new(
         severity: Severity,
@@ -77,13 +50,13 @@ impl Finding {
         text: impl Into<String>,
         next: impl Into<Next>,
     ) -> Finding {
-        let Next(command, advice) = next.into();
+        let Next { command, changes } = next.into();
         Finding {
             id,
             severity,
             text: text.into(),
             command,
-            advice,
+            advice: changes.into_iter().next(),
         }
     }
 

@@ -342,12 +342,12 @@ impl Case<'_> {
         if left.is_some_and(|left| left.bytes >= missing) {
             return (
                 format!("the pool has enough free pages of {size} now, but had too few before"),
-                Some(restart(None, self.process)),
+                Some(restart(None, self.process).command),
             );
         }
         let lack = pool_short(self.host, size, Some(missing));
-        let command = restart(Some(lack.next), self.process);
-        (lack.what, Some(command))
+        let next = restart(Some(lack.next.into()), self.process);
+        (lack.what, Some(next.command))
     }
 
     /// Returns the verdict on the range with most of the missing bytes.

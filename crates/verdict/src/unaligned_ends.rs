@@ -8,7 +8,7 @@
 use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
 
-use crate::advice::{Change, Setting};
+use crate::advice::{Change, Next, Setting};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
@@ -18,7 +18,7 @@ pub struct Ends {
     /// The value to set if the size is off; `None` if it is on for any memory.
     pub better: Option<&'static str>,
     /// The command that sets it.
-    pub command: Option<String>,
+    pub command: Option<Next>,
 }
 
 /// Returns the largest size below a full huge page that the processor translates with one entry and
@@ -39,7 +39,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
         (is_off, _) => (order.file(of), setting, is_off.then(|| follow(thp))),
     };
     let on = |better: &str| Change::new(Setting::file(&*path), better).from(&setting);
-    let command = better.map(|better| on(better).command(host));
+    let command = better.map(|better| on(better).next(host));
     Some(Ends {
         size: order.size,
         path,
@@ -69,18 +69,18 @@ mod tests {
         assert_eq!(off.size.to_string(), "2M");
         let folder = "/sys/kernel/mm/transparent_hugepage";
         assert_eq!(
-            off.command.unwrap(),
+            off.command.unwrap().command,
             format!("echo inherit > {folder}/hugepages-2048kB/enabled")
         );
         thp(&mut host).enabled = word("never");
         assert_eq!(
-            ends(&host).unwrap().command.unwrap(),
+            ends(&host).unwrap().command.unwrap().command,
             format!("echo madvise > {folder}/hugepages-2048kB/enabled")
         );
         // It inherits the top-level setting.
         thp(&mut host).orders[1].anon = word("inherit");
         assert_eq!(
-            ends(&host).unwrap().command.unwrap(),
+            ends(&host).unwrap().command.unwrap().command,
             format!("echo madvise > {folder}/enabled")
         );
         thp(&mut host).enabled = word("always");

@@ -26,6 +26,7 @@ use hugeleaf_host::{Host, Process, Role};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::Serialize;
 
+use crate::advice::{Advice, Next};
 use crate::eligible::{Reason, Remedy};
 use crate::growth::Holes;
 
@@ -53,6 +54,9 @@ pub struct Verdict {
     /// The next step, ready to paste into a shell. Without a command, it is a shell comment that
     /// begins with `#`.
     pub command: String,
+    /// The changes of the host that the command makes.
+    #[serde(skip)]
+    pub changes: Vec<Advice>,
     /// The numbers of the text, so that several ranges can be summed.
     #[serde(skip)]
     pub figures: Figures,
@@ -95,7 +99,7 @@ pub struct OffSize {
     pub size: PageSize,
     pub knob: String,
     /// The command that sets the size to `always`.
-    pub turn_on: String,
+    pub turn_on: Next,
     /// True if the processor translates this size with one TLB entry.
     pub is_translated_as_one: bool,
     /// Resident bytes in whole pages of the size.

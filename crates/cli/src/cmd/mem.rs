@@ -56,6 +56,11 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     // With --watch the previous screen stays until the next one.
     let bar = (args.watch.is_none()).then(|| Bar::spinner("reading the memory of the processes"));
     let host = context.host()?;
+    // Only verdicts on processes have advice.
+    let host = match args.targets.is_empty() {
+        true => host,
+        false => context.with_wants(host),
+    };
     let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
         true => Context::clear(),
         false => Ok(()),

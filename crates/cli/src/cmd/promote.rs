@@ -154,6 +154,7 @@ fn run(
     });
     drop(bar);
     let outcome = outcome?;
+    let host = context.with_wants(host);
     let commands = Commands::of(&host, own_path(), scheduler(context));
     let request = Request {
         direction,

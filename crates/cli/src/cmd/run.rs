@@ -121,7 +121,12 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let (policy, mapped) = policy(args, &host)?;
     let room = limits::of(&context.root, "self").memory_room().get();
     check_cache(args.sqlite, &host, room)?;
-    let settled = settle(&policy, &host, room)?;
+    let settled = settle(&policy, &host, room);
+    let settled = match settled {
+        Ok(settled) if settled.missing.is_empty() => settled,
+        // Advice is printed. Only then the wants of all programs are read, which takes longer than the rest.
+        _ => settle(&policy, &context.with_wants(host), room)?,
+    };
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
     let hides_sqlite =
@@ -360,6 +365,7 @@ fn start_and_watch(
         draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
     }
     let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
+    let host = context.with_wants(host);
     let command_line: Vec<String> = args.command.iter().map(lossy).collect();
     let circumstances = circumstances(&context.root, &host, &command_line);
     let watcher = Watcher::new(&context.root, host)?;

@@ -50,7 +50,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             "hugeleaf mem --json; for several scans: hugeleaf top --record FILE",
         ));
     }
-    let host = context.host()?;
+    let host = context.with_wants(context.host()?);
     let why_not = match (&args.replay, context.root.is_live(), args.read_only) {
         (Some(_), _, _) => "a recording cannot be promoted or demoted",
         (None, false, _) => "a captured host cannot be promoted or demoted",

@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let mut steps = Steps::new(5);
     let workload = start(settings, context, &mut steps)?;
     steps.begin("run status, mem and why", 1);
-    let mut host = context.host()?;
+    let mut host = context.with_wants(context.host()?);
     if let Fact::Known(owners) = read_owners(&context.root) {
         host.owners = owners;
     }

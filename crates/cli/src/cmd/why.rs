@@ -35,7 +35,7 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let bar = Bar::spinner("reading the memory of the processes");
-    let host = context.host()?;
+    let host = context.with_wants(context.host()?);
     let pids = context.targets(&args.targets, Several::All)?;
     let (processes, unread) = context.read_targets(&host, &pids, ReadDetail::Pages)?;
     let accounts: Vec<Vec<Account>> = processes

@@ -1,8 +1,10 @@
 //! Advice on captured hosts, each of which once got a dangerous or a useless command.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::common::{hugeleaf, repository, stdout};
+use crate::common::{hugeleaf, repository, stderr, stdout};
 
 fn answer(host: &str, arguments: &[&str]) -> Value {
     let root = repository()
@@ -190,4 +192,30 @@ fn no_screen_contradicts_itself() {
             );
         }
     }
+}
+
+/// `run` reads the wants of running programs before it prints a command.
+#[test]
+fn no_command_of_run_is_against_a_running_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("host");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(repository().join("fixtures/why/small-steps"))
+        .arg(&root)
+        .status();
+    assert!(copied.unwrap().success());
+    let enabled = root.join("sys/kernel/mm/transparent_hugepage/enabled");
+    std::fs::write(enabled, "always madvise [never]\n").unwrap();
+    let said = || {
+        let root = root.to_str().unwrap();
+        let ladder = ["run", "--dry-run", "--root", root, "--data", "2M!"];
+        let mut program = hugeleaf(&[&ladder[..], &["--", "true"]].concat());
+        stderr(&program.output().unwrap())
+    };
+    assert!(said().contains("next: echo madvise > "), "{}", said());
+    std::fs::create_dir(root.join("proc/4242")).unwrap();
+    std::fs::write(root.join("proc/4242/comm"), "tikv-server\n").unwrap();
+    let reason = "next: hugeleaf check    # TiKV wants another value of ";
+    assert!(said().contains(reason), "{}", said());
 }

@@ -123,6 +123,7 @@ fn read_facts(
         cgroups,
         is_in_container: own.is_in_container,
         owners: Vec::new(),
+        wants: Vec::new(),
         leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,

@@ -37,6 +37,7 @@ fn host() -> Host {
         cgroups: Fact::Absent,
         is_in_container: false,
         owners: Vec::new(),
+        wants: Vec::new(),
         leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,

@@ -2,7 +2,7 @@
 
 use super::*;
 use hugeleaf_host::{Cgroup, HugetlbLimit};
-use hugeleaf_verdict::advice::{Setting, Want, Wanted};
+use hugeleaf_verdict::advice::{Want, Wanted};
 
 fn knobs(plan: &Plan) -> Vec<String> {
     let one = |k: &Knob| {
@@ -38,7 +38,7 @@ fn what_a_running_program_wants_otherwise_is_left_out() {
     ] {
         let wants = [Want {
             who: "Redis".to_owned(),
-            setting: Setting::file(&*path),
+            file: path.clone(),
             values: Wanted::OneOf(vec![wanted.to_owned()]),
         }];
         let facts = Facts {

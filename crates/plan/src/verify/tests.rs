@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageKind, Pages};
 use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
 use crate::{BasePages, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
-use hugeleaf_verdict::advice::{Setting, Want, Wanted};
+use hugeleaf_verdict::advice::{Want, Wanted};
 
 /// The values that [`Facts`] borrows.
 struct World {
@@ -267,7 +267,7 @@ fn running_programs_are_asked_what_they_want() {
     assert_eq!(command(&world), "sysctl -w vm.hugetlb_shm_group=5");
     world.wants = vec![Want {
         who: "Oracle".to_owned(),
-        setting: Setting::sysctl("vm.hugetlb_shm_group"),
+        file: "/proc/sys/vm/hugetlb_shm_group".to_owned(),
         values: Wanted::OneOf(vec!["0".to_owned()]),
     }];
     assert_eq!(command(&world), "hugeleaf check");

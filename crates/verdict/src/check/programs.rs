@@ -213,7 +213,7 @@ pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
         };
         let one = |want: &Want| advice::Want {
             who: server.program.title.clone(),
-            setting: advice::Setting::file(file(checked, &want.setting)),
+            file: file(checked, &want.setting),
             values: want.wanted(),
         };
         let wants = server.program.want.iter().filter(applies).map(one);

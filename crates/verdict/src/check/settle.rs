@@ -7,7 +7,7 @@ use hugeleaf_host::Fact;
 use super::model::{Ask, Checked, Row, State};
 use super::programs;
 use super::setting::{BASE_PAGE, file, value};
-use crate::advice::{Advice, Change, Refused, Setting, Wanted};
+use crate::advice::{Advice, Change, Next, Refused, Setting, Wanted};
 use crate::list;
 use crate::overcommit;
 
@@ -155,10 +155,7 @@ pub(super) fn advise(
     let checked = changes.into_iter().map(|change| change.check(checked.host));
     let (state, why) = (row.state, row.why.clone().unwrap_or_default());
     match checked.collect::<Result<Vec<Advice>, Refused>>() {
-        Ok(all) => {
-            let commands: Vec<String> = all.iter().map(Advice::command).collect();
-            row.by(commands.join(" && "), risk)
-        }
+        Ok(all) => row.by(Next::from(all).command, risk),
         Err(refused) => row.should(state, format!("{why}. No command: {}", refused.why)),
     }
 }

@@ -1,3 +1,5 @@
+mod other_screens;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 

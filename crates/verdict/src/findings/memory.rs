@@ -139,7 +139,7 @@ pub fn fragmented(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "fragmented",
         format!("Free memory is fragmented: of {free} only {whole} is in whole {pmd} blocks."),
-        advice::compact(host),
+        advice::compaction().check(host),
     ))
 }
 

@@ -385,6 +385,6 @@ pub fn room(case: &Case<'_>) -> Option<Room> {
         limit: tightest.limit,
         left: tightest.room_at_most(),
         page,
-        is_in_container: case.process.limits.is_in_container,
+        is_in_container: case.process.limits.is_in_container || case.host.is_in_container,
     })
 }

@@ -129,7 +129,7 @@ pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes)
             OffSize {
                 size: f.order.size,
                 turn_on: Change::new(Setting::file(f.order.file(thp_use(segment))), "always")
-                    .command(case.host),
+                    .next(case.host),
                 knob: f.order.file(thp_use(segment)),
                 is_translated_as_one: f.is_translated_as_one,
                 bytes: inside.map_or(Bytes::ZERO, |r| bytes.scaled(r.len(), range.len())),

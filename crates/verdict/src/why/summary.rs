@@ -5,6 +5,7 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
+use crate::advice::{Advice, Next, PLAN, Scope, agree};
 use crate::growth::Holes;
 
 use super::sums::{Group, best_size, is_summed};
@@ -18,6 +19,9 @@ pub struct Line {
     pub ranges: usize,
     pub text: String,
     pub command: String,
+    /// The changes of the host that the command makes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Advice>,
     #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
     /// The maximum bytes that a host-wide command could promote.
@@ -151,10 +155,32 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
         group.processes = sharing.map(|(process, _)| *process).collect();
     }
     summary.lines = groups.iter().map(line).collect();
+    drop_contradictions(&mut summary.lines);
     summary
         .lines
         .sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.id));
     summary
+}
+
+/// Removes commands that contradict another line; a plan weighs those demands.
+fn drop_contradictions(lines: &mut [Line]) {
+    let all: Vec<&Advice> = lines.iter().flat_map(weighed).collect();
+    let mut against = agree(&all, &[]).into_iter();
+    for line in lines {
+        let of_line = against.by_ref().take(weighed(line).count());
+        let reasons: Vec<String> = of_line.flatten().collect();
+        if let Some(why) = reasons.first() {
+            line.text = format!("{} ({why}: a plan decides.)", line.text);
+            PLAN.clone_into(&mut line.command);
+            line.changes.clear();
+        }
+    }
+}
+
+/// Returns the changes that a plan weighs. Limits of a cgroup are minima, each for its own line.
+fn weighed(line: &Line) -> impl Iterator<Item = &Advice> {
+    let changes = line.changes.iter();
+    changes.filter(|change| change.scope() != Scope::Cgroup)
 }
 
 fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdict) {
@@ -182,7 +208,8 @@ fn line(group: &Group<'_>) -> Line {
     let first = group.verdicts[0];
     let bytes = sum(group, |v| v.bytes);
     let figures = figures(group);
-    let (text, command) = group.words(bytes, &figures);
+    let (text, next) = group.words(bytes, &figures);
+    let Next { command, changes } = next;
     let could_move = match first.id {
         Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
         _ => Some(bytes).filter(|_| figures.is_host_wide),
@@ -193,6 +220,7 @@ fn line(group: &Group<'_>) -> Line {
         ranges: group.verdicts.len(),
         text,
         command,
+        changes,
         adds: figures.holes.growth().map_or(Bytes::ZERO, |g| g.adds),
         host_wide: could_move,
     }

@@ -3,7 +3,7 @@
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
 
-use crate::advice;
+use crate::advice::{self, Next};
 use crate::clean;
 
 use super::{Figures, OffSize, Reason, Verdict};
@@ -35,10 +35,14 @@ pub const fn is_summed(id: Reason) -> bool {
 
 impl Group<'_> {
     /// Returns the sentence and the command for the sums of bytes and figures.
-    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, String) {
+    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, Next) {
         let first = self.verdicts[0];
+        let next = || Next {
+            command: first.command.clone(),
+            changes: first.changes.clone(),
+        };
         if self.verdicts.len().max(self.processes.len()) == 1 {
-            return (first.text.clone(), first.command.clone());
+            return (first.text.clone(), next());
         }
         let text = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Sparse | Reason::Swapped => {
@@ -50,15 +54,17 @@ impl Group<'_> {
             Reason::PrivateFile => self.private_files(),
             _ => first.text.clone(),
         };
-        let command = match first.id {
+        let next = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Swapped => {
                 promote_and_grow(bytes, f)
             }
-            Reason::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
+            Reason::CopyOnWrite if self.processes.len() > 1 => {
+                once_ended("the children have", f).into()
+            }
             Reason::OrdersOff => turn_size_on(bytes, f, &self.who()),
-            _ => first.command.clone(),
+            _ => next(),
         };
-        (text, command)
+        (text, next)
     }
 
     fn copy_on_write(&self, bytes: Bytes, f: &Figures) -> String {
@@ -139,33 +145,27 @@ pub fn cgroup_memory(f: &Figures) -> String {
 }
 
 /// Returns the promotion command for partly resident memory, which grows the process.
-pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> String {
+pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> Next {
     match f.holes.growth() {
         Some(growth) => promote_within(f, growth.adds, &growth.command(&f.target)),
         None if bytes.is_zero() => {
             let target = &f.target;
-            format!("# once it is back in memory: hugeleaf promote {target}")
+            format!("# once it is back in memory: hugeleaf promote {target}").into()
         }
-        None => NOTHING.to_owned(),
+        None => NOTHING.into(),
     }
 }
 
 /// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
 /// two more huge pages, because the kernel charges in advance on each processor.
-pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
+pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> Next {
     let Some(room) = f.room.as_ref().filter(|room| room.left < adds + room.page) else {
-        return promote.to_owned();
+        return promote.into();
     };
     let need = room.limit - room.left + adds + room.page + room.page;
     let pages = need.get().div_ceil(room.page.get().max(1));
-    let limit = pages.saturating_mul(room.page.get());
-    match room.is_in_container {
-        true => {
-            let limit = Bytes(limit);
-            format!("# start the container with a memory limit of {limit}, then: {promote}")
-        }
-        false => format!("{} && {promote}", advice::raised_limit(&room.file, limit)),
-    }
+    let limit = Bytes(pages.saturating_mul(room.page.get()));
+    advice::raised_limit(&room.file, limit, room.is_in_container).then(promote)
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
@@ -213,14 +213,22 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
     }
 }
 
-pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
-    match best_size(&f.off_sizes, bytes) {
-        Some(off) => format!(
+pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> Next {
+    let Some(off) = best_size(&f.off_sizes, bytes) else {
+        return NOTHING.into();
+    };
+    let on = &off.turn_on;
+    let is_refused_here = on.changes.is_empty() && !on.command.starts_with('#');
+    if is_refused_here {
+        return on.clone();
+    }
+    Next {
+        command: format!(
             "# host-wide setting, helps at most {} here: {}, then restart {who}",
             off.bytes,
-            off.turn_on.trim_start_matches("# ")
+            on.command.trim_start_matches("# ")
         ),
-        None => NOTHING.to_owned(),
+        changes: on.changes.clone(),
     }
 }
 
@@ -232,7 +240,7 @@ mod tests {
     #[test]
     fn a_size_for_the_whole_host_brings_at_least_a_tenth() {
         let off = |size: &str, bytes: u64, is_translated_as_one| OffSize {
-            turn_on: format!("echo always > {size}"),
+            turn_on: format!("echo always > {size}").into(),
             size: size.parse::<PageSize>().unwrap(),
             knob: size.to_owned(),
             is_translated_as_one,
@@ -260,7 +268,8 @@ mod tests {
             off_sizes: vec![large],
             ..Figures::default()
         };
-        assert_eq!(turn_size_on(Bytes(1000), &figures, "x"), "# nothing to do");
+        let next = turn_size_on(Bytes(1000), &figures, "x");
+        assert_eq!(next.command, "# nothing to do");
         assert!(orders_off(Bytes(1000), &figures).contains("would fit a tenth"));
     }
 }

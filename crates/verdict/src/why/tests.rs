@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use testing::*;
 
+mod container;
 pub mod testing;
 
 /// An address far from zero, at a multiple of 1 GiB.
@@ -570,6 +571,25 @@ fn sysv_memory_needs_a_group_or_the_memlock_limit() {
         allowed(|p| p.segments[0].name = "/dev/zero (deleted)".to_owned()),
         Reason::PoolUnused
     );
+}
+
+/// One screen does not advise two values of one setting.
+#[test]
+fn lines_that_contradict_each_other_leave_it_to_a_plan() {
+    let (host, mut one) = pool_and_segment(pool("2M", 100, 100, 0));
+    one.limits.memlock = Fact::Known(Bytes(8 * M - 1));
+    let mut two = one.clone();
+    (two.pid, two.groups) = (Pid(101), vec![998]);
+    two.segments[0].object = (0, 1, 78);
+    let accounts = [&one, &two].map(|p| account(&host, p, "server"));
+    let summary = summarise(&[(&one, &accounts[0]), (&two, &accounts[1])]);
+    assert_eq!(summary.lines.len(), 2, "{summary:?}");
+    for line in &summary.lines {
+        assert_eq!(line.command, crate::advice::PLAN);
+        assert!(line.text.contains("advises the opposite"), "{line:?}");
+    }
+    let alone = summarise(&[(&one, &accounts[0])]);
+    assert!(alone.lines[0].command.starts_with("sysctl -w "));
 }
 
 fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> Cgroup {

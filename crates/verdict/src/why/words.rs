@@ -6,7 +6,7 @@ use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::advice::{self, Change, Scope, Setting};
+use crate::advice::{self, Change, Next, Scope, Setting};
 use crate::asking::{self, Asking};
 use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
@@ -61,7 +61,7 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             promote: format!("hugeleaf promote {}", case.target),
         };
         let figures = words.figures();
-        let (text, command) = words.text_and_command(&figures);
+        let (text, next) = words.text_and_next(&figures);
         Verdict {
             id: finding.reason,
             role: segment.role,
@@ -69,7 +69,8 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             range: finding.range,
             bytes: finding.bytes,
             text,
-            command,
+            command: next.command,
+            changes: next.changes,
             figures,
         }
     });
@@ -92,7 +93,7 @@ struct Words<'a> {
     promote: String,
 }
 
-type Both = (String, String);
+type Both = (String, Next);
 
 impl Words<'_> {
     fn figures(&self) -> Figures {
@@ -120,7 +121,7 @@ impl Words<'_> {
         }
     }
 
-    fn text_and_command(&self, f: &Figures) -> Both {
+    fn text_and_next(&self, f: &Figures) -> Both {
         use Reason::*;
         let (reason, bytes) = (self.finding.reason, self.finding.bytes);
         match reason {
@@ -135,7 +136,7 @@ impl Words<'_> {
             }
             CopyOnWrite => (
                 sums::copy_on_write(&format!("with {}", f.sharer), bytes),
-                sums::once_ended(&format!("{} has", f.sharer), f),
+                sums::once_ended(&format!("{} has", f.sharer), f).into(),
             ),
             CgroupMemory => (
                 sums::cgroup_memory(f),
@@ -171,7 +172,7 @@ impl Words<'_> {
             Reason::ProcessDisabled => return self.disabled(),
             _ => format!("the setting could not be read: {}", self.unread()),
         };
-        (text, self.promote.clone())
+        (text, self.promote.clone().into())
     }
 
     /// Describes a process that disabled THP. Only the process itself can undo the call, so it is made to (see the
@@ -188,7 +189,8 @@ impl Words<'_> {
              exits. {lasting}"
         );
         let target = self.case.target;
-        (text, format!("hugeleaf promote --switch-thp-on {target}"))
+        let command = format!("hugeleaf promote --switch-thp-on {target}");
+        (text, command.into())
     }
 
     fn unread(&self) -> String {
@@ -252,7 +254,7 @@ impl Words<'_> {
                     }
                 };
                 let text = format!("{why}; the address is aligned, so promotion works");
-                (text, promote)
+                (text, promote.into())
             }
             Reason::ShmemNotAdvised => {
                 let why = match on {
@@ -263,11 +265,11 @@ impl Words<'_> {
                     "huge pages for shared memory are for advised memory only ({why}), and the \
                      program did not advise this; the address is aligned, so promotion works"
                 );
-                (text, promote)
+                (text, promote.into())
             }
             Reason::ShmemDeny => (
                 format!("{knob} is deny, which forbids huge pages in shared memory"),
-                self.then(Change::new(Setting::file(&*knob), "never"), &promote),
+                self.then(Change::new(Setting::file(&*knob), "advise"), &promote),
             ),
             Reason::ShmemSizeOff => (
                 format!(
@@ -299,25 +301,27 @@ impl Words<'_> {
             self.page
         );
         let change = match on {
-            Some(folder) => Change::new(Setting::mount(folder), "huge=advise"),
+            Some(folder) => {
+                Change::new(Setting::mount(folder), "huge=advise").in_scope(Scope::Device)
+            }
             None => Change::new(Setting::file(knob), "advise"),
         };
-        let step = (!places_well).then(|| change.command(self.case.host));
+        let step = (!places_well).then(|| change.next(self.case.host));
         (text, restart(step, self.case.process))
     }
 }
 
 // Pools.
 impl Words<'_> {
-    /// Chains a host change and the command that it enables.
-    fn then(&self, change: Change, command: &str) -> String {
-        format!("{} && {command}", change.command(self.case.host))
+    /// Joins a host change and the command that it enables.
+    fn then(&self, change: Change, command: &str) -> Next {
+        change.next(self.case.host).then(command)
     }
 
     fn pool(&self) -> Both {
         let (process, name) = (self.case.process, &self.name);
         let Some(pool) = hugetlb::pool(self.case, self.segment) else {
-            return ("no pool".to_owned(), NOTHING.to_owned());
+            return ("no pool".to_owned(), NOTHING.into());
         };
         let (size, len) = (pool.size, self.segment.range.len());
         let (need, had) = (size.pages_for(len), hugetlb::available(pool));
@@ -334,7 +338,7 @@ impl Words<'_> {
                     "hugeleaf plan {} --output pages.toml && hugeleaf apply pages.toml",
                     process.pid
                 );
-                (text, restart(Some(plan), process))
+                (text, restart(Some(plan.into()), process))
             }
             Reason::CgroupReservation => self.cgroup(size, Limited::Reservations),
             Reason::CgroupFault => self.cgroup(size, Limited::Faults),
@@ -354,13 +358,14 @@ impl Words<'_> {
                 let command = match self.group_for_pools() {
                     Some(group) => {
                         let setting = Setting::sysctl("vm.hugetlb_shm_group");
-                        let step = Change::new(setting, group).command(self.case.host);
+                        let step = Change::new(setting, group).next(self.case.host);
                         restart(Some(step), process)
                     }
                     None => format!(
                         "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={len:#}), then \
                          restart {name}"
-                    ),
+                    )
+                    .into(),
                 };
                 (text, command)
             }
@@ -380,7 +385,7 @@ impl Words<'_> {
                 let text = format!(
                     "the pool has {had} free pages of {size}, and this segment needs {need}: {why}"
                 );
-                (text, ask_for_them(process, setting))
+                (text, ask_for_them(process, setting).into())
             }
         }
     }
@@ -389,7 +394,7 @@ impl Words<'_> {
     fn cgroup(&self, size: PageSize, of: Limited) -> Both {
         let limits = &self.case.process.limits;
         let Some((group, limit)) = limits.tightest(size, of) else {
-            return (String::new(), NOTHING.to_owned());
+            return (String::new(), NOTHING.into());
         };
         let len = self.segment.range.len();
         let (may, then) = match of {
@@ -404,20 +409,18 @@ impl Words<'_> {
         );
         let most = size.pages_for(limit.usage(of) + len).of(size);
         if limits.is_in_container {
-            return (
-                text,
-                advice::of_container(size, Some(most), &self.case.process.name),
-            );
+            let name = &self.case.process.name;
+            return (text, advice::of_container(size, Some(most), name).into());
         }
         let raised = Change::new(Setting::file(group.limit_file(size, of)), most.get());
-        let step = raised.in_scope(Scope::Cgroup).command(self.case.host);
+        let step = raised.in_scope(Scope::Cgroup).next(self.case.host);
         (text, restart(Some(step), self.case.process))
     }
 
-    fn in_group(&self, group: u64) -> String {
+    fn in_group(&self, group: u64) -> Next {
         let user = format!("$(id -nu {})", self.case.process.uid);
-        let joined = Change::new(Setting::groups(&user), group).command(self.case.host);
-        format!("{joined}    # then restart {}", self.name)
+        let joined = Change::new(Setting::groups(&user), group).next(self.case.host);
+        joined.remark(&format!("then restart {}", self.name))
     }
 
     /// Returns a group of the process that could be given access to pools.
@@ -439,7 +442,8 @@ impl Words<'_> {
                 ),
                 format!(
                     "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
-                ),
+                )
+                .into(),
             ),
             Reason::Pinned => {
                 let range = self.finding.range;
@@ -458,7 +462,10 @@ impl Words<'_> {
                     "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, \
                      vfio), then: {promote}"
                 );
-                (format!("{what}. Pinned pages cannot be promoted"), command)
+                (
+                    format!("{what}. Pinned pages cannot be promoted"),
+                    command.into(),
+                )
             }
             _ => self.blocks(),
         }
@@ -478,24 +485,26 @@ impl Words<'_> {
             segment.range.len()
         );
         let kib = self.case.pmd.map_or(0, |page| page.bytes().get() >> 10);
+        let mut changes = Vec::new();
         let readahead = match segment.object {
             (0, ..) => format!("let its file system read {page} ahead; "),
             (major, minor, _) => {
                 let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
                 let step = Change::new(Setting::file(file), kib).in_scope(Scope::Device);
-                let step = step.command(self.case.host);
-                format!("{}; ", step.trim_start_matches("# "))
+                let step = step.next(self.case.host);
+                changes = step.changes;
+                format!("{}; ", step.command.trim_start_matches("# "))
             }
         };
         if segment.name.ends_with(" (deleted)") {
-            return (text, NOTHING.to_owned());
+            return (text, NOTHING.into());
         }
         let file = shell_word(&segment.name);
         let command = format!(
             "# stop {name} and all others that map it; {readahead}dd if={file} iflag=nocache \
              count=0; cat {file} > /dev/null; start it"
         );
-        (text, command)
+        (text, Next { command, changes })
     }
 
     /// Describes a host without a free block of huge-page size.
@@ -508,15 +517,13 @@ impl Words<'_> {
              Compaction could merge up to {joined} of it"
         );
         let needed = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
-        let command = match joined >= needed {
-            true => format!("{} && hugeleaf promote {target}", advice::compact(host)),
-            false => format!(
-                "sync && {} && {}    # then: hugeleaf promote {target}",
-                Change::new(Setting::file(advice::DROP_CACHES), 1).command(host),
-                advice::compact(host)
-            ),
+        let promote = format!("hugeleaf promote {target}");
+        let next = match joined >= needed {
+            true => self.then(advice::compaction(), &promote),
+            false => advice::sequence([advice::dropped_caches(), advice::compaction()], host)
+                .then(&promote),
         };
-        (text, command)
+        (text, next)
     }
 
     /// Names the sharers of copy-on-write pages, as far as the process tree shows them.
@@ -541,11 +548,11 @@ impl Words<'_> {
             Some((_, false)) => sums::orders_off(bytes, f),
             None => format!("too small for {page}"),
         };
-        let command = match self.finding.reason {
+        let next = match self.finding.reason {
             Reason::OrdersOff => sums::turn_size_on(bytes, f, &self.name),
-            _ => format!("hugeleaf mem --orders {}", self.case.target),
+            _ => format!("hugeleaf mem --orders {}", self.case.target).into(),
         };
-        (text, command)
+        (text, next)
     }
 }
 
@@ -594,7 +601,7 @@ impl Words<'_> {
             Reason::NoThp => "# use a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
             _ => NOTHING.to_owned(),
         };
-        (text, command)
+        (text, command.into())
     }
 }
 
@@ -605,13 +612,14 @@ fn service(process: &Process) -> Option<String> {
 }
 
 /// Returns a step followed by the restart that it needs.
-pub fn restart(step: Option<String>, process: &Process) -> String {
+pub fn restart(step: Option<Next>, process: &Process) -> Next {
     let name = clean(&process.name);
-    match (step, service(process)) {
-        (Some(step), Some(unit)) => format!("{step} && systemctl restart {unit}"),
-        (Some(step), None) => format!("{step}    # then restart {name} once"),
-        (None, Some(unit)) => format!("systemctl restart {unit}"),
-        (None, None) => format!("# restart {name} once"),
+    let command = service(process).map(|unit| format!("systemctl restart {unit}"));
+    match (step, command) {
+        (Some(step), Some(command)) => step.then(&command),
+        (Some(step), None) => step.remark(&format!("then restart {name} once")),
+        (None, Some(command)) => command.into(),
+        (None, None) => format!("# restart {name} once").into(),
     }
 }
 

@@ -78,6 +78,7 @@ pub fn host() -> Host {
         cgroups: Fact::Absent,
         is_in_container: false,
         owners: Vec::new(),
+        wants: Vec::new(),
         leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
