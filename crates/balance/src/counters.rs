@@ -64,7 +64,7 @@ impl Counters {
             size: Bytes::ZERO,
             operations: 0.0,
             misses: 0.0,
-            window: Window::new(HALF_LIFE / 12),
+            window: Window::new(HALF_LIFE / 24),
             latest: 0.0,
         }
     }
@@ -74,7 +74,7 @@ impl Counters {
     pub fn half_life(self, half_life: Duration) -> Counters {
         Counters {
             half_life,
-            window: Window::new(half_life / 12),
+            window: Window::new(half_life / 24),
             ..self
         }
     }

@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn no_advice_writes_a_file_of_a_plan() {
         for by in [Scheduler::Systemd, Scheduler::Cron, Scheduler::Unknown] {
-            let command = shmem_at_boot(&healthy(), by);
+            let command = shmem_at_boot(&healthy(), by).command;
             assert!(
                 !FILES.iter().any(|ours| command.contains(ours)),
                 "{command}"
