@@ -163,6 +163,7 @@ pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(),
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());
     };
+    #[expect(clippy::disallowed_methods, reason = "reads what a step changes")]
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),

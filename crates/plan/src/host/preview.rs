@@ -266,6 +266,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     // The mount is repeated at each boot, at a place that a replaced link would choose.
     let above = real.ancestors().skip(1).find(|at| at.exists());
     above.map_or(Ok(()), |folder| check_trusted(folder).map_err(others))?;
+    #[expect(clippy::disallowed_methods, reason = "reads what a step changes")]
     let is_empty = std::fs::read_dir(&real).is_ok_and(|mut all| all.next().is_none());
     match real.exists() && !is_empty {
         true => Err(Obstacle::NotEmpty(path.to_owned())),
