@@ -121,9 +121,10 @@ impl Root {
             let answer = with_stall_limit(&path, move || act(&File::open(at)?));
             return answer.unwrap_or_else(|| Err(stands_still()));
         }
-        match is_of_kernel(relative) {
-            true => act(&File::open(path)?),
-            false => answered(&path, move |path| act(&open_regular(path)?)),
+        match (is_of_kernel(relative), is_of_system(relative)) {
+            (true, _) => act(&File::open(path)?),
+            (_, true) => act(&open_regular(&path)?),
+            _ => answered(&path, move |path| act(&open_regular(path)?)),
         }
     }
 
@@ -239,6 +240,9 @@ impl Root {
         }
         let listed = match (self.is_live(), is_of_kernel(relative)) {
             (true, true) => list_at_most(&self.path(relative), MOST_PROCESSES),
+            (true, false) if is_of_system(relative) => {
+                list_at_most(&self.path(relative), MOST_NAMES)
+            }
             (true, false) => answered(&self.path(relative), |path| list_at_most(path, MOST_NAMES)),
             (false, _) => {
                 Inside::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
@@ -352,6 +356,14 @@ pub(crate) fn answered<T: Send + 'static>(
 /// True if the kernel itself makes this file. Such a file is regular and never blocks.
 fn is_of_kernel(relative: &Path) -> bool {
     relative.starts_with("proc") || relative.starts_with("sys")
+}
+
+/// True for the system's own configuration. Without its file system no program starts, so it is read in this thread: a
+/// program that links the library gets no extra one.
+fn is_of_system(relative: &Path) -> bool {
+    ["etc", "run", "usr"]
+        .iter()
+        .any(|top| relative.starts_with(top))
 }
 
 /// True if opening or reading this file takes the lock on another process's memory. Reads of `self` never
