@@ -60,7 +60,7 @@ fn line_of_test(line: &str) -> Option<(String, Outcome)> {
     let outcome = match outcome {
         "ok" => Outcome::Held,
         "FAILED" => Outcome::Failed,
-        "ignored" => Outcome::NotRun(outcome.to_owned()),
+        // Ignored without a reason, it is no test but a program that tests start.
         other => Outcome::NotRun(other.strip_prefix("ignored, ")?.to_owned()),
     };
     Some((name.to_owned(), outcome))
@@ -206,5 +206,6 @@ test result: FAILED. 4 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         assert_eq!(last("b::half"), Outcome::Held);
         assert_eq!(last("c::panics"), Outcome::Held);
         assert_eq!(last("old"), not("needs a disk"));
+        assert_eq!(line_of_test("test victim::obeys ... ignored"), None);
     }
 }

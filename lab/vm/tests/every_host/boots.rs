@@ -15,7 +15,7 @@ const STATE: &str = "/var/lib/hugeleaf-every-host";
 /// Returns the host if this is that boot of a guest.
 pub fn boot(test: &str, number: &str) -> Option<Host> {
     if std::env::var("HUGELEAF_BOOT").as_deref() != Ok(number) {
-        not_run(test, "needs a guest that is rebooted");
+        not_run(test, "needs a guest that reboots");
         return None;
     }
     Host::new(test)
@@ -31,8 +31,8 @@ fn node(size: u64) -> u32 {
 }
 
 #[test]
-fn first_a_plan_is_applied() {
-    let Some(host) = boot("first_a_plan_is_applied", "1") else {
+fn boot_1_applies_a_plan() {
+    let Some(host) = boot("boot_1_applies_a_plan", "1") else {
         return;
     };
     let size = host.pool_size().unwrap();
@@ -49,8 +49,8 @@ fn first_a_plan_is_applied() {
 }
 
 #[test]
-fn then_the_pools_are_there_after_a_reboot_and_are_undone() {
-    let test = "then_the_pools_are_there_after_a_reboot_and_are_undone";
+fn boot_2_has_the_pools_and_undoes_the_plan() {
+    let test = "boot_2_has_the_pools_and_undoes_the_plan";
     let Some(host) = boot(test, "2") else {
         return;
     };
@@ -66,8 +66,8 @@ fn then_the_pools_are_there_after_a_reboot_and_are_undone() {
 }
 
 #[test]
-fn at_last_nothing_of_it_comes_back() {
-    let Some(host) = boot("at_last_nothing_of_it_comes_back", "3") else {
+fn boot_3_has_no_pools_and_no_plan_in_force() {
+    let Some(host) = boot("boot_3_has_no_pools_and_no_plan_in_force", "3") else {
         return;
     };
     let size = host.pool_size().unwrap();

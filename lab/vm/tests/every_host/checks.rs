@@ -76,8 +76,8 @@ fn check_agrees_with_the_kernel() {
 
 /// A file of the reported maximum size fits a file system, and one byte more does not.
 #[test]
-fn file_systems_are_what_check_says() {
-    let Some(_host) = Host::new("file_systems_are_what_check_says") else {
+fn check_reports_the_largest_file_of_a_file_system() {
+    let Some(_host) = Host::new("check_reports_the_largest_file_of_a_file_system") else {
         return;
     };
     let answer = json(&["check"]);

@@ -119,7 +119,7 @@ fn under_a_limit(test: &str, limit: &str, flags: &str, doing: &[&str]) {
         return not_run(test, "needs pools of hugetlb pages");
     };
     let Some(group) = Group::new(test) else {
-        return not_run(test, "needs control groups of version 2 with hugetlb");
+        return not_run(test, "needs cgroup v2 with the hugetlb controller");
     };
     if host.pool(size, None, 16) < 16 {
         return not_run(test, "16 pages for a pool cannot be reserved");
@@ -142,38 +142,38 @@ const SHARED: [&str; 3] = ["map a any-shared ALL PAGE", "touch a", "check a"];
 const PRIVATE: [&str; 1] = ["grow ALL 65536"];
 
 #[test]
-fn a_limit_on_faults_kills_nobody_with_shared_memory() {
-    let test = "a_limit_on_faults_kills_nobody_with_shared_memory";
+fn shared_memory_survives_a_cgroup_limit_on_hugetlb_faults() {
+    let test = "shared_memory_survives_a_cgroup_limit_on_hugetlb_faults";
     under_a_limit(test, "max", "--shm", &SHARED);
 }
 
 #[test]
-fn a_limit_on_faults_kills_nobody_with_a_heap() {
-    let test = "a_limit_on_faults_kills_nobody_with_a_heap";
+fn a_heap_survives_a_cgroup_limit_on_hugetlb_faults() {
+    let test = "a_heap_survives_a_cgroup_limit_on_hugetlb_faults";
     under_a_limit(test, "max", "--data", &PRIVATE);
 }
 
 #[test]
-fn a_limit_on_reservations_kills_nobody_with_shared_memory() {
-    let test = "a_limit_on_reservations_kills_nobody_with_shared_memory";
+fn shared_memory_survives_a_cgroup_limit_on_hugetlb_reservations() {
+    let test = "shared_memory_survives_a_cgroup_limit_on_hugetlb_reservations";
     under_a_limit(test, "rsvd.max", "--shm", &SHARED);
 }
 
 #[test]
-fn a_limit_on_reservations_kills_nobody_with_a_heap() {
-    let test = "a_limit_on_reservations_kills_nobody_with_a_heap";
+fn a_heap_survives_a_cgroup_limit_on_hugetlb_reservations() {
+    let test = "a_heap_survives_a_cgroup_limit_on_hugetlb_reservations";
     under_a_limit(test, "rsvd.max", "--data", &PRIVATE);
 }
 
 /// The available memory in `status` ends at the limit of its own group, and `status` names both.
 #[test]
-fn the_own_limit_bounds_what_is_available() {
-    let test = "the_own_limit_bounds_what_is_available";
+fn status_applies_the_hugetlb_limit_of_its_own_cgroup() {
+    let test = "status_applies_the_hugetlb_limit_of_its_own_cgroup";
     let Some(mut host) = Host::new(test) else {
         return;
     };
     let Some(group) = Group::of_either("limited") else {
-        return not_run(test, "needs control groups with hugetlb");
+        return not_run(test, "needs the hugetlb controller of cgroups");
     };
     let size = host.pool_size().unwrap();
     if host.pool(size, None, 6) < 6 {
@@ -201,13 +201,13 @@ fn the_own_limit_bounds_what_is_available() {
 /// A huge page is charged before the base pages that it replaces are freed. The command named by `why`
 /// makes room for it, and promotes.
 #[test]
-fn a_full_group_has_no_room_for_large_pages() {
-    let test = "a_full_group_has_no_room_for_large_pages";
+fn why_reports_a_memory_cgroup_at_its_limit() {
+    let test = "why_reports_a_memory_cgroup_at_its_limit";
     let Some(host) = Host::new(test) else {
         return;
     };
     let Some((group, limit, usage)) = Group::of_memory("full") else {
-        return not_run(test, "needs control groups that can limit memory");
+        return not_run(test, "needs the memory controller of cgroups");
     };
     let mut victim = Victim::after(&group.enter());
     let range = victim.map("a", "private", 8 * host.huge, host.huge);

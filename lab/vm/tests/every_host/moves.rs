@@ -93,8 +93,8 @@ fn promote_and_demote_a_file_on_tmpfs() {
 
 /// One promotion is effective for all processes that share the memory.
 #[test]
-fn promote_memory_that_four_processes_share() {
-    let test = "promote_memory_that_four_processes_share";
+fn promote_memory_shared_by_four_processes() {
+    let test = "promote_memory_shared_by_four_processes";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -132,8 +132,8 @@ fn promote_memory_that_four_processes_share() {
 
 /// Memory that a forked child shares copy-on-write is skipped: its promotion would cost memory.
 #[test]
-fn memory_shared_with_a_child_is_left_alone() {
-    let test = "memory_shared_with_a_child_is_left_alone";
+fn promote_skips_copy_on_write_memory() {
+    let test = "promote_skips_copy_on_write_memory";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -151,8 +151,8 @@ fn memory_shared_with_a_child_is_left_alone() {
 
 /// Partly resident memory is not filled up unless requested.
 #[test]
-fn nobody_grows() {
-    let test = "nobody_grows";
+fn promote_skips_partly_resident_blocks() {
+    let test = "promote_skips_partly_resident_blocks";
     let Some(host) = Host::new(test) else {
         return;
     };

@@ -164,8 +164,8 @@ fn why_accounts_for_every_byte() {
 
 /// The screens have no error, and the expected width.
 #[test]
-fn screens_are_drawn() {
-    let Some(mut host) = Host::new("screens_are_drawn") else {
+fn screens_fit_100_columns() {
+    let Some(mut host) = Host::new("screens_fit_100_columns") else {
         return;
     };
     let victim = full(&mut host);
@@ -195,8 +195,8 @@ fn screens_are_drawn() {
 
 /// A 32-bit process on a 64-bit host, where a guest has such a program.
 #[test]
-fn a_32_bit_process_is_shown_and_judged() {
-    let test = "a_32_bit_process_is_shown_and_judged";
+fn mem_and_promote_work_on_a_32_bit_process() {
+    let test = "mem_and_promote_work_on_a_32_bit_process";
     let Some(host) = Host::new(test) else {
         return;
     };

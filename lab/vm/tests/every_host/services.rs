@@ -23,7 +23,7 @@ impl Cluster {
         let versions = std::fs::read_dir("/etc/postgresql").ok();
         let version = versions.and_then(|mut folder| folder.next()?.ok());
         let Some(version) = version.filter(|v| v.path().join("main/conf.d").is_dir()) else {
-            not_run(test, "needs PostgreSQL as Debian installs it");
+            not_run(test, "needs PostgreSQL from Debian's package");
             return None;
         };
         Some(Cluster {
@@ -110,8 +110,8 @@ fn default_size() -> u64 {
 
 /// With Debian's settings, without a pool; then with a pool that is too small, which the server does not report.
 #[test]
-fn a_postgresql_is_told_what_keeps_it_small() {
-    let test = "a_postgresql_is_told_what_keeps_it_small";
+fn why_explains_base_pages_of_postgresql() {
+    let test = "why_explains_base_pages_of_postgresql";
     let (Some(mut host), Some(cluster)) = (boot(test, "1"), Cluster::find(test)) else {
         return;
     };
@@ -130,8 +130,8 @@ fn a_postgresql_is_told_what_keeps_it_small() {
 }
 
 #[test]
-fn first_postgresql_is_planned_for() {
-    let test = "first_postgresql_is_planned_for";
+fn boot_1_applies_a_plan_for_postgresql() {
+    let test = "boot_1_applies_a_plan_for_postgresql";
     let (Some(_host), Some(cluster)) = (boot(test, "1"), Cluster::find(test)) else {
         return;
     };
@@ -164,8 +164,8 @@ fn first_postgresql_is_planned_for() {
 }
 
 #[test]
-fn then_postgresql_is_on_its_pages_after_a_reboot() {
-    let test = "then_postgresql_is_on_its_pages_after_a_reboot";
+fn boot_2_puts_postgresql_on_the_pool_and_undoes_the_plan() {
+    let test = "boot_2_puts_postgresql_on_the_pool_and_undoes_the_plan";
     let (Some(_host), Some(cluster)) = (boot(test, "2"), Cluster::find(test)) else {
         return;
     };
@@ -186,8 +186,8 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
 }
 
 #[test]
-fn at_last_postgresql_is_on_base_pages_again() {
-    let test = "at_last_postgresql_is_on_base_pages_again";
+fn boot_3_puts_postgresql_on_base_pages() {
+    let test = "boot_3_puts_postgresql_on_base_pages";
     let (Some(_host), Some(cluster)) = (boot(test, "3"), Cluster::find(test)) else {
         return;
     };

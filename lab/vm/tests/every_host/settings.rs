@@ -35,8 +35,8 @@ fn promote(victim: &Victim) -> Value {
 
 /// No verdict advises to enable an enabled setting; the time until khugepaged is a figure.
 #[test]
-fn small_memory_under_always_waits_for_khugepaged() {
-    let test = "small_memory_under_always_waits_for_khugepaged";
+fn why_names_khugepaged_for_base_pages_under_thp_always() {
+    let test = "why_names_khugepaged_for_base_pages_under_thp_always";
     let Some(host) = always(test) else {
         return;
     };
@@ -64,15 +64,15 @@ fn small_memory_under_always_waits_for_khugepaged() {
 }
 
 #[test]
-fn a_program_that_wants_thp_for_advised_memory_only() {
-    let test = "a_program_that_wants_thp_for_advised_memory_only";
+fn promote_in_a_process_with_thp_for_advised_memory_only() {
+    let test = "promote_in_a_process_with_thp_for_advised_memory_only";
     let Some(host) = always(test) else {
         return;
     };
     let mut victim = Victim::start();
     let range = victim.map("a", "private", PAGES * host.huge, host.huge);
     if victim.try_tell("advised-only a").is_err() {
-        return not_run(test, "needs PR_THP_DISABLE_EXCEPT_ADVISED, Linux 6.18");
+        return not_run(test, "needs PR_THP_DISABLE_EXCEPT_ADVISED (Linux 6.18)");
     }
     victim.tell("touch a");
     assert_eq!(inside(victim.pid(), range, |m| m.huge()), 0);
@@ -86,8 +86,8 @@ fn a_program_that_wants_thp_for_advised_memory_only() {
 
 /// Kernels that collapse files of ordinary file systems, also written ones, show this in smaps.
 #[test]
-fn a_file_that_is_mapped_for_writing() {
-    let test = "a_file_that_is_mapped_for_writing";
+fn promote_a_file_mapped_for_writing() {
+    let test = "promote_a_file_mapped_for_writing";
     let Some(host) = always(test) else {
         return;
     };
@@ -101,7 +101,7 @@ fn a_file_that_is_mapped_for_writing() {
     if !eligible || inside(victim.pid(), range, |m| m.huge()) > 0 {
         return not_run(
             test,
-            "needs a kernel that collapses files in base pages, Linux 7.2",
+            "needs a kernel that collapses files mapped for writing (Linux 7.2)",
         );
     }
     let reported = judged(&victim, range);

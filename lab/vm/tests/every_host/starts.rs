@@ -23,7 +23,7 @@ fn grows_on_huge_pages(host: &Host, victim: &mut Victim) {
 }
 
 /// With THP `never`, grown memory can only be collapsed.
-const NEVER: &str = "THP is never: no memory is huge from its first touch";
+const NEVER: &str = "THP is never, so faults allocate no huge pages";
 
 #[test]
 fn run_puts_a_growing_heap_on_huge_pages() {
@@ -49,10 +49,7 @@ fn run_puts_arenas_of_threads_on_huge_pages() {
         return not_run(test, NEVER);
     }
     if host.huge > 8 << 20 {
-        return not_run(
-            test,
-            "an arena of 64M has too few huge pages of this host to tell",
-        );
+        return not_run(test, "a 64M arena holds too few huge pages of this size");
     }
     grows_on_huge_pages(&host, &mut Victim::under_run(&[]));
 }

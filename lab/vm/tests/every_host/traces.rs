@@ -7,13 +7,13 @@ use crate::{json, not_run};
 
 /// Every source is used, or reported as missing; none is denied to root, and none is silent.
 #[test]
-fn trace_uses_what_the_kernel_has() {
-    let test = "trace_uses_what_the_kernel_has";
+fn trace_uses_the_sources_of_the_kernel() {
+    let test = "trace_uses_the_sources_of_the_kernel";
     let Some(host) = Host::new(test) else {
         return;
     };
     if text("/proc/self/status").contains("Seccomp:\t2") {
-        return not_run(test, "needs to be outside of a filter of system calls");
+        return not_run(test, "needs a process without a seccomp filter");
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.trace").display().to_string();
@@ -55,10 +55,10 @@ fn trace_uses_what_the_kernel_has() {
 /// A counter has a value above 0, or a reason for a missing value. This includes processors that open events
 /// without counting them.
 #[test]
-fn counters_have_a_number_or_a_reason() {
-    let test = "counters_have_a_number_or_a_reason";
+fn every_counter_has_a_value_or_a_reason() {
+    let test = "every_counter_has_a_value_or_a_reason";
     if text("/proc/self/status").contains("Seccomp:\t2") {
-        return not_run(test, "needs to be outside of a filter of system calls");
+        return not_run(test, "needs a process without a seccomp filter");
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.trace").display().to_string();
@@ -76,6 +76,6 @@ fn counters_have_a_number_or_a_reason() {
     }
     if counters.iter().all(|counter| counter["state"] != "used") {
         let part = format!("the part of {test} with numbers");
-        not_run(&part, "needs a processor whose counters count");
+        not_run(&part, "needs working CPU counters");
     }
 }

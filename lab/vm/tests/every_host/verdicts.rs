@@ -62,8 +62,8 @@ fn assert_reported(victim: &Victim, range: Addresses, id: &str) -> u64 {
 }
 
 #[test]
-fn swapped_memory_is_called_swapped() {
-    let test = "swapped_memory_is_called_swapped";
+fn why_reports_swapped_memory() {
+    let test = "why_reports_swapped_memory";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -88,8 +88,8 @@ fn swapped_memory_is_called_swapped() {
 
 /// Promotion leaves swapped-out memory unchanged.
 #[test]
-fn swapped_memory_is_not_brought_back() {
-    let test = "swapped_memory_is_not_brought_back";
+fn promote_does_not_swap_memory_in() {
+    let test = "promote_does_not_swap_memory_in";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -106,15 +106,18 @@ fn swapped_memory_is_not_brought_back() {
 
 /// On request, promotion reads partly swapped memory back, as `why` says.
 #[test]
-fn memory_that_is_swapped_in_part_is_brought_back_when_asked() {
-    let test = "memory_that_is_swapped_in_part_is_brought_back_when_asked";
+fn promote_swaps_partly_swapped_memory_in_on_request() {
+    let test = "promote_swaps_partly_swapped_memory_in_on_request";
     let Some(host) = Host::new(test) else {
         return;
     };
     let (mut victim, range) = victim(&host, "private", &["pageout-some"]);
     let swapped = || inside(victim.pid(), range, |m| m.get("Swap"));
     if swapped() == 0 {
-        return not_run(test, "needs swap, and a kernel that swaps single pages out");
+        return not_run(
+            test,
+            "needs swap, and a kernel that swaps out single base pages",
+        );
     }
     let reported = judged(&victim, range);
     let reported = reported.iter().find(|v| v["id"] == "swapped").unwrap();
@@ -128,8 +131,8 @@ fn memory_that_is_swapped_in_part_is_brought_back_when_asked() {
 }
 
 #[test]
-fn merged_memory_is_called_merged() {
-    let test = "merged_memory_is_called_merged";
+fn why_reports_merged_memory() {
+    let test = "why_reports_merged_memory";
     let Some(mut host) = Host::new(test) else {
         return;
     };
@@ -157,8 +160,8 @@ fn merged_memory_is_called_merged() {
 }
 
 #[test]
-fn watched_memory_is_called_userfaultfd() {
-    let test = "watched_memory_is_called_userfaultfd";
+fn why_reports_userfaultfd() {
+    let test = "why_reports_userfaultfd";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -172,8 +175,8 @@ fn watched_memory_is_called_userfaultfd() {
 }
 
 #[test]
-fn pinned_memory_is_called_pinned() {
-    let test = "pinned_memory_is_called_pinned";
+fn why_reports_pinned_memory() {
+    let test = "why_reports_pinned_memory";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -194,8 +197,8 @@ fn pinned_memory_is_called_pinned() {
 }
 
 #[test]
-fn a_pool_that_is_short_is_called_short() {
-    let test = "a_pool_that_is_short_is_called_short";
+fn why_reports_a_short_pool() {
+    let test = "why_reports_a_short_pool";
     let Some(mut host) = Host::new(test) else {
         return;
     };
@@ -204,7 +207,7 @@ fn a_pool_that_is_short_is_called_short() {
         return not_run(test, "needs a pool whose pages fit the memory of the test");
     };
     if host.pool(size, None, 1) != 1 {
-        return not_run(test, "no page for a pool can be reserved");
+        return not_run(test, "no pool page can be reserved");
     }
     // At a misaligned address, and of a program that uses the pool, the pool is the solution.
     let mut victim = Victim::start();
@@ -218,13 +221,13 @@ fn a_pool_that_is_short_is_called_short() {
     capture("pool-short", &[victim.pid()]);
     assert!(short || aligned, "{reported:?}");
     if aligned && !short {
-        not_run(test, "the kernel chose an address that fits");
+        not_run(test, "the kernel chose an aligned address");
     }
 }
 
 #[test]
-fn memory_of_a_program_that_refuses_is_called_so() {
-    let test = "memory_of_a_program_that_refuses_is_called_so";
+fn why_reports_madv_nohugepage() {
+    let test = "why_reports_madv_nohugepage";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -234,8 +237,8 @@ fn memory_of_a_program_that_refuses_is_called_so() {
 }
 
 #[test]
-fn memory_shared_with_a_child_is_called_copy_on_write() {
-    let test = "memory_shared_with_a_child_is_called_copy_on_write";
+fn why_reports_copy_on_write_memory() {
+    let test = "why_reports_copy_on_write_memory";
     let Some(host) = Host::new(test) else {
         return;
     };
@@ -250,8 +253,8 @@ fn memory_shared_with_a_child_is_called_copy_on_write() {
 
 /// `promote` gets all memory that `why` calls promotable.
 #[test]
-fn promote_gets_what_why_promises() {
-    let test = "promote_gets_what_why_promises";
+fn promote_all_memory_that_why_calls_promotable() {
+    let test = "promote_all_memory_that_why_calls_promotable";
     let Some(host) = Host::new(test) else {
         return;
     };
