@@ -245,7 +245,7 @@ fn pool(runs: &Runs) -> String {
         .collect();
     let same = cases.iter().filter(|same| **same).count();
     format!(
-        "With a pool of nothing, half and two thirds of the need, {same} of {} programs gave the same result as without `run` ({}).\n\n",
+        "With the pool drained to nothing, half and two thirds of the need, {same} of {} programs gave the same result as without `run` ({}).\n\n",
         cases.len(),
         run.link()
     )
