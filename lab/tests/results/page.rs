@@ -161,11 +161,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
             "What does a program gain under run?",
             own::programs(runs),
         ),
-        subject(
-            "always",
-            "What does a program gain if THP is always?",
-            own::always(runs),
-        ),
+        subject("always", "What if THP is always on?", own::always(runs)),
         subject(
             "reads",
             "What does a dependent read cost?",
