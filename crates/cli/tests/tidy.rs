@@ -1055,6 +1055,42 @@ fn paths_in_documents_for_developers_exist() {
     check("there is no such path", &findings);
 }
 
+/// A newcomer reads these pages in full, and follows the walk of a promotion with each file open once.
+#[test]
+fn first_pages_are_short_and_the_walk_names_each_file_once() {
+    let mut findings = Vec::new();
+    for document in ["HACKING.md", "ARCHITECTURE.md"] {
+        let bytes = read(document).len();
+        if bytes >= 8192 {
+            findings.push(format!("{document}: {bytes} bytes, at most 8191"));
+        }
+    }
+    let lines = read("README.md").lines().count();
+    if lines > 130 {
+        findings.push(format!("README.md: {lines} lines, at most 130"));
+    }
+    let text = read("ARCHITECTURE.md");
+    let (_, walk) = text.split_once("\n## The walk of ").unwrap();
+    let (walk, _) = walk.split_once("\n\nThese ").unwrap();
+    let mut files = quoted(walk);
+    files.retain(|name| name.ends_with(".rs"));
+    let named = files.len();
+    files.sort_unstable();
+    files.dedup();
+    if named != files.len() || named > 25 {
+        findings.push(format!(
+            "the walk names {} files in {named} places, at most 25 files once each",
+            files.len()
+        ));
+    }
+    for file in files.iter().filter(|name| !name.contains('/')) {
+        if !repository().join("crates/mover/src").join(file).exists() {
+            findings.push(format!("the walk: no {file} in mover/src"));
+        }
+    }
+    check("shorten the page, or mend the walk", &findings);
+}
+
 /// Code that shares memory between threads or processes of programs runs under Miri and both sanitizers.
 #[test]
 fn shared_memory_is_checked_by_miri_and_sanitizers() {

@@ -72,10 +72,10 @@ fn answer(figures: &[Figure<'_>], better: Better) -> String {
     };
     match (yes, no) {
         (0, 0) => format!("{not_shown}: {size}"),
-        (0, no) if no == all => format!("no, the other way: {size}"),
+        (0, no) if no == all => format!("no, the opposite: {size}"),
         (yes, 0) if yes == all => format!("yes: {size}"),
-        (yes, 0) => format!("in {yes} of {all} yes, in the others {not_shown}: {size}"),
-        (yes, no) => format!("in {yes} of {all} yes, in {no} the other way: {size}"),
+        (yes, 0) => format!("yes in {yes} of {all}, {not_shown} in the others: {size}"),
+        (yes, no) => format!("yes in {yes} of {all}, the opposite in {no}: {size}"),
     }
 }
 
@@ -140,7 +140,7 @@ fn programs<'a>(found: impl Iterator<Item = &'a Run>, arm: &str) -> Vec<Figure<'
 /// before. It has the smallest and the largest of the rounds, next to the same without promotion.
 fn disturbed(runs: &Runs) -> [String; 4] {
     let question =
-        "Does promotion disturb a server meanwhile? Its worst 3 s over the worst 3 s before";
+        "Does promotion disturb a server? Worst 3 s during promotion over worst 3 s before";
     let (mut answers, mut sure, mut by) = (Vec::new(), Vec::new(), "-".to_owned());
     for server in ["mariadb", "redis"] {
         let Some(run) = runs.find(&format!("promote-{server}")) else {
@@ -162,7 +162,7 @@ fn disturbed(runs: &Runs) -> [String; 4] {
         };
         answers.push(format!("{server} ×{middle}"));
         sure.push(format!(
-            "[{server} rounds {low} to {high}; {least} to {most} where nothing was moved](../bench/runs/{})",
+            "[{server} rounds {low} to {high}; {least} to {most} without promotion](../bench/runs/{})",
             run.path()
         ));
         by = command(run);
@@ -191,12 +191,12 @@ fn wrong(runs: &Runs) -> [String; 4] {
     };
     let experiments = run.value["experiments"].as_u64().unwrap_or(0);
     let sure = format!(
-        "[{experiments} simulated experiments an effect; the interval covers ×1.05 in {}](../bench/runs/{})",
+        "[{experiments} simulated experiments per effect; the interval covers ×1.05 in {}](../bench/runs/{})",
         share(covered),
         run.path()
     );
     let answer = format!(
-        "{} call an effect where there is none",
+        "{} report an effect that does not exist",
         share(faster + slower)
     );
     [question, answer, sure, command(run)]
@@ -225,7 +225,7 @@ pub fn text(runs: &Runs) -> String {
             &postgres,
         ),
         line(
-            "Is a running PostgreSQL that is promoted any different from one that starts on a pool?",
+            "Does a PostgreSQL promoted while it runs differ from one started on a pool?",
             Equal,
             &live,
         ),
@@ -235,7 +235,7 @@ pub fn text(runs: &Runs) -> String {
             &read,
         ),
         line(
-            "Does a backup server read more a second, past the page cache, where its buffers are on 2M pages?",
+            "Does a backup server read more per second with direct I/O if its buffers are on 2M pages?",
             Higher,
             &moved,
         ),
@@ -244,16 +244,12 @@ pub fn text(runs: &Runs) -> String {
             Lower,
             &tables,
         ),
-        line(
-            "Does an unmodified program do more under `run`?",
-            Higher,
-            &run,
-        ),
-        line("Also where THP is `always`?", Higher, &always),
+        line("Is an unmodified program faster under `run`?", Higher, &run),
+        line("Is it also faster if THP is `always`?", Higher, &always),
         disturbed(runs),
         wrong(runs),
     ];
-    let mut table = Table::new(&["question", "answer", "how sure: 95 % interval", "command"]);
+    let mut table = Table::new(&["question", "answer", "95 % interval", "command"]);
     for line in &lines {
         table.row(line);
     }

@@ -7,14 +7,14 @@ use crate::runs::{Run, Runs, Table, over, ratio};
 
 /// Subjects of files, by the beginning of their names.
 const OLTP: [(&str, &str); 5] = [
-    ("oltp-sqlite", "SQLite, all of the data in its cache"),
+    ("oltp-sqlite", "SQLite, all data in its cache"),
+    ("oltp-postgres", "PostgreSQL, all data in shared_buffers"),
+    ("oltp-cache", "SQLite, by size of the cache"),
+    ("oltp-connections", "PostgreSQL, by number of connections"),
     (
-        "oltp-postgres",
-        "PostgreSQL, all of the data in shared_buffers",
+        "oltp-noncached",
+        "SQLite, with a cache of a fifth of the data",
     ),
-    ("oltp-cache", "by size of the cache"),
-    ("oltp-connections", "by number of connections"),
-    ("oltp-noncached", "the cache a fifth of the data"),
 ];
 
 /// Additional quantities with a column, and its head.
@@ -63,7 +63,7 @@ pub fn text(runs: &Runs) -> String {
 /// Returns the shares of time of a profile, each with its name.
 fn shares(run: &Run) -> String {
     let Some(summary) = run.value["summary"].as_object() else {
-        return format!("{}: it does not read as a result.\n\n", run.link());
+        return format!("{}: not readable as a result.\n\n", run.link());
     };
     let mut out = format!("{}, medians of its rounds:\n\n", run.link());
     for (name, value) in summary {
@@ -87,7 +87,7 @@ pub fn of_run(run: &Run) -> String {
     };
     let mut out = format!("{}, {}.\n\n", run.link(), about(run, measured, first));
     if others.is_empty() {
-        out.push_str("One run, as it is: it compares nothing.\n\n");
+        out.push_str("It has one arm, so there is no comparison.\n\n");
         return out;
     }
     let rows: Vec<(&String, Vec<ComparedRow>)> = (others.iter())
@@ -122,7 +122,7 @@ fn about(run: &Run, measured: &Results, first: &str) -> String {
     let rounds = rounds.map_or_else(
         || match samples {
             Some(0 | 1) | None => "counted once".to_owned(),
-            Some(samples) => format!("up to {samples} samples an arm"),
+            Some(samples) => format!("up to {samples} samples per arm"),
         },
         |rounds| format!("{rounds} interleaved rounds"),
     );

@@ -10,8 +10,8 @@ use crate::runs::{Run, Runs, Table, interval, share};
 /// Returns programs under `run`: coverage and throughput, compared with all other ways.
 pub fn programs(runs: &Runs) -> String {
     let mut out = String::from(
-        "Over the bare program, with the interval. *Others' best* is the largest of THP `always`, glibc's two tunables,\n\
-         hugectl, jemalloc and mimalloc.\n\n",
+        "Ratios over the bare program, with the 95 % interval. *Others' best* is the largest ratio among THP `always`,\n\
+         glibc's two tunables, hugectl, jemalloc and mimalloc.\n\n",
     );
     let mut table = Table::new(&[
         "program",
@@ -71,7 +71,7 @@ pub fn programs(runs: &Runs) -> String {
     out.push_str(&rates(runs));
     out.push_str(&library(runs));
     out.push_str(&pool(runs));
-    out.push_str("Missed, as the runs themselves say:\n\n");
+    out.push_str("Missed requirements, as recorded by the runs:\n\n");
     for what in &missed {
         out.push_str(&format!("- {what}\n"));
     }
@@ -103,8 +103,8 @@ fn others_best(run: &Run, key: &str) -> String {
 /// Returns the section on hosts with THP `always`: coverage and throughput of each arm, host by host.
 pub fn always(runs: &Runs) -> String {
     let all: Vec<&Run> = runs.named("always-").collect();
-    let mut text = "With the knob at `always` in every arm, over the bare program there: medians, with an interval where \
-                    there are\nrounds enough.\n"
+    let mut text = "THP is `always` in every arm. Figures are medians of ratios over the bare program, with an interval \
+                    if there were\nenough rounds.\n"
         .to_owned();
     // They are in the order of their paths, so those of a host are adjacent.
     for of_host in all.chunk_by(|a, b| a.folder == b.folder) {
@@ -154,7 +154,7 @@ fn always_on(runs: &[&Run]) -> String {
     }
     let host = &runs[0].value["host"];
     let redis = match is_off {
-        true => " Redis had turned THP off for itself, as it does there.",
+        true => " Redis disabled THP for itself, as it does if THP is `always`.",
         false => " Redis was started with `--disable-thp no`.",
     };
     format!(
@@ -175,9 +175,9 @@ fn library(runs: &Runs) -> String {
         return String::new();
     };
     let mut table = Table::new(&[
-        "operation under run, a second",
-        "after over before",
-        "of rounds",
+        "operations per second under `run`",
+        "newer over older",
+        "rounds",
     ]);
     for row in before.results.iter().flat_map(|results| &results.rows) {
         let operation = row.quantity.name.strip_suffix(", operations/s");
@@ -203,8 +203,9 @@ fn library(runs: &Runs) -> String {
         table.row(&[operation.to_owned(), figure, ratios.len().to_string()]);
     }
     format!(
-        "Libc's changed pages from a sealed file in memory, against writing into them ({}, {}); the middle of the rounds'\n\
-         ratios, the smallest and the largest:\n\n{}\n",
+        "Two versions of the library that `run` loads. The newer one takes libc's changed pages from a sealed file in memory; the older one\n\
+         wrote into them ({}, {}).\n\
+         Figures are the median of the rounds' ratios, with the smallest and the largest:\n\n{}\n",
         before.link(),
         after.link(),
         table.text()
@@ -215,7 +216,7 @@ fn rates(runs: &Runs) -> String {
     let Some(run) = runs.find("run-rates") else {
         return "`run-rates.json`: not measured yet.\n\n".to_owned();
     };
-    let mut table = Table::new(&["operation under run, a second", "over bare"]);
+    let mut table = Table::new(&["operations per second under `run`", "over bare"]);
     let keys = run.value["summary"].as_object();
     for key in keys
         .into_iter()
@@ -228,7 +229,7 @@ fn rates(runs: &Runs) -> String {
         table.row(&[key.trim_end_matches(", over bare").to_owned(), figure]);
     }
     format!(
-        "What the library itself costs, {}:\n\n{}",
+        "The cost of the loaded library ({}):\n\n{}",
         run.link(),
         table.text()
     )
@@ -244,7 +245,7 @@ fn pool(runs: &Runs) -> String {
         .collect();
     let same = cases.iter().filter(|same| **same).count();
     format!(
-        "A pool drained to nothing, half and two thirds of the need: {same} of {} programs gave the same result as bare ({}).\n\n",
+        "With the pool drained to nothing, half and two thirds of the need, {same} of {} programs gave the same result as without `run` ({}).\n\n",
         cases.len(),
         run.link()
     )
@@ -260,7 +261,7 @@ fn not_measured(name: &str) -> [String; 3] {
 
 /// Returns the sections on the promotion of running memory, and on the library.
 pub fn promotion(runs: &Runs) -> String {
-    let mut table = Table::new(&["what", "ratio", "raw samples"]);
+    let mut table = Table::new(&["measurement", "ratio", "raw samples"]);
     if let Some(run) = runs.find("promote") {
         for of in run.value["ratios"]
             .as_array()
@@ -286,11 +287,11 @@ pub fn promotion(runs: &Runs) -> String {
         for (key, what) in [
             (
                 "worst 3 s, promoting over still",
-                "throughput of the worst 3 s while promoted, over before",
+                "throughput of the worst 3 s during promotion, over the worst 3 s before",
             ),
             (
                 "worst 3 s, still over still",
-                "the same where nothing was done: the noise",
+                "the same without promotion (noise)",
             ),
         ] {
             let rounds = of_rounds(run, &format!("{key}, by round"));
@@ -315,8 +316,8 @@ pub fn promotion(runs: &Runs) -> String {
             }
         }
     }
-    let text = "In brackets: the 95 % interval; of the servers the smallest and the largest of the rounds. The library's rows are\n\
-                called as in their files.\n\n";
+    let text = "Brackets hold the 95 % interval; for the servers, the smallest and the largest round. Rows of the library have\n\
+                the names used in their files.\n\n";
     text.to_owned() + &table.text()
 }
 
@@ -336,7 +337,7 @@ fn range(mut rounds: Vec<f64>) -> String {
 
 /// Returns the section on the cost of the screens, relative to its targets.
 pub fn looking(runs: &Runs) -> String {
-    let mut table = Table::new(&["what", "over what is wanted", "raw samples"]);
+    let mut table = Table::new(&["measurement", "ratio", "raw samples"]);
     if let Some(run) = runs.find("latency") {
         for (key, wanted) in [("status, median", 0.05), ("mem PID of 4G, median", 0.15)] {
             let cell = run
@@ -344,7 +345,7 @@ pub fn looking(runs: &Runs) -> String {
                 .map_or_else(|| "-".to_owned(), |s| three(s / wanted));
             let what = key.trim_end_matches(", median");
             table.row(&[
-                format!("`{what}`, of {} ms", wanted * 1e3),
+                format!("`{what}` over its limit of {} ms", wanted * 1e3),
                 cell,
                 run.link(),
             ]);
@@ -354,11 +355,11 @@ pub fn looking(runs: &Runs) -> String {
         for (key, what) in [
             (
                 "mem_over_smem",
-                "`mem` over `smem`, 48 processes that share a segment (wanted: at most 0.1)",
+                "`mem` over `smem`, 48 processes that share a segment (required: at most 0.1)",
             ),
             (
                 "mem_96_over_48",
-                "`mem` of 96 such processes over 48 (wanted: at most 1.3)",
+                "`mem` of 96 such processes over 48 (required: at most 1.3)",
             ),
         ] {
             let cell = run.figure(key).map_or_else(|| "-".to_owned(), three);
@@ -370,7 +371,7 @@ pub fn looking(runs: &Runs) -> String {
 
 /// Returns the figures of runs whose names have one of these beginnings, as they are.
 pub fn figures(runs: &Runs, begins: &[&str]) -> String {
-    let mut table = Table::new(&["run", "what", "figure", "raw samples"]);
+    let mut table = Table::new(&["run", "quantity", "value", "raw samples"]);
     let number = |value: &Value| {
         value
             .as_f64()
@@ -445,11 +446,7 @@ fn scenarios(run: &Run) -> String {
         found.next().and_then(|s| s[key].as_f64())
     };
     let cell = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), share);
-    let mut table = Table::new(&[
-        "what happens to the load",
-        "false calls",
-        "interval covers ×1.05",
-    ]);
+    let mut table = Table::new(&["scenario", "false calls", "interval covers ×1.05"]);
     for row in run.value["scenarios"].as_array().into_iter().flatten() {
         let calls = (of(row, 1.0, "faster").zip(of(row, 1.0, "slower"))).map(|(a, b)| a + b);
         table.row(&[
@@ -459,7 +456,8 @@ fn scenarios(run: &Run) -> String {
         ]);
     }
     format!(
-        "\nThe same with what loads do; wanted are at most 6 % false calls and at least 94 % covered in each ({}):\n\n{}",
+        "\nThe same for typical changes of a load. A false call is `faster` or `slower` without an effect. Required in each scenario are at most 6 %\n\
+         false calls, and intervals that cover the effect in at least 94 % ({}):\n\n{}",
         run.link(),
         table.text()
     )
@@ -497,7 +495,7 @@ fn one_recording(runs: &Runs) -> String {
     let older: Vec<String> = older.collect();
     if !older.is_empty() {
         out.push_str(&format!(
-            "Kept from before, when a coin drew each order and a quarter of the doubt was for looking: {}.\n\n",
+            "An older version drew the order of each pair independently, and spent a quarter of the error probability on interim looks: {}.\n\n",
             older.join(", ")
         ));
     }
@@ -511,7 +509,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
     if let Some(run) = runs.find("prove-postgresql") {
         let number = |key: &str| run.value["effect"][key].as_f64().unwrap_or(f64::NAN);
         out.push_str(&format!(
-            "`prove` on a PostgreSQL whose shared memory is moved back and forth by debugfs, in a virtual machine (kernel {}, emulated\nprocessors): {} ×{:.2} [{:.2}, {:.2}], {} pairs of random order ({}).\n\n",
+            "`prove` on PostgreSQL, whose shared memory is demoted through debugfs, in a virtual machine (kernel {}, emulated\nprocessors): {} ×{:.2} [{:.2}, {:.2}], {} pairs in random order ({}).\n\n",
             text(&run.value["host"], "kernel"),
             text(&run.value, "verdict"),
             number("ratio"),
@@ -529,7 +527,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
             of("low") <= 1.0 && 1.0 <= of("high")
         };
         out.push_str(&format!(
-            "Smaller servers there (32M), both arms on the same pages (`--same-pages`), {} experiments: {} false calls ({} faster, {} slower); the interval\ncovers 1 in {} ({}).\n\n",
+            "Smaller servers (32M) in the same virtual machine, with both arms on the same pages (`--same-pages`), in {} experiments: {} false calls\n({} faster, {} slower). The interval contains ×1 in {} of them ({}).\n\n",
             all.len(),
             calls("faster") + calls("slower"),
             calls("faster"),
@@ -560,16 +558,16 @@ pub fn trace(runs: &Runs) -> String {
     if let Some(run) = runs.find("trace-size") {
         let figure = |key: &str| run.figure(key).unwrap_or(f64::NAN);
         out.push_str(&format!(
-            "Half a minute of a host that is busy: {:.1} MB, drawn as a page in {:.2} s; wanted are 20 MB and 2 s ({}).\n\n",
+            "A trace of half a minute on a busy host has {:.1} MB, and its page is drawn in {:.2} s. The limits are 20 MB and 2 s ({}).\n\n",
             figure("file of 30 s, bytes") / 1e6,
             figure("page of 30 s, seconds"),
             run.link()
         ));
     }
     let mut table = Table::new(&[
-        "throughput while traced",
-        "over not traced",
-        "wanted",
+        "load",
+        "throughput, traced over not traced",
+        "required",
         "raw samples",
     ]);
     for (file, key, what, wanted) in [
@@ -588,7 +586,7 @@ pub fn trace(runs: &Runs) -> String {
         (
             "trace-locks",
             "locks, traced over not: low, median, high",
-            "threads that fight for locks",
+            "threads that contend for locks",
             "0.9",
         ),
     ] {
@@ -618,7 +616,7 @@ pub fn trace(runs: &Runs) -> String {
         .collect();
     out.push_str(&table.text());
     if !others.is_empty() {
-        out.push_str(&format!("Also kept: {}.\n\n", others.join(", ")));
+        out.push_str(&format!("Other runs: {}.\n\n", others.join(", ")));
     }
-    out + "Brackets are 95 % intervals of the median of rounds; of fewer than six rounds they are the smallest and the largest.\n\n"
+    out + "Brackets hold the 95 % interval of the median of the rounds; with fewer than six rounds, the smallest and the largest.\n\n"
 }

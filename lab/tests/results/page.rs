@@ -7,35 +7,118 @@ use hugeleaf_units::Bytes;
 use crate::runs::{Run, Runs, Table};
 use crate::{answers, oltp, own, programs, summary};
 
-const HEAD: &str = "# What larger pages bring
+const HEAD: &str = "# Results: huge pages compared with base pages
 
 ";
 
-const WHEN_NOT: &str = "- **What waits wins nothing there.** A server that spends its time in the kernel, on the network or on a disk computes faster in the rest only: nginx, fio.\n\
-- **What fits the TLB wins nothing.** A few megabytes that are read again and again, or memory that is read in order.\n\
-- **What forks to save loses them.** A huge page that is written to while a forked child lives is mapped by base pages from then on, until it is promoted again: [Redis](guide/redis.md).\n\
-- **What is made and thrown away.** A huge page has to be cleared whole before its first byte is used, and one of which little is used is memory wasted: [heaps that grow](results/run.md).\n\
-- **Losses are in the tables** like gains. `hugeleaf prove` measures yours; `hugeleaf predict` says beforehand what may be expected.\n\n";
+const WHEN_NOT: &str = "- **Time spent waiting.** A server that spends its time in the kernel, on the network or on a disk gains only in the rest of its time. Examples: nginx, fio.\n\
+- **Working sets that fit the TLB.** A few megabytes that are read repeatedly gain nothing, nor does memory that is read in order.\n\
+- **Processes that fork to save data.** If a process writes to a huge page while a forked child lives, base pages map that memory until it is promoted again: [Redis](guide/redis.md).\n\
+- **Short-lived memory.** The kernel clears a whole huge page before its first byte is used. A huge page that is used only in part wastes memory: [heaps that grow](results/run.md).\n\
+- **Losses are in the tables**, next to gains. `hugeleaf predict` estimates the effect on your program, and `hugeleaf prove` measures it.\n\n";
 
-const ABOUT: &str = "A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate, the median
-of the means of all pairs of log ratios of rounds or pairs, with its 95 % interval, unless its line says otherwise; a median is called one.
+const ABOUT: &str = "Most figures are ratios, because an absolute time says nothing about another machine. A ratio with an interval is a Hodges-Lehmann estimate
+with its 95 % interval, unless its line says otherwise. The estimate is the median of the means of all pairs of log ratios, one log ratio for
+each round or pair.
 
-All these pages are made from the raw runs under [bench/runs](../bench/runs) by `lab/tests/results`, and a test compares them with them.
+`lab/tests/results` makes all these pages from the raw runs in [bench/runs](../bench/runs). A test checks that they agree.
 
 ";
 
-const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two processors, shared with neighbours. What a guest gains depends on the pages\n\
-  that its host has beneath; that cannot be seen from inside.\n\
-- **No hardware counters.** Cycles per instruction and TLB misses (chart 2 of the DB2 9 study) are not here. This machine's processor lets\n\
-  none be counted; of the emulated ones only arm64 counts cycles and instructions, and there the clock goes by instructions, so that a page size\n\
-  cannot move their ratio, and events of the TLB open and stay at 0. Where a host counts them, `hugeleaf-lab oltp --pages\n\
-  base,thp:2M,hugetlb:2M` fills that chart, on SQLite and on PostgreSQL. A dependent read is the nearest thing here.\n\
-- **Small memory.** The published gains are of buffer pools of 18 to 473 GB; here there are 24 in all.\n\
-- **No disks.** Devices are files and loop devices of the same machine: what a data path gains on real drives is not shown.\n\
-- **Published figures are others' machines, page sizes and databases.** They stand next to ours for reference, and are no yardstick for a page\n\
+const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two processors, shared with neighbours. The gain of a guest\n\
+  depends on the page sizes of its hypervisor, which cannot be seen from inside.\n\
+- **No hardware counters.** Cycles per instruction and TLB misses (chart 2 of the DB2 9 study) are not measured. The processor of\n\
+  this machine provides no counters. Of the emulated processors, only arm64 counts cycles and instructions. Its clock advances with the\n\
+  instructions, so a page size cannot change their ratio, and TLB events stay at 0. On a host with counters, `hugeleaf-lab oltp --pages\n\
+  base,thp:2M,hugetlb:2M` measures both for SQLite and PostgreSQL. The closest measurement here is the dependent read.\n\
+- **Small memory.** The published gains are for buffer pools of 18 to 473 GB. The machine here has 24 GB of memory in all.\n\
+- **No disks.** Devices are files and loop devices of the same machine, so the gain of a data path on real drives is not shown.\n\
+- **Published figures come from other machines, page sizes and databases.** They are listed for reference. They set no standard for a page\n\
   size of another processor.\n\
-- **No TPC-C results.** The load follows its public rules. Compare it with other runs of hugeleaf only.\n\
-- **The best of several arms** is more than a single one would give by chance. Look at the table below it.\n";
+- **No TPC-C results.** The load follows the public rules of TPC-C. Compare it only with other runs of hugeleaf.\n\
+- **The best of several arms** overstates the gain, because chance favours it. Read the figures of all arms.\n";
+
+/// Recorded remarks and names whose words have changed since, and the words of today.
+const REWORDED: [(&str, &str); 21] = [
+    (" on large pages", " on huge pages"),
+    ("mimalloc, large pages", "mimalloc, large OS pages"),
+    (
+        "what a page of the guest gains depends on the pages of the machine below, which cannot be seen from here.",
+        "the gain of a huge page also depends on the page sizes of the hypervisor, which the guest cannot see.",
+    ),
+    (
+        "its devices are other programs' files, and each piece of a transfer is handed to them by its own descriptor.",
+        "its devices are files of other programs, and each extent of a transfer takes a descriptor of its own.",
+    ),
+    (
+        "Locking hugetlb pages is cheap because the kernel has nothing to do: they are always in memory. It is not a cheaper way to do the same.",
+        "Locking hugetlb pages is cheap because they are always in memory, so the kernel has nothing to do. It is not the same work done faster.",
+    ),
+    (
+        "times include what the machine below does for new entries of page tables.",
+        "times include the hypervisor's work for new page-table entries.",
+    ),
+    (
+        "mlock of hugetlb pages is nothing to do: they always stay in memory, and the kernel returns at once.",
+        "mlock of hugetlb pages returns at once, because they always stay in memory.",
+    ),
+    (
+        "splits its mapping, so from the second time on base pages are locked there, however large the page is.",
+        "splits its mapping. From the second call on, base pages are locked there, whatever the page size.",
+    ),
+    (
+        "direct is a whole read, device included; what pinning costs is in its processor time.",
+        "`direct` is a whole read, device included. The cost of pinning is in its CPU time.",
+    ),
+    (
+        "a load after the rules of TPC-C, and no TPC-C result: compare it with others of hugeleaf only",
+        "the load follows the rules of TPC-C, but this is no TPC-C result: compare it only with other results of hugeleaf",
+    ),
+    (
+        "what the standard calls a remote warehouse is one of the same database",
+        "a remote warehouse of the standard is in the same database",
+    ),
+    (
+        "The base arm is memory whose large pages were split: it is still contiguous. Where a processor joins neighbouring base pages in its TLB, and for direct I/O, the gain over memory that never was large can be more than this.",
+        "The base arm is memory whose huge pages were split, so it is still contiguous. The gain over memory that was never on huge pages can be larger: for direct I/O, and on processors that merge neighbouring base pages in the TLB.",
+    ),
+    (
+        "this metric tells nothing over shorter ones.",
+        "this metric has no meaning over shorter ones.",
+    ),
+    (
+        "They map it again as they touch it; nothing is measured until that is nearly over.",
+        "They map it again at the next touch. Measurement begins when that is nearly complete.",
+    ),
+    (
+        "its disk is its host's, so that a page which is not in a buffer pool costs more or less than on a disk of your own.",
+        "its disk belongs to the hypervisor, so a miss in the buffer pool costs more or less than on a disk of your own.",
+    ),
+    (
+        "what a miss of the TLB costs is the hypervisor's to say too; compare ratios, and no times.",
+        "the cost of a TLB miss also depends on the hypervisor. Compare ratios, not times.",
+    ),
+    (
+        "Points marked ? were not seen to be on the pages of their arm.",
+        "Points marked ? were not verified to be on the pages of their arm.",
+    ),
+    (
+        "short programs live on what starting and ending costs; larger pages help them little and may cost.",
+        "the cost of short programs is mostly start and exit. Huge pages help them little and may cost time.",
+    ),
+    (
+        "It shows what larger pages do not do.",
+        "It shows the limits of huge pages.",
+    ),
+    (
+        "Translation in a heap of small pages that the engine cuts up itself",
+        "Translation in a heap that the engine divides into small regions",
+    ),
+    (
+        "every connection maps the shared buffers by itself.",
+        "every connection has page tables of its own for the shared buffers.",
+    ),
+];
 
 /// Path of the page with answers, below the repository.
 pub const FIRST: &str = "docs/results.md";
@@ -57,7 +140,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
     let tables = || results(runs, "pagetables") + &page_tables(runs);
     let limits = || format!("{NOT_SHOWN}\n{}", caveats(runs));
     vec![
-        subject("programs", "Any program, by page size", programs::all(runs)),
+        subject("programs", "Programs by page size", programs::all(runs)),
         subject(
             "databases",
             "Is a database faster on huge pages?",
@@ -65,12 +148,12 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         ),
         subject(
             "memory",
-            "What does memory bring that moves between servers?",
+            "What is the gain of moving memory between servers?",
             amm(runs),
         ),
         subject(
             "sqlite",
-            "What does SQLite gain on one cache on huge pages?",
+            "What does SQLite gain from one cache on huge pages?",
             own::figures(runs, &["sqlite-"]),
         ),
         subject(
@@ -78,7 +161,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
             "What does a program gain under run?",
             own::programs(runs),
         ),
-        subject("always", "And where THP is always on?", own::always(runs)),
+        subject("always", "What if THP is always on?", own::always(runs)),
         subject(
             "reads",
             "What does a dependent read cost?",
@@ -92,7 +175,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         subject("page-tables", "How large are page tables?", tables()),
         subject(
             "predict",
-            "What did predict say, and what was proven?",
+            "How accurate is predict?",
             programs::predicted(runs),
         ),
         subject(
@@ -102,20 +185,20 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         ),
         subject(
             "guard",
-            "What does the guard keep, and what does it cost?",
+            "What does the guard achieve, and what does it cost?",
             own::figures(runs, &["guard-", "top"]),
         ),
         subject("trace", "What does a trace cost?", own::trace(runs)),
         subject(
             "sure",
-            "How fast are the screens, and how sure is prove?",
+            "How fast are the screens, and how reliable is prove?",
             own::looking(runs) + &own::prove(runs),
         ),
         subject("published", "Published and measured", summary::text(runs)),
-        subject("limits", "What it does not show", limits()),
+        subject("limits", "What the results do not show", limits()),
         subject(
             MACHINES,
-            "On what, and how to repeat it",
+            "Machines and commands",
             hosts(runs) + RECORDED + &commands(runs),
         ),
     ]
@@ -127,10 +210,16 @@ pub const MACHINES: &str = "machines";
 /// Makes the pages of the runs, each with its path below the repository.
 pub fn pages(runs: &Runs) -> Vec<(String, String)> {
     let subjects = subjects(runs);
-    let mut first = [HEAD, &programs::summary(runs), "## When not\n\n", WHEN_NOT].concat();
-    first.push_str("## Ten questions\n\nA ratio is of two arms that took turns on one machine: what it says of huge pages over base pages unless the question says\notherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.\n\n");
+    let mut first = [
+        HEAD,
+        &programs::summary(runs),
+        "## Memory that gains little or nothing\n\n",
+        WHEN_NOT,
+    ]
+    .concat();
+    first.push_str("## Ten questions\n\nA ratio compares two arms that took turns on one machine. It is huge pages over base pages unless the question says\notherwise. *Not shown* means that the interval contains ×1. Each figure links to its raw samples.\n\n");
     first.push_str(&answers::text(runs));
-    first.push_str("## A page a subject\n\n");
+    first.push_str("## Pages by subject\n\n");
     for Subject { file, title, .. } in &subjects {
         first.push_str(&format!("- [{title}](results/{file}.md)\n"));
     }
@@ -150,8 +239,9 @@ pub fn pages(runs: &Runs) -> Vec<(String, String)> {
         (format!("{SUBJECTS}/{file}.md"), text)
     }));
     for (_, text) in &mut pages {
-        // Recorded names of quantities keep the words of their time.
-        *text = text.replace(" on large pages", " on huge pages");
+        for (recorded, today) in REWORDED {
+            *text = text.replace(recorded, today);
+        }
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
@@ -168,8 +258,8 @@ fn results(runs: &Runs, begin: &str) -> String {
 
 /// Returns the section on two servers that share a target, with their usage in each phase.
 fn amm(runs: &Runs) -> String {
-    const ABOUT: &str = "Two MariaDB servers share a target: divided by hand (`manual`) or by `hugeleaf balance` (`amm`), on base pages (`base`), promoted ones (`large`)\n\
-        or pages of the pool (`hugetlb`). Rows without a phase are of the whole load. Second by second it is in the raw runs.\n\n";
+    const ABOUT: &str = "Two MariaDB servers share a memory target. It is divided by hand (`manual`) or by `hugeleaf balance` (`amm`). The memory is on base pages (`base`),\n\
+        promoted (`large`) or in the pool (`hugetlb`). Rows without a phase cover the whole load. The raw runs have the values of each second.\n\n";
     ABOUT.to_owned() + &results(runs, "amm")
 }
 
@@ -190,7 +280,7 @@ fn page_tables(runs: &Runs) -> String {
     };
     let region = Bytes(run.value["settings"]["region_bytes"].as_u64().unwrap_or(0));
     let mut out = format!(
-        "What that came to in bytes, on a region of {region}. Published for Linux 2.6, with entries of 4 bytes: 1 GB for 1024 processes on 1 GB, and\n\
+        "In bytes, for a region of {region}. The published figures are for Linux 2.6, with entries of 4 bytes: 1 GB for 1024 processes on 1 GB, and\n\
          16 MB for each process on 16 GB. Entries have 8 bytes now.\n\n"
     );
     for arm in results.arm_names() {
@@ -221,7 +311,7 @@ fn caveats(runs: &Runs) -> String {
             }
         }
     }
-    let mut out = "What the results themselves say:\n\n".to_owned();
+    let mut out = "Caveats recorded with the results:\n\n".to_owned();
     for (text, files) in said {
         out.push_str(&format!("- {text} ({})\n", files.join(", ")));
     }
@@ -268,7 +358,7 @@ fn hosts(runs: &Runs) -> String {
 }
 
 /// Note on commands of runs that are older than the lab.
-const RECORDED: &str = "Commands are as they were recorded: `hugeleaf bench oltp`, `amm`, `mover`, `pin` and `pagetables` are `hugeleaf-lab oltp`\nand so on today.\n\n";
+const RECORDED: &str = "Commands are shown as recorded. `hugeleaf bench oltp`, `amm`, `mover`, `pin` and `pagetables` are `hugeleaf-lab oltp`\nand so on today.\n\n";
 
 fn commands(runs: &Runs) -> String {
     let mut table = Table::new(&["run", "command"]);

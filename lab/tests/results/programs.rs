@@ -42,7 +42,10 @@ impl Gain {
         match self.ends {
             Some((low, high)) => format!("×{:.3} [{low:.3}, {high:.3}]{doubt}", self.ratio),
             None if self.places == 1 => format!("×{:.3}{doubt}", self.ratio),
-            None => format!("×{:.3}, mean of {} places{doubt}", self.ratio, self.places),
+            None => format!(
+                "×{:.3}, mean of {} settings{doubt}",
+                self.ratio, self.places
+            ),
         }
     }
 }
@@ -123,8 +126,8 @@ pub fn summary(runs: &Runs) -> String {
         "geometric".to_owned(),
     ]);
     format!(
-        "Over base pages, {} programs from packages on a small virtual machine (two shared processors), all of it work in the same time, so that above\n\
-         ×1 is better; in {won} of them one arm at least is better beyond its interval. `?`: not all of its memory was seen on these pages.\n\
+        "{} programs from packages, on a small virtual machine (two shared processors). Figures are the work done in the same time, over base pages,\n\
+         so above ×1 is better. In {won} of the programs, at least one arm has its whole interval above ×1. `?`: not all memory of the arm was seen on its pages.\n\
          Published for large machines: +18 % in the mean of eight programs with the largest data (Trident, MICRO 2021, 1G and 2M pages over 2M alone),\n\
          +7.7 % of requests a second over a fleet (Temeraire, OSDI 2021), +13 % to +26 % for a database with hundreds of gigabytes (DB2 9).\n\n\
          ## By program\n\n{}",
@@ -217,7 +220,7 @@ fn verdict(predicted: &Predicted, gain: Option<&Gain>) -> &'static str {
 }
 
 const INSIDE: &str = "inside";
-const REACHES: &str = "**outside**; its interval reaches into it";
+const REACHES: &str = "**outside**; the intervals overlap";
 const OUTSIDE: &str = "**outside**";
 
 /// Returns the prediction for each program on base pages, next to the gain of huge pages.
@@ -239,7 +242,7 @@ pub fn predicted(runs: &Runs) -> String {
                 format!("×{:.2} to ×{:.2}", predicted.low, predicted.high),
                 verdict(&predicted, gain.as_ref()),
             ),
-            Err(why) => (format!("nothing: {why}"), "-"),
+            Err(why) => (format!("none: {why}"), "-"),
         };
         verdicts.push(verdict);
         let proven = gain.map_or("-".to_owned(), |gain| gain.text());
@@ -251,9 +254,9 @@ pub fn predicted(runs: &Runs) -> String {
         return "`predict-*.json`: not measured yet.\n\n".to_owned();
     }
     format!(
-        "`hugeleaf predict` watched each program on base pages, before anything was changed. {} of {said} proven gains are inside the range that the model of today says\n\
-         of that, and the intervals of {} others reach into it; where nothing is said, the reason stands. Its constants were fitted to some of these programs, so others are\n\
-         what it has to stand up to. Proven is what transparent huge pages brought from the start, or while it ran for a program that switches them off for itself.\n\n{}",
+        "`hugeleaf predict` watched each program on base pages, before anything was changed. {} of {said} proven gains are inside the range that the current model predicts.\n\
+         The intervals of {} others overlap that range. If there is no prediction, the table has the reason. The model's constants were fitted to some of these programs, so\n\
+         only the others test it. *Proven* is the gain from transparent huge pages at the start, or from promotion for a program that disables them for itself.\n\n{}",
         count(INSIDE),
         count(REACHES),
         table.text()

@@ -34,9 +34,9 @@ impl Line {
         };
         match (is_met, is_sure) {
             (true, true) => "reached",
-            (true, false) => "reached, the interval does not exclude a miss",
+            (true, false) => "reached (the interval includes a miss)",
             (false, true) => "**missed**",
-            (false, false) => "**missed**, the interval does not exclude it",
+            (false, false) => "**missed** (the interval includes the target)",
         }
     }
 }
@@ -151,11 +151,11 @@ fn oltp(runs: &Runs) -> Vec<Line> {
             &[("thp:64K", "base")],
         ),
         (
-            ("16M over 64K (the same)", "+8 %", AtLeast(1.08)),
+            ("16M over 64K (DB2 9)", "+8 %", AtLeast(1.08)),
             &[("thp:2M", "thp:64K"), ("hugetlb:2M", "thp:64K")],
         ),
         (
-            ("16G over 16M (the same)", "+3 %", AtLeast(1.03)),
+            ("16G over 16M (DB2 9)", "+3 %", AtLeast(1.03)),
             &[("hugetlb:1G", "hugetlb:2M")],
         ),
     ];
@@ -170,7 +170,7 @@ fn oltp(runs: &Runs) -> Vec<Line> {
     all.extend(lines(
         "oltp-sqlite",
         (
-            "the whole ladder, 4K to 16G (the same); here the best arm, SQLite",
+            "the whole ladder, 4K to 16G (DB2 9); here SQLite, best arm",
             "×1.26",
             AtLeast(1.26),
         ),
@@ -207,7 +207,7 @@ fn oltp(runs: &Runs) -> Vec<Line> {
         runs,
         "chase",
         (
-            "cycles per instruction with 64K (the same); here a dependent read, largest working set",
+            "cycles per instruction with 64K (DB2 9); here a dependent read, largest working set",
             "-11 %",
             Nothing,
         ),
@@ -232,7 +232,7 @@ fn by_cache(runs: &Runs) -> Line {
         Some((run, text, here))
     });
     Line {
-        what: "64K over 4K with 18 GB of buffer pool, against 473 GB; here by size of the cache"
+        what: "64K over 4K with 18 GB and with 473 GB of buffer pool (DB2 9); here by size of the cache"
             .to_owned(),
         published: "+5 %, +13 %",
         wanted: Wanted::Nothing,
@@ -307,7 +307,7 @@ fn moving(runs: &Runs) -> Vec<Line> {
     for (method, threads, published, wanted) in [
         ("uring", "1", "-", AtMost(0.2)),
         ("uring", "8", "-", AtMost(0.2)),
-        ("mlock", "8", "turns of the lock: 1/64", Nothing),
+        ("mlock", "8", "lock cycles: 1/64", Nothing),
     ] {
         let found = runs.named("pin").filter_map(|run| {
             let arms = ("hugetlb:2M", "scattered");
@@ -366,12 +366,18 @@ fn joined(lines: &[Line], cell: impl Fn(&Line) -> &str) -> String {
 
 /// Returns the table.
 pub fn text(runs: &Runs) -> String {
-    let mut table = Table::new(&["what", "published", "here", "", "raw samples"]);
+    let mut table = Table::new(&[
+        "comparison",
+        "published",
+        "measured",
+        "result",
+        "raw samples",
+    ]);
     for lines in grouped(oltp(runs).into_iter().chain(moving(runs))) {
         let line = &lines[0];
         let wanted = match line.wanted {
-            Wanted::AtLeast(x) if line.published == "-" => format!("wanted: at least {x}"),
-            Wanted::AtMost(x) if line.published == "-" => format!("wanted: at most {x}"),
+            Wanted::AtLeast(x) if line.published == "-" => format!("required: at least {x}"),
+            Wanted::AtMost(x) if line.published == "-" => format!("required: at most {x}"),
             _ => line.published.to_owned(),
         };
         let here = figures(&lines);
@@ -388,7 +394,7 @@ pub fn text(runs: &Runs) -> String {
         (
             "TLB misses with 64K (DB2 9)",
             "-13 %",
-            "not measured: no machine here counts them; `hugeleaf-lab oltp --pages` does where there are counters",
+            "not measured: no machine here has counters; on one that has, `hugeleaf-lab oltp --pages` measures them",
         ),
         (
             "1G and 2M over 2M THP, 8 programs (Trident, MICRO'21)",
@@ -406,14 +412,14 @@ pub fn text(runs: &Runs) -> String {
             "not run",
         ),
         (
-            "Oracle 11g, automatic memory without huge pages over manual with them, TPS",
+            "Oracle 11g, automatic memory management without huge pages over manual with huge pages, TPS",
             "905 over 872",
-            "two servers in place of one process: `hugeleaf-lab amm`, its arm `amm:base` over `manual:hugetlb`",
+            "two servers instead of one process: `hugeleaf-lab amm`, arm `amm:base` over `manual:hugetlb`",
         ),
         (
             "OLTP, Linux 2.6 over 2.4, not cached / cached (DBT-2)",
             "+8.6 % / +20.0 %",
-            "one kernel here; `hugeleaf compare A B` makes such a table",
+            "only one kernel here; `hugeleaf compare A B` makes such a table",
         ),
     ];
     for (what, published, why) in none {
