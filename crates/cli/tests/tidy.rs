@@ -1017,6 +1017,18 @@ fn tests_in_the_list_of_attacks_exist() {
     check("no function has that name in that place", &findings);
 }
 
+/// A merge that keeps both versions of a changed row leaves the old one behind.
+#[test]
+fn attacks_are_listed_once() {
+    let list = read("docs/internals/attacks.md");
+    let rows = list.lines().filter(|line| line.starts_with("| "));
+    let attempts = rows.filter_map(|row| row.split(" | ").next());
+    let mut seen = BTreeSet::new();
+    let twice = attempts.filter(|attempt| *attempt != "| attempt" && !seen.insert(*attempt));
+    let findings: Vec<String> = twice.map(str::to_owned).collect();
+    check("keep the newer of both rows", &findings);
+}
+
 /// Paths in the documents for developers are below the root or `crates/`. Of one with a name to fill in, the folder exists.
 #[test]
 fn paths_in_documents_for_developers_exist() {
