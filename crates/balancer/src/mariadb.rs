@@ -293,8 +293,6 @@ mod tests {
         assert_eq!(used_with("2536"), Bytes(2_147_483_648 - 1000 * 16384));
     }
 
-    /// As with MariaDB 10.11: 1,014 more pages, of which those at the end of the list are written last.
-
     #[test]
     fn a_resize_that_is_over() {
         for over in [

@@ -988,7 +988,7 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 /// Each row of the list of attacks names a test, and a test that was renamed or removed keeps no promise. A name of four words, or of
-/// two in a module, is a test or a function.
+/// two in a module, is a test or a function. The modules, files and types before it are those in which it is defined.
 #[test]
 fn tests_in_the_list_of_attacks_exist() {
     const OTHERS: [&str; 3] = [
@@ -1002,27 +1002,52 @@ fn tests_in_the_list_of_attacks_exist() {
         let folders = ["crates/", "lab/", "fuzz/", "scripts/"];
         folders.iter().any(|folder| path.starts_with(folder)) && !path.ends_with(".md")
     });
-    let mut defined = BTreeSet::new();
-    for (_, text) in code {
+    let mut defined: BTreeMap<&str, Vec<&(String, String)>> = BTreeMap::new();
+    for file in code {
         for mark in ["fn ", "def "] {
-            let names = text.split(mark).skip(1);
-            defined.extend(names.map(|rest| rest.split(|c: char| !is_of_name(c)).next().unwrap()));
+            for rest in file.1.split(mark).skip(1) {
+                let name = rest.split(|c: char| !is_of_name(c)).next().unwrap();
+                defined.entry(name).or_default().push(file);
+            }
         }
     }
     let mut findings = Vec::new();
     let list = read("docs/internals/attacks.md");
     for quoted in quoted(&list) {
         let (before, name) = quoted.rsplit_once([':', ' ', '/']).unwrap_or(("", quoted));
-        let module = before.trim_end_matches(':').rsplit([':', ' ']).next();
-        let in_module = before.ends_with(':')
-            && module.is_some_and(|m| m.starts_with(|c: char| c.is_ascii_lowercase()));
+        let modules: Vec<&str> = before
+            .split([':', ' ', '/', '.'])
+            .filter(|part| !part.is_empty() && *part != "rs")
+            .collect();
+        let is_lower = |module: &&str| module.starts_with(|c: char| c.is_ascii_lowercase());
+        let in_module = before.ends_with(':') && modules.last().is_some_and(is_lower);
         let least = if in_module { 1 } else { 3 };
         let is_test = name.chars().all(is_of_name) && name.matches('_').count() >= least;
-        if is_test && !OTHERS.contains(&name) && !defined.contains(name) {
+        let is_in = |(path, text): &&(String, String)| {
+            modules.iter().all(|module| {
+                let is_file = path.split(['/', '.']).any(|part| part == *module);
+                let mut kinds = ["mod", "struct", "enum", "trait", "impl"].iter();
+                is_file || kinds.any(|kind| text.contains(&format!("{kind} {module}")))
+            })
+        };
+        let is_there = { defined.get(name) }.is_some_and(|places| places.iter().any(is_in));
+        if is_test && !OTHERS.contains(&name) && !is_there {
             findings.push(quoted.to_owned());
         }
     }
-    check("no function has that name", &findings);
+    check("no function has that name in that place", &findings);
+}
+
+/// A merge that keeps both versions of a changed row leaves the old one behind.
+#[test]
+fn attacks_are_listed_once() {
+    let list = read("docs/internals/attacks.md");
+    let rows = list.lines().filter(|line| line.starts_with("| "));
+    let attempts = rows.filter_map(|row| row.split(" | ").next());
+    let mut seen = BTreeSet::new();
+    let twice = attempts.filter(|attempt| *attempt != "| attempt" && !seen.insert(*attempt));
+    let findings: Vec<String> = twice.map(str::to_owned).collect();
+    check("keep the newer of both rows", &findings);
 }
 
 /// Paths in the documents for developers are below the root or `crates/`. Of one with a name to fill in, the folder exists.
