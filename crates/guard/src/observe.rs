@@ -9,9 +9,9 @@ use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::{available, meminfo, read_pools};
 use hugeleaf_host::watch::{Holding, Program, Watch, since_boot, walk_pages};
-use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
-use hugeleaf_mover::Memory;
+use hugeleaf_host::{Fact, Host, Pool, ProcessError, ReadError, Root};
 use hugeleaf_mover::pressure::floor_of;
+use hugeleaf_mover::{Memory, ProcessIdentity};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages, Range};
@@ -263,13 +263,21 @@ fn closer_of(holding: Holding) -> Detail {
 }
 
 /// Returns the parts of this memory that are still mapped. Ranges of a process that ended, or that executed another
-/// program, are dropped.
+/// program, are dropped. Ranges about which nothing can be read are kept.
 fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
-    let live = memory.iter().filter(|memory| memory.who.is_there(root));
+    let live = memory
+        .iter()
+        .filter(|memory| match ProcessIdentity::of(root, memory.who.pid) {
+            Ok(now) => now == memory.who,
+            Err(error) => matches!(error, ProcessError::Read(_)),
+        });
     let each = live.filter_map(|memory| {
         let path = format!("proc/{}/maps", memory.who.pid);
-        let maps = root.parse_lines(path, read_maps);
-        let maps = maps.known()?;
+        let maps = match root.parse_lines(path, read_maps) {
+            Fact::Known(maps) => maps,
+            Fact::Absent => return None,
+            Fact::Unreadable(_) => return Some(memory.clone()),
+        };
         let parts = memory.ranges.iter().flat_map(|range| {
             let mapped = maps.iter().filter_map(|map| map.range.intersect(*range));
             mapped.collect::<Vec<Range>>()
@@ -320,5 +328,46 @@ fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
         Fact::Known(_) => None,
         Fact::Absent => Some("this kernel has no transparent huge pages".into()),
         Fact::Unreadable(error) => Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// The ranges are needed to demote the memory, so a file that cannot be read must not remove them.
+    #[test]
+    fn ranges_are_kept_where_nothing_can_be_read() {
+        let (root, pid) = (Root::live(), own_pid());
+        let held = vec![1_u8; 1 << 20];
+        let start = held.as_ptr().addr() as u64;
+        let mapped = Range::new(start, start + held.len() as u64).unwrap();
+        // No program can map the lowest page (vm.mmap_min_addr).
+        let unmapped = Range::new(1, 2).unwrap();
+        let memory = [Memory {
+            who: ProcessIdentity::of(&root, pid).unwrap(),
+            ranges: vec![unmapped, mapped],
+        }];
+        let left = still_mapped(&root, &memory);
+        let sum = |memory: &[Memory]| -> Bytes {
+            let ranges = memory.iter().flat_map(|memory| &memory.ranges);
+            ranges.map(|range| range.len()).sum()
+        };
+        assert_eq!(sum(&left), mapped.len());
+        for name in ["maps", "stat"] {
+            let file = format!("proc/{pid}/{name}");
+            let unreadable = root.failing(&file, ErrorKind::TimedOut);
+            let kept = still_mapped(&unreadable, &memory);
+            let expected = if name == "maps" {
+                &memory[..]
+            } else {
+                &left[..]
+            };
+            assert_eq!(kept, expected, "{name}");
+            let ended = root.failing(&file, ErrorKind::NotFound);
+            assert!(still_mapped(&ended, &memory).is_empty(), "{name}");
+        }
     }
 }

@@ -151,6 +151,8 @@ fn switch_on(
         }
         match switch_one_on(job, work) {
             Ok(()) => work.switched_on = true,
+            // A signal ended it before the process had stopped.
+            Err(_) if job.is_asked_to_stop() => return true,
             Err(error) => {
                 let pid = work.identity.pid();
                 skipped.push(Skipped { pid, error });

@@ -217,9 +217,12 @@ impl Kernel {
     /// Re-enables THP in a process that has disabled it for itself. Makes its main thread call prctl(PR_SET_THP_DISABLE,
     /// 0) by ptrace(2), which stops that thread for some tens of microseconds. Nothing else in the process changes.
     ///
+    /// A thread that waits in the kernel (state D) cannot be stopped. After two seconds, or when this process is asked to
+    /// end, it is left as it is. Once the call has begun, it is waited for without a limit: see `remote_call`.
+    ///
     /// # Errors
-    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is attached. ESRCH: it exited. EBUSY: it is stopped. ENOSYS: not
-    /// on this architecture, or a 32-bit program.
+    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is attached. ESRCH: it exited. EBUSY: it is stopped. ETIMEDOUT: it
+    /// did not stop. EINTR: this process is asked to end. ENOSYS: not on this architecture, or a 32-bit program.
     pub fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         let subject = || format!("of {}", process.pid());
         match self.ask(ProcessCall::SwitchThpOn(process), "ptrace", subject)? {

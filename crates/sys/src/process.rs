@@ -57,6 +57,18 @@ impl PidFd {
         PidFd { pid, fd }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn try_clone(&self) -> Result<PidFd, SysError> {
+        let fail = |e: std::io::Error| {
+            let subject = format!("of pidfd {}", self.pid);
+            SysError::new("dup", subject, crate::errno_of(&e))
+        };
+        Ok(PidFd {
+            pid: self.pid,
+            fd: self.fd.try_clone().map_err(fail)?,
+        })
+    }
+
     /// Returns the process's id at the time the handle was opened.
     pub const fn pid(&self) -> Pid {
         self.pid

@@ -6,6 +6,15 @@
 //! 13 on a processor with AMX fails halfway through that, and a sleeping program wakes up with
 //! "Unknown error 516".) This code stops one thread, uses no stack, and touches the general
 //! registers only.
+//!
+//! A thread in state D stops only when the kernel has its answer, possibly never. Until then ptrace(2) cannot release it
+//! either, except by the end of the tracing thread. So a thread of its own traces it, and is left behind after a deadline.
+//! The kernel then resumes the target with its own registers, whether this thread or this whole process ends.
+//!
+//! From the change of the registers on, there is no safe way out but the end of the call: whoever lets go earlier resumes
+//! the target with the registers of the call, which ends it. The call itself waits for the lock on the target's address
+//! space. Another thread of the target can hold that lock for as long as a file system does not answer. This wait
+//! therefore has no deadline.
 #![allow(unsafe_code)]
 //! # Safety
 //! ptrace(2) acts on one thread of another process, between its stop and its release.
@@ -33,10 +42,16 @@ pub(crate) use x86_64::switch_thp_on;
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use std::fs::File;
+    use std::io::ErrorKind;
     use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
 
     use super::*;
-    use crate::{errno_of, last_errno};
+    use crate::priority::RealTimePriority;
+    use crate::{Question, errno_of, last_errno};
 
     /// The `syscall` instruction.
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -45,8 +60,51 @@ mod x86_64 {
     /// The code segment of 64-bit programs (arch/x86/include/asm/segment.h, __USER_CS).
     const CODE_64: u64 = 0x33;
 
+    /// Maximum time until the target has stopped.
+    const MOST_WAIT: Duration = Duration::from_secs(2);
+
     pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
+        switch_within(process, MOST_WAIT)
+    }
+
+    fn switch_within(process: &PidFd, time: Duration) -> Result<(), SysError> {
+        let own = process.try_clone()?;
+        // Whoever sets it first decides: this thread leaves the target as it is, or the tracing thread makes the call.
+        let decided = Arc::new(AtomicBool::new(false));
+        let of_tracer = Arc::clone(&decided);
+        let (send, answer) = sync_channel(1);
+        let asked = Question::new(time).aside(move || {
+            let _ = send.send(switch(&own, &of_tracer));
+        });
+        match asked {
+            Err(error) if !decided.swap(true, Ordering::Relaxed) => {
+                let errno = match error.kind() {
+                    ErrorKind::TimedOut => Errno::TIMEDOUT,
+                    ErrorKind::Interrupted => Errno::INTR,
+                    _ => errno_of(&error),
+                };
+                Err(not_stopped(process, errno))
+            }
+            // The answer is here, or the registers of the target are those of the call.
+            _ => answer
+                .recv()
+                .unwrap_or_else(|_| Err(not_stopped(process, Errno::IO))),
+        }
+    }
+
+    fn not_stopped(process: &PidFd, errno: Errno) -> SysError {
+        let subject = format!("of {}, which did not stop", process.pid());
+        SysError::new("ptrace", subject, errno)
+    }
+
+    /// Makes the call, unless it is decided meanwhile to leave the target as it is.
+    fn switch(process: &PidFd, decided: &AtomicBool) -> Result<(), SysError> {
+        // While the target is stopped, this thread should not wait for a processor.
+        let _first = RealTimePriority::new().ok();
         let instruction = find_instruction(process)?;
+        if decided.load(Ordering::Relaxed) {
+            return Err(not_stopped(process, Errno::TIMEDOUT));
+        }
         let thread = Stopped::stop(process)?;
         // Before the stop, the id could have been reused for another process. Now it cannot,
         // because a traced process is not reaped.
@@ -56,6 +114,10 @@ mod x86_64 {
                 format!("of {}", process.pid()),
                 Errno::SRCH,
             ));
+        }
+        if decided.swap(true, Ordering::Relaxed) {
+            thread.release()?;
+            return Err(not_stopped(process, Errno::TIMEDOUT));
         }
         let answer = thread.call(instruction, libc::SYS_prctl, libc::PR_SET_THP_DISABLE);
         thread.release()?;
@@ -258,11 +320,63 @@ mod x86_64 {
 
     #[cfg(test)]
     mod tests {
-        use std::io::{BufRead, BufReader};
+        use std::io::{BufRead, BufReader, Write};
+        use std::os::fd::AsRawFd;
         use std::process::{Command, Stdio};
 
         use super::*;
         use crate::{Kernel, Pid};
+
+        /// Waits in state D for a child that ends at the first byte, then ends at the second one.
+        fn wait_in_the_kernel(bytes: libc::c_int) -> ! {
+            let flags = libc::c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
+            // SAFETY: runs after fork, and makes system calls only. Without CLONE_VM the child has memory of its own.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                let child = libc::syscall(libc::SYS_clone, flags, 0_u64, 0_u64, 0_u64, 0_u64);
+                if child == 0 {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                }
+                let mut byte = 0_u8;
+                libc::read(bytes, (&raw mut byte).cast(), 1);
+                libc::_exit(0)
+            }
+        }
+
+        /// A target in state D cannot be stopped. It must neither hold the caller nor be stopped when it goes on.
+        #[test]
+        fn one_that_waits_in_the_kernel_is_left_as_it_was() {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            // SAFETY: the child makes system calls only.
+            let child = match unsafe { libc::fork() } {
+                0 => wait_in_the_kernel(reader.as_raw_fd()),
+                child => child,
+            };
+            let pid = Pid(u32::try_from(child).unwrap());
+            let is = |state: &str| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+                let (_, fields) = stat.rsplit_once(") ").unwrap();
+                fields.starts_with(state)
+            };
+            hugeleaf_testkit::until("it waits in the kernel", || is("D"));
+            let process = Kernel::new().pidfd_open(pid).unwrap();
+            let error = switch_within(&process, Duration::from_secs(1)).unwrap_err();
+            if error.errno == Errno::PERM {
+                println!(
+                    "not run: one_that_waits_in_the_kernel_is_left_as_it_was: ptrace is not allowed here: {error}"
+                );
+            } else {
+                assert_eq!(error.errno, Errno::TIMEDOUT, "{error}");
+                assert!(is("D"));
+            }
+            // Its child ends by the first byte. It can end by the second one only if it was released.
+            writer.write_all(&[0, 0]).unwrap();
+            hugeleaf_testkit::until("it has ended", || is("Z"));
+            let mut status = 0;
+            // SAFETY: `status` is an int that outlives the call.
+            let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!((ended, status), (child, 0));
+        }
 
         fn thp_enabled(pid: u32) -> bool {
             std::fs::read_to_string(format!("/proc/{pid}/status"))

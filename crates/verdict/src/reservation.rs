@@ -133,6 +133,20 @@ pub fn most_by_commit_later(host: &Host) -> Result<Option<Bytes>, Failure> {
     Ok(growth.map(|growth| in_pools(host) + growth))
 }
 
+/// Checks that pools can grow by pages that they had or were planned earlier: see [`most_by_commit_later`].
+///
+/// # Errors
+/// The reason, without a full stop.
+pub fn may_grow_again(host: &Host, growth: Bytes) -> Result<(), String> {
+    match most_by_commit_later(host).map_err(|failure| failure.to_string())? {
+        Some(most) if in_pools(host) + growth > most => Err(format!(
+            "{growth} more in pools would let allocations fail: {}",
+            commit_bound(host)
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Describes the bound of [`most_by_commit`], with the figures and the remedy, without a full stop.
 pub fn commit_bound(host: &Host) -> String {
     overcommit::pool_bound(host)

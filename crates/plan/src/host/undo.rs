@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use hugeleaf_host::Fact;
+use hugeleaf_host::system::read_start_facts;
+use hugeleaf_host::{Fact, size_folder};
 use hugeleaf_sys::{Errno, HostChange, SysError};
+use hugeleaf_units::Pages;
+use hugeleaf_verdict::reservation::may_grow_again;
 
 use super::apply_step::{Change, make, read_again, remove_above, remove_drafts};
 use super::block;
@@ -396,6 +399,7 @@ fn try_back(
         }
         (Back::To(target) | Back::Cut(target), Some(left)) => {
             result.state = State::WouldChange;
+            result.note = may_restore(context, step, &now, target).err();
             left.insert(key, target.clone());
         }
     }
@@ -429,6 +433,10 @@ fn put_back(
     target: &Place,
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
+    if let Err(why) = may_restore(context, step, now, target) {
+        (result.state, result.note) = (State::Failed, Some(why));
+        return Ok(());
+    }
     let beside_before = set_along(context.root, &step.listed.path);
     let made = make(
         context,
@@ -455,6 +463,32 @@ fn put_back(
     }
     result.after = Some(made.after);
     Ok(())
+}
+
+/// Refuses pages of a pool that would let allocations of programs fail.
+fn may_restore(
+    context: &ChangeContext<'_>,
+    step: &AppliedStep,
+    now: &Place,
+    target: &Place,
+) -> Result<(), String> {
+    let (Place::Pool { pages: from, .. }, Place::Pool { pages: to, .. }) = (now, target) else {
+        return Ok(());
+    };
+    if to <= from {
+        return Ok(());
+    }
+    // Without the size of the base page nothing is known about the host.
+    let Ok(host) = read_start_facts(context.root, context.kernel) else {
+        return Ok(());
+    };
+    let path = &step.listed.path;
+    let is_its = |folder: &str| path.iter().any(|part| part == folder);
+    let mut sizes = host.totals().map(|pool| pool.size);
+    match sizes.find(|size| is_its(&size_folder(*size))) {
+        Some(size) => may_grow_again(&host, Pages(to - from).of(size)),
+        None => Ok(()),
+    }
 }
 
 /// Restores the value that the kernel changed along with a knob, unless the kernel did so or it was

@@ -8,7 +8,7 @@ use hugeleaf_plan::host::{
 };
 use hugeleaf_sys::Kernel;
 
-use super::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
+use super::tree::{MARK, POOL, Tree, assert_same, block, file, folder, knob, pool, steps};
 use super::{apply_as, apply_to, options, state, undo_in, undo_newest};
 
 const PLAINLY: UndoOptions = UndoOptions {
@@ -28,7 +28,7 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
         "{outcome:#?}"
     );
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "26\n");
-    assert_eq!(tree.read(super::tree::POOL), "5\n");
+    assert_eq!(tree.read(POOL), "5\n");
     let sysctl = tree.read("etc/sysctl.d/60-hugeleaf.conf");
     assert_eq!(sysctl, format!("{MARK}vm.hugetlb_shm_group = 26\n"));
     let fstab = tree.read("etc/fstab");
@@ -153,9 +153,9 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     assert!(refused.to_string().contains("relies on"), "{refused}");
     // Undoing the second alone changes nothing of the first.
     undo_newest(tree.path(), &Kernel::new()).unwrap();
-    assert_eq!(tree.read(super::tree::POOL), "5\n");
+    assert_eq!(tree.read(POOL), "5\n");
     undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
-    assert_eq!(tree.read(super::tree::POOL), "0\n");
+    assert_eq!(tree.read(POOL), "0\n");
     // The same plan again changes nothing.
     apply(&[pool(5)], &["a"]);
     assert_eq!(apply(&[pool(5)], &["a"]).id, None);
@@ -226,6 +226,51 @@ fn what_others_changed_is_left_alone_and_said() {
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "0\n");
     assert!(!tree.has("etc/sysctl.d/60-hugeleaf.conf"));
     assert!(tree.has("mnt/deep/huge/data"), "nobody's data is removed");
+}
+
+/// Under `vm.overcommit_memory=2` each page of a pool lowers CommitLimit.
+#[test]
+fn pages_are_not_restored_where_allocations_would_fail() {
+    const TOTAL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    let tree = Tree::new();
+    for (path, text) in [
+        // AT_PAGESZ with 4096.
+        ("proc/self/auxv", "\u{6}\0\0\0\0\0\0\0\0\u{10}\0\0\0\0\0\0"),
+        ("proc/sys/vm/overcommit_memory", "2\n"),
+        ("proc/sys/vm/overcommit_ratio", "50\n"),
+        (TOTAL, "5\n"),
+        (POOL, "9\n"),
+    ] {
+        tree.write(path, text);
+    }
+    let committed = |kib: u64| {
+        let limit = "MemTotal: 8388608 kB\nCommitLimit: 4194304 kB";
+        tree.write(
+            "proc/meminfo",
+            &format!("{limit}\nCommitted_AS: {kib} kB\n"),
+        );
+    };
+    committed(4_190_208);
+    apply_to(tree.path(), &Kernel::new(), &[pool(5)], &options()).unwrap();
+    let dry = UndoOptions {
+        dry_run: true,
+        ..PLAINLY
+    };
+    for (options, expected) in [(dry, State::WouldChange), (PLAINLY, State::Failed)] {
+        let undone = undo_in(tree.path(), &Kernel::new(), Which::Newest, options).unwrap();
+        let step = &undone[0].steps[0];
+        assert_eq!(step.state, expected, "{step:#?}");
+        let note = step.note.as_deref().unwrap();
+        assert!(
+            note.contains("8M more in pools") && note.contains("lowers CommitLimit (4G)"),
+            "{note}"
+        );
+        assert_eq!(tree.read(POOL), "5\n");
+    }
+    committed(1_048_576);
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
+    assert_eq!(state(&undone[0].steps, "pool"), State::Restored);
+    assert_eq!(tree.read(POOL), "9\n");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     all.extend(pools(&status.host.pools));
     all.extend(pool_findings(&status.pools));
     all.extend(by_group(&groups));
-    all.push(programs(status));
+    all.push(process_trees(status));
     all.extend(counts(status));
     all.extend(proofs(status, series));
     all.extend(host(status));
@@ -50,9 +50,14 @@ fn mode(status: &Status) -> &'static str {
 }
 
 fn pools(pools: &[PoolStatus]) -> Vec<Family> {
-    let mut held = Family::gauge(
+    let mut memory = Family::gauge(
+        "hugeleaf_pool_memory_bytes",
+        "Hugetlb pages by size and node: used, reserved, and unused (neither); they add up to the pool",
+    );
+    // Its own family: with both words in one family, sums over the states would count unused pages twice.
+    let mut old = Family::gauge(
         "hugeleaf_pool_bytes",
-        "Hugetlb pages by size and node: used, reserved, and free; they add up to the pool",
+        "Deprecated: hugeleaf_pool_memory_bytes, with state=\"unused\" for free",
     );
     let mut surplus = Family::gauge(
         "hugeleaf_pool_surplus_bytes",
@@ -64,19 +69,24 @@ fn pools(pools: &[PoolStatus]) -> Vec<Family> {
         let bytes = |pages: u64| pages as f64 * pool.page_bytes.as_f64();
         let reserved = pool.reserved.min(pool.free);
         let states = [
-            ("used", pool.total.saturating_sub(pool.free)),
-            ("reserved", reserved),
-            ("free", pool.free - reserved),
+            ("used", "used", pool.total.saturating_sub(pool.free)),
+            ("reserved", "reserved", reserved),
+            ("unused", "free", pool.free - reserved),
         ];
-        for (state, pages) in states {
-            held.add(
-                [("page_size", &size), ("node", &node), ("state", state)],
-                bytes(pages),
-            );
+        for (state, old_state, pages) in states {
+            let labels = |state: &'static str| {
+                [
+                    ("page_size", size.as_str()),
+                    ("node", node.as_str()),
+                    ("state", state),
+                ]
+            };
+            memory.add(labels(state), bytes(pages));
+            old.add(labels(old_state), bytes(pages));
         }
         surplus.add([("page_size", &size), ("node", &node)], bytes(pool.surplus));
     }
-    vec![held, surplus]
+    vec![memory, old, surplus]
 }
 
 fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
@@ -177,15 +187,29 @@ fn by_group(groups: &BTreeMap<String, Group>) -> Vec<Family> {
     vec![memory, tables, moved]
 }
 
-fn programs(status: &Status) -> Family {
+fn process_trees(status: &Status) -> Family {
     let mut family = Family::gauge(
-        "hugeleaf_programs",
+        "hugeleaf_process_trees",
         "Process trees scanned in detail, by state",
     );
     for state in TreeState::ALL {
         family.add([("state", state.name())], status.count(state) as f64);
     }
     family
+}
+
+/// Returns the name of a state in the deprecated `hugeleaf_programs`.
+const fn old_state(state: TreeState) -> &'static str {
+    match state {
+        TreeState::Promoting => "moving",
+        TreeState::Reverting => "reverting",
+        TreeState::Testing => "testing",
+        TreeState::Queued => "next",
+        TreeState::Candidate => "would",
+        TreeState::Managed => "kept",
+        TreeState::AlreadyHuge => "large",
+        TreeState::Skipped => "no",
+    }
 }
 
 fn counts(status: &Status) -> Vec<Family> {
@@ -303,10 +327,18 @@ fn old_names(status: &Status, groups: &BTreeMap<String, Group>) -> Vec<Family> {
         memory.add([("unit", name), ("pages", "huge")], group.large.as_f64());
         moved.add([("unit", name)], group.moved.as_f64());
     }
+    let mut programs = Family::gauge(
+        "hugeleaf_programs",
+        "Deprecated: hugeleaf_process_trees, with state=\"managed\" for kept",
+    );
+    for state in TreeState::ALL {
+        programs.add([("state", old_state(state))], status.count(state) as f64);
+    }
     let cost = &status.cost;
     vec![
         memory,
         moved,
+        programs,
         Family::counter("hugeleaf_looks", "Deprecated: hugeleaf_scans_total")
             .of([], cost.scans as f64),
         Family::gauge(

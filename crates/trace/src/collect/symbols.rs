@@ -5,7 +5,7 @@
 //! Files with code are untrusted: the program of an unprivileged user determines their number and
 //! contents. Only regular files are opened. A file that others could truncate or change is copied first,
 //! and only its symbol table is read. JIT maps must belong to the process's user or to root. All sizes
-//! are limited.
+//! are limited. A file on a file system that does not answer is skipped (`answered`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
@@ -20,6 +20,7 @@ use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_sys::{
     Inside, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
+    with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -96,7 +97,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
             }
             continue;
         }
-        let named = name_file(&symbolizer, module, &frames, root, &mut left);
+        let named = name_file(module, &frames, root, &mut left);
         if let Some(note) = named.1 {
             notes.push(note);
         } else if named.0.iter().all(|s| s.unnamed) {
@@ -209,6 +210,19 @@ struct JitMap {
 
 impl JitMap {
     fn of(root: &Root, pid: u32, left: &mut u64, notes: &mut Vec<String>) -> JitMap {
+        let file = root.path(format!("proc/{pid}/root/tmp/perf-{pid}.map"));
+        let root = root.clone();
+        let read = answered(&file, left, move |left| JitMap::read(&root, pid, left));
+        let (map, note) = read.unwrap_or_else(|| {
+            let note = format!("/tmp/perf-{pid}.map was ignored: its file system does not answer.");
+            (JitMap::default(), Some(note))
+        });
+        notes.extend(note);
+        map
+    }
+
+    /// Returns the map, or an empty one and the reason if it was ignored.
+    fn read(root: &Root, pid: u32, left: &mut u64) -> (JitMap, Option<String>) {
         let name = format!("tmp/perf-{pid}.map");
         let status = root.parse(format!("proc/{pid}/status"), parse_status);
         let user = status.known().map(|status| status.uid);
@@ -225,18 +239,19 @@ impl JitMap {
         };
         let found = look_in(format!("proc/{pid}/root")).or_else(|_| look_in(String::new()));
         let Ok(file) = found else {
-            return JitMap::default();
+            return (JitMap::default(), None);
         };
         let read = may_name(&file, user)
             .and_then(|()| read_at_most(&file, Bytes(LARGEST_MAP.get().min(*left))));
         match read {
             Ok(bytes) => {
                 *left -= bytes.len() as u64;
-                JitMap::parse(String::from_utf8_lossy(&bytes).into_owned())
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                (JitMap::parse(text), None)
             }
             Err(error) => {
-                notes.push(format!("/{name} was ignored: {error}."));
-                JitMap::default()
+                let note = format!("/{name} was ignored: {error}.");
+                (JitMap::default(), Some(note))
             }
         }
     }
@@ -373,51 +388,28 @@ fn name_kernel(
 
 /// Names the functions at offsets of a file, with a note if it is unreadable or not the file that ran.
 fn name_file(
-    symbolizer: &Symbolizer,
     module: &Module,
     frames: &[(usize, u64)],
     root: &Root,
     left: &mut u64,
 ) -> (Vec<Symbol>, Option<String>) {
-    let all_nameless = |note: String| {
-        let symbols = frames
-            .iter()
-            .map(|(_, offset)| nameless(&module.path, *offset, false));
-        (symbols.collect(), Some(note))
-    };
-    let Some((path, file)) = the_file_that_ran(module, root) else {
-        return all_nameless(format!(
-            "{} is not the file that ran (replaced or deleted, and no process runs it now): \
-             its functions have no names.",
-            module.path
-        ));
-    };
     let offsets: Vec<u64> = frames.iter().map(|(_, offset)| *offset).collect();
-    let found = match path
-        .filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
-    {
-        // Use its own path: debug information may be next to it.
-        Some(path) => named_with_debug(symbolizer, &path, &offsets),
-        None => match stable_copy(file, left) {
-            Ok((file, is_ours)) => {
-                let path = root.path(format!("proc/self/fd/{}", file.as_raw_fd()));
-                // A symbolizer of its own: the descriptor number will later mean another file, so nothing
-                // may be cached.
-                let alone = symbolizer_of_names();
-                match is_ours {
-                    true => named_with_debug(&alone, &path, &offsets),
-                    false => symbolize(&alone, &path, &offsets, false),
-                }
-            }
-            Err(error) => {
-                return all_nameless(format!(
-                    "{}: its functions have no names, because other users can change it, and it is {error}.",
-                    module.path
-                ));
-            }
-        },
+    let path = root.path(module.path.trim_start_matches('/'));
+    let (ran, root, wanted) = (module.clone(), root.clone(), offsets.clone());
+    let found = answered(&path, left, move |left| {
+        functions_of(&ran, &wanted, &root, left)
+    });
+    let found = found.unwrap_or_else(|| {
+        Err(format!(
+            "{}: its functions have no names, because its file system does not answer.",
+            module.path
+        ))
+    });
+    let (names, note) = match found {
+        Ok(names) => (names, None),
+        Err(note) => (vec![None; offsets.len()], Some(note)),
     };
-    let symbols = found
+    let symbols = names
         .into_iter()
         .zip(&offsets)
         .map(|(name, offset)| match name {
@@ -430,7 +422,62 @@ fn name_file(
             None => nameless(&module.path, *offset, false),
         })
         .collect();
-    (symbols, None)
+    (symbols, note)
+}
+
+/// Calls `act` in another thread, because the file system of the file may never answer (NFS without its server, FUSE).
+/// `act` gets the number of bytes that may still be read. Returns `None` if there is no answer.
+fn answered<T: Send + 'static>(
+    file: &Path,
+    left: &mut u64,
+    act: impl FnOnce(&mut u64) -> T + Send + 'static,
+) -> Option<T> {
+    let before = *left;
+    let (answer, after) = with_stall_limit(file, move || {
+        let mut left = before;
+        let answer = act(&mut left);
+        (answer, left)
+    })?;
+    *left = after;
+    Some(answer)
+}
+
+/// Returns the names of the functions at these offsets.
+///
+/// # Errors
+/// A note that says why there are none.
+fn functions_of(
+    module: &Module,
+    offsets: &[u64],
+    root: &Root,
+    left: &mut u64,
+) -> Result<Vec<Option<String>>, String> {
+    let (path, file) = the_file_that_ran(module, root).ok_or_else(|| {
+        format!(
+            "{} is not the file that ran (replaced or deleted, and no process runs it now): \
+             its functions have no names.",
+            module.path
+        )
+    })?;
+    // A symbolizer for each file: a descriptor's number will later mean another file, so nothing may be cached.
+    let symbolizer = symbolizer_of_names();
+    if let Some(path) =
+        path.filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
+    {
+        // Use its own path: debug information may be next to it.
+        return Ok(named_with_debug(&symbolizer, &path, offsets));
+    }
+    let (file, is_ours) = stable_copy(file, left).map_err(|error| {
+        format!(
+            "{}: its functions have no names, because other users can change it, and it is {error}.",
+            module.path
+        )
+    })?;
+    let path = root.path(format!("proc/self/fd/{}", file.as_raw_fd()));
+    Ok(match is_ours {
+        true => named_with_debug(&symbolizer, &path, offsets),
+        false => symbolize(&symbolizer, &path, offsets, false),
+    })
 }
 
 /// Returns a file that cannot change while it is read: itself with true if only root and this user can
@@ -543,10 +590,37 @@ mod tests {
         // Another inode is another file, not to be opened even through the process.
         assert!(the_file_that_ran(&module(1), &root).is_none());
         let frames = [(0, 0x40)];
-        let named = name_file(&Symbolizer::new(), &module(1), &frames, &root, &mut 0);
+        let named = name_file(&module(1), &frames, &root, &mut 0);
         let (symbols, note) = named;
         assert!(note.unwrap().contains("not the file that ran"));
         assert!(symbols[0].unnamed && symbols[0].name.ends_with("+0x40]"));
+    }
+
+    /// A program, and the folder of its JIT map, on a file server that is gone.
+    #[test]
+    fn a_file_system_that_does_not_answer_blocks_no_trace() {
+        let test = "collect::symbols::tests::a_file_system_that_does_not_answer_blocks_no_trace";
+        if !hugeleaf_testkit::apart_from_processes(test) {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join("proc/77/root/tmp");
+        std::fs::create_dir_all(&theirs).unwrap();
+        let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, &theirs) else {
+            return;
+        };
+        let module = Module {
+            path: theirs.join("program").display().to_string(),
+            inode: 0,
+            pid: std::process::id(),
+        };
+        let (symbols, note) = name_file(&module, &[(0, 0x40)], &Root::live(), &mut 0);
+        assert!(note.unwrap().contains("does not answer"));
+        assert!(symbols[0].unnamed && symbols[0].name.ends_with("+0x40]"));
+        let (mut left, mut notes) = (ALL_MAPS, Vec::new());
+        let map = JitMap::of(&Root::at(dir.path()), 77, &mut left, &mut notes);
+        assert!(map.symbol(0).unnamed && left == ALL_MAPS);
+        assert!(notes.join(" ").contains("does not answer"), "{notes:?}");
     }
 
     #[test]

@@ -18,22 +18,17 @@ fn sample(all: &str, name: &str) -> f64 {
 #[test]
 fn states_add_up() {
     let all = text(metrics(&status(), 200));
-    let pool = |state: &str| {
-        sample(
-            &all,
-            &format!("hugeleaf_pool_bytes{{page_size=\"2M\",node=\"all\",state=\"{state}\"}}"),
-        )
-    };
-    assert_eq!(
-        pool("used") + pool("reserved") + pool("free"),
-        100.0 * 2048.0 * 1024.0
+    let pool = sum(
+        &all,
+        "hugeleaf_pool_memory_bytes{page_size=\"2M\",node=\"all\",",
     );
+    assert_eq!(pool, 100.0 * 2048.0 * 1024.0);
     let programs: f64 = TreeState::ALL
         .iter()
         .map(|s| {
             sample(
                 &all,
-                &format!("hugeleaf_programs{{state=\"{}\"}}", s.name()),
+                &format!("hugeleaf_process_trees{{state=\"{}\"}}", s.name()),
             )
         })
         .sum();
@@ -46,6 +41,77 @@ fn states_add_up() {
         ),
         1.07
     );
+}
+
+/// Returns the sum of the samples whose names and labels start like this.
+fn sum(all: &str, start: &str) -> f64 {
+    let lines = all.lines().filter(|line| line.starts_with(start));
+    let values = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+    values.sum()
+}
+
+/// Alerts written for earlier builds still fire, and no sum over the states of one metric counts twice.
+#[test]
+fn renamed_states_keep_their_old_metrics() {
+    let said = status();
+    let all = text(metrics(&said, 200));
+    for (new, old, n) in [
+        ("promoting", "moving", TreeState::Promoting),
+        ("reverting", "reverting", TreeState::Reverting),
+        ("testing", "testing", TreeState::Testing),
+        ("queued", "next", TreeState::Queued),
+        ("candidate", "would", TreeState::Candidate),
+        ("managed", "kept", TreeState::Managed),
+        ("already huge", "large", TreeState::AlreadyHuge),
+        ("skipped", "no", TreeState::Skipped),
+    ]
+    .map(|(new, old, state)| (new, old, said.count(state) as f64))
+    {
+        let new = format!("hugeleaf_process_trees{{state=\"{new}\"}}");
+        let old = format!("hugeleaf_programs{{state=\"{old}\"}}");
+        assert_eq!((sample(&all, &new), sample(&all, &old)), (n, n));
+    }
+    assert_eq!(sum(&all, "hugeleaf_programs{"), 4.0);
+    let pool = |name: &str, state: &str| {
+        let labels = format!("page_size=\"2M\",node=\"all\",state=\"{state}\"");
+        sample(&all, &format!("{name}{{{labels}}}")) / Bytes::from_mib(2).as_f64()
+    };
+    for (new, old, pages) in [
+        ("used", "used", 60.0),
+        ("reserved", "reserved", 30.0),
+        ("unused", "free", 10.0),
+    ] {
+        assert_eq!(pool("hugeleaf_pool_memory_bytes", new), pages);
+        assert_eq!(pool("hugeleaf_pool_bytes", old), pages);
+    }
+    for metric in ["hugeleaf_pool_memory_bytes{", "hugeleaf_pool_bytes{"] {
+        assert_eq!(sum(&all, metric), Bytes::from_mib(200).as_f64());
+    }
+}
+
+/// A dashboard or alert that uses a deprecated metric breaks when the metric is removed.
+#[test]
+fn dashboard_and_alerts_use_no_deprecated_metric() {
+    let all = text(metrics(&status(), 200));
+    let deprecated: Vec<&str> = all
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '))
+        .filter(|(_, help)| help.starts_with("Deprecated"))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(deprecated.contains(&"hugeleaf_programs"), "{deprecated:?}");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
+    for file in [
+        "grafana/hugeleaf.json",
+        "prometheus/hugeleaf.rules.yml",
+        "prometheus/tests.yml",
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut words = text.split(|c: char| !is_word(c));
+        let used = words.find(|word| deprecated.contains(word));
+        assert_eq!(used, None, "{file}");
+    }
 }
 
 #[test]
