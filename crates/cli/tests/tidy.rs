@@ -838,6 +838,41 @@ fn examples_of(text: &str) -> Vec<String> {
     examples.into_iter().map(|(_, example)| example).collect()
 }
 
+/// `cargo test --doc` builds and starts a program for each crate, so it is off where no example runs.
+#[test]
+fn crates_without_examples_have_no_doc_tests() {
+    let files = all_files();
+    let (mut findings, mut crates) = (Vec::new(), 0);
+    for (path, manifest) in &files {
+        let Some(folder) = path.strip_suffix("Cargo.toml") else {
+            continue;
+        };
+        let source = format!("{folder}src/");
+        if !files
+            .iter()
+            .any(|(path, _)| *path == format!("{source}lib.rs"))
+        {
+            continue;
+        }
+        crates += 1;
+        let mut of_crate =
+            { files.iter() }.filter(|(path, _)| path.starts_with(&source) && path.ends_with(".rs"));
+        let has_examples = of_crate.any(|(_, text)| !examples_of(text).is_empty());
+        let is_off = manifest.lines().any(|line| line == "doctest = false");
+        if has_examples == is_off {
+            findings.push(format!(
+                "{path}: examples: {has_examples}, doc tests: {}",
+                !is_off
+            ));
+        }
+    }
+    assert!(crates > 20, "the crates were not found");
+    check(
+        "set doctest = false without examples, and only then",
+        &findings,
+    );
+}
+
 /// clippy reads one `clippy.toml` per crate, so those of crates repeat the root's.
 #[test]
 fn the_lints_of_a_crate_include_those_of_all() {
