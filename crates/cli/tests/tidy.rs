@@ -301,6 +301,19 @@ fn tests_wait_in_one_place() {
     check("wait by hugeleaf_testkit::until or pause", &findings);
 }
 
+/// A JVM of a test has its ready line and its end from `testkit`.
+#[test]
+fn tests_start_jvms_in_one_place() {
+    // Split, so that this file does not contain it.
+    const FINDS: &str = concat!("find_program(&[\"", "java");
+    let uses = |(path, text): &(String, String)| {
+        text.contains(FINDS) && path != "crates/testkit/src/jvm.rs"
+    };
+    let findings = all_files().into_iter().filter(uses);
+    let findings: Vec<String> = findings.map(|(path, _)| path).collect();
+    check("start it by hugeleaf_testkit::jvm", &findings);
+}
+
 /// Each promise has one gate, and nothing else may name the guarded call. A second way would bypass the promise.
 #[test]
 fn promises_have_one_gate() {
