@@ -278,27 +278,57 @@ fn no_page_size_is_hard_coded() {
 /// Tests wait for a condition with the generous deadline of `testkit`, never for a fixed time.
 #[test]
 fn tests_wait_in_one_place() {
-    const EXCEPTIONS: [&str; 2] = [
-        "crates/testkit/src/wait.rs",
-        // Without testkit: loops with a deadline.
-        "crates/balancer/src/tests.rs",
+    const EXCEPTIONS: [(&str, &str); 2] = [
+        ("crates/testkit/src/wait.rs", "the one place"),
+        (
+            "lab/vm/tests/",
+            "in guests, without testkit: loops with a deadline",
+        ),
     ];
+    // Split, so that this file does not contain it.
+    const SLEEP: &str = concat!("thread::", "sleep");
     let mut findings = Vec::new();
     for (path, text) in all_files() {
-        let is_test =
-            path.contains("/tests/") || path.contains("/testkit/") || path.ends_with("/tests.rs");
-        let is_excused = EXCEPTIONS.iter().any(|place| path.starts_with(place));
-        if !path.starts_with("crates/") || !is_test || is_excused {
+        let is_ours = path.starts_with("crates/") || path.starts_with("lab/");
+        let is_excused = EXCEPTIONS
+            .iter()
+            .any(|(begins, _)| path.starts_with(begins));
+        if !is_ours || !path.ends_with(".rs") || is_excused {
             continue;
         }
-        for (number, line) in text.lines().enumerate() {
-            // Split, so that this file does not contain it.
-            if line.contains(concat!("thread::", "sleep(")) {
-                findings.push(format!("{path}:{}", number + 1));
-            }
-        }
+        let lines = lines_of_tests(&path, &text).into_iter();
+        let sleeps = lines.filter(|(_, line)| line.contains(SLEEP));
+        findings.extend(sleeps.map(|(number, _)| format!("{path}:{number}")));
     }
     check("wait by hugeleaf_testkit::until or pause", &findings);
+}
+
+/// Returns the lines of tests in a file with their numbers: all lines of a test program, the test modules of another source.
+fn lines_of_tests<'t>(path: &str, text: &'t str) -> Vec<(usize, &'t str)> {
+    let whole = ["/tests/", "/testkit/", "/tests.rs", "/testing.rs"];
+    let product = match whole.iter().any(|part| path.contains(part)) {
+        true => String::new(),
+        false => without_comments_and_tests(text),
+    };
+    let product: Vec<&str> = product.lines().collect();
+    let lines = text.lines().enumerate();
+    let of_tests = lines.filter(|(at, line)| product.get(*at) != Some(line));
+    of_tests
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .map(|(at, line)| (at + 1, line))
+        .collect()
+}
+
+#[test]
+fn a_test_module_in_a_source_is_found() {
+    let text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    // b\n    fn c() {}\n}\n";
+    let lines = lines_of_tests("crates/x/src/x.rs", text);
+    assert!(lines.contains(&(6, "    fn c() {}")), "{lines:?}");
+    assert!(
+        !lines.iter().any(|(at, _)| [1, 5].contains(at)),
+        "{lines:?}"
+    );
+    assert_eq!(lines_of_tests("crates/x/tests/x.rs", text)[0].0, 1);
 }
 
 /// A JVM of a test has its ready line and its end from `testkit`.

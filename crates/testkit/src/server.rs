@@ -309,7 +309,7 @@ impl Server {
                     log: self.log_text(),
                 });
             }
-            crate::pause(Duration::from_millis(20));
+            crate::wait::step(begin);
         }
         self.checked = self.log_text().len();
         Ok(())
@@ -384,7 +384,7 @@ impl Server {
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
                 }
-                crate::pause(Duration::from_millis(10));
+                crate::wait::step(begin);
             }
         }
     }
