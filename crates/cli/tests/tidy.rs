@@ -331,6 +331,144 @@ fn a_test_module_in_a_source_is_found() {
     assert_eq!(lines_of_tests("crates/x/tests/x.rs", text)[0].0, 1);
 }
 
+/// Tests write kernel settings through `testkit::host`, which holds the host's lock and restores them, also after a kill.
+#[test]
+fn tests_write_knobs_through_the_host() {
+    const EXCEPTIONS: [(&str, &str); 3] = [
+        ("crates/testkit/src/host.rs", "the one place"),
+        ("crates/cli/tests/tidy.rs", "the texts of this rule"),
+        ("lab/vm/tests/", "in guests, which no other test shares"),
+    ];
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        let is_ours = path.starts_with("crates/") || path.starts_with("lab/");
+        let is_excused = EXCEPTIONS
+            .iter()
+            .any(|(begins, _)| path.starts_with(begins));
+        if !is_ours || !path.ends_with(".rs") || is_excused {
+            continue;
+        }
+        let lines = lines_of_tests(&path, &text).into_iter();
+        let source = lines.map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+        let writes = writes_of_knobs(&source).into_iter();
+        findings.extend(writes.map(|file| format!("{path}: {file}")));
+        if source.contains("lock/hugeleaf.lock") {
+            findings.push(format!("{path}: the host's lock"));
+        }
+    }
+    check(
+        "hold hugeleaf_testkit::host::alone, and write by its set",
+        &findings,
+    );
+}
+
+/// Returns the files of calls of `fs::write` that are kernel settings: literals, and names of constants, functions and, within a function,
+/// variables.
+fn writes_of_knobs(source: &str) -> Vec<&str> {
+    const KNOBS: [&str; 6] = [
+        "\"/sys/kernel/mm",
+        "\"/proc/sys/",
+        "host::pool(",
+        "host::POOLS",
+        "host::THP",
+        "pool_file(",
+    ];
+    let is_knob = |text: &str| {
+        !text.contains("read_to_string") && KNOBS.iter().any(|knob| text.contains(knob))
+    };
+    let functions = functions(source);
+    let returns_knob = |function: &&str| {
+        let head = function.split('{').next().unwrap_or_default();
+        let returned = head.split("->").nth(1).unwrap_or_default();
+        let kinds = ["Path", "String", "str"];
+        kinds.iter().any(|kind| returned.contains(kind)) && is_knob(function)
+    };
+    let mut names = BTreeSet::new();
+    let constants = source.lines().filter(|line| is_knob(line));
+    names.extend(constants.filter_map(|line| Some(identifier(line.split_once("const ")?.1))));
+    let makers = functions.iter().copied().filter(returns_knob);
+    names.extend(makers.filter_map(|text| Some(identifier(text.split_once("fn ")?.1))));
+    let mut found = Vec::new();
+    for function in functions {
+        let statements = function.split(';');
+        let lets = statements.filter_map(|statement| Some(statement.rsplit_once("let ")?.1));
+        let lets = lets.filter(|rest| is_knob(rest));
+        let lets = lets.map(|rest| identifier(rest.trim_start_matches("mut ")));
+        let variables: BTreeSet<&str> = lets.collect();
+        for (at, call) in function.match_indices("fs::write(") {
+            let file = first_argument(&function[at + call.len()..]);
+            let mut words = file.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_name = |word: &str| names.contains(word) || variables.contains(word);
+            if is_knob(file) || words.any(is_name) {
+                found.push(file);
+            }
+        }
+    }
+    found
+}
+
+/// Returns the parts of a source that begin with a function, after the part before the first.
+fn functions(source: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut begin, mut at) = (0, 0);
+    for line in source.split_inclusive('\n') {
+        let before = line.trim_start().split_once("fn ");
+        if before.is_some_and(|(before, _)| before.is_empty() || before.starts_with("pub")) {
+            parts.push(&source[begin..at]);
+            begin = at;
+        }
+        at += line.len();
+    }
+    parts.push(&source[begin..]);
+    parts
+}
+
+/// Returns the identifier at the start of a text.
+fn identifier(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Returns the first argument in the rest of a source after an opening bracket.
+fn first_argument(rest: &str) -> &str {
+    let mut open = 0;
+    let end = rest.find(|c: char| {
+        match c {
+            '(' | '[' => open += 1,
+            ')' | ']' => open -= 1,
+            _ => {}
+        }
+        open < 0 || (open == 0 && c == ',')
+    });
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+#[test]
+fn a_write_of_a_knob_is_found() {
+    let found = |source: &str| writes_of_knobs(source).len();
+    assert_eq!(found("std::fs::write(\"/proc/sys/vm/x\", \"1\");"), 1);
+    assert_eq!(
+        found("const A: &str = \"/sys/kernel/mm/x\";\nfn a() {\n    fs::write(A, \"1\");\n}\n"),
+        1
+    );
+    assert_eq!(
+        found(
+            "fn a() {\n    let b = format!(\"/sys/kernel/mm/{c}\");\n    fs::write(&b, \"1\");\n}\n"
+        ),
+        1
+    );
+    let maker = "fn a(b: u64) -> PathBuf {\n    host::pool(b)\n}\n";
+    assert_eq!(
+        found(&format!(
+            "{maker}fn c() {{\n    fs::write(a(1).join(\"x\"), \"1\");\n}}\n"
+        )),
+        1
+    );
+    let elsewhere = "fn a() {\n    let b = \"/proc/sys/vm/x\";\n}\nfn c(b: &Path) {\n    fs::write(b, \"1\");\n}\n";
+    assert_eq!(found(elsewhere), 0);
+    assert_eq!(found("fs::write(path, \"/proc/sys/vm/x\");"), 0);
+}
+
 /// A JVM of a test has its ready line and its end from `testkit`.
 #[test]
 fn tests_start_jvms_in_one_place() {
