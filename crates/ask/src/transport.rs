@@ -330,7 +330,7 @@ mod tests {
         let trickle = || {
             serve(|stream| {
                 while stream.write_all(b"x").is_ok() {
-                    std::thread::sleep(Duration::from_millis(2));
+                    hugeleaf_testkit::pause(Duration::from_millis(2), "the rate of bytes");
                 }
             })
         };

@@ -15,6 +15,7 @@ use crate::server::{Counts, Look, Observer, Server};
 use crate::worker::{Held, Worker};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
+use hugeleaf_testkit::until;
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)
@@ -705,15 +706,10 @@ fn a_server_that_hangs_holds_up_nobody() {
         hangs.resize(1, mib(2), true);
     }
     answers.resize(7, mib(3), false);
-    let until = Instant::now() + Duration::from_secs(30);
-    let report = loop {
-        let report = answers.report();
-        if report.answer.is_some() {
-            break report;
-        }
-        assert!(Instant::now() < until);
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    until("the other one answers", || {
+        answers.report().answer.is_some()
+    });
+    let report = answers.report();
     assert_eq!(report.answer, Some((7, Ok(()))));
     assert_eq!(report.seen.unwrap().1.size, mib(3));
     assert!(hangs.report().seen.is_none());
@@ -737,17 +733,16 @@ fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
         |_| None,
     )
     .unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
-    let wait = |holds: &dyn Fn() -> bool| {
-        while !holds() {
-            assert!(Instant::now() < until);
-            worker.look();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
     worker.look();
-    wait(&|| worker.report().trouble.is_some() || worker.report().seen.is_some());
-    wait(&|| worker.report().seen.is_some());
+    until("its fault is told, or it has gone on", || {
+        worker.look();
+        let report = worker.report();
+        report.trouble.is_some() || report.seen.is_some()
+    });
+    until("it goes on", || {
+        worker.look();
+        worker.report().seen.is_some()
+    });
     assert_eq!(worker.report().trouble, None);
 }
 

@@ -351,7 +351,10 @@ fn killed_at_any_moment_it_is_undone() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        hugeleaf_testkit::pause(Duration::from_millis(random.u64(0..60)));
+        hugeleaf_testkit::pause(
+            Duration::from_millis(random.u64(0..60)),
+            "the kill is at a random moment",
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         good(&host.hugeleaf(&["undo", "--all"]));

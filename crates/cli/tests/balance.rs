@@ -5,8 +5,7 @@ mod liars;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use crate::common::{Running, good, not_run, refused, stderr, stdout};
 use crate::guard::kit::{self, Guarding, Place};
@@ -14,6 +13,7 @@ use hugeleaf_balancer::kind_named;
 use hugeleaf_balancer::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_testkit::cgroup::MemoryCgroup;
+use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::redis_server::{self, Redis};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
@@ -257,49 +257,19 @@ fn memcached_gives_memory_back() {
     });
 }
 
-/// A waiting JVM.
-struct Waits(Child);
-
-impl Waits {
-    fn start(java: &PathBuf, flags: &[&str], folder: &std::path::Path) -> Waits {
-        let source = folder.join("Waits.java");
-        std::fs::write(
-            &source,
-            "public class Waits { public static void main(String[] a) throws Exception { System.out.println(\"up\"); System.in.read(); } }",
-        )
-        .unwrap();
-        let mut child = Command::new(java)
-            .args(flags)
-            .args(["-Xms64m", "-Xmx512m"])
-            .arg(source)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        assert_eq!(line, "up\n");
-        Waits(child)
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_jvm_is_resized_where_its_collector_obeys() {
     let test = "a_jvm_is_resized_where_its_collector_obeys";
-    let (Some(java), Some(_)) = (find_program(&["java"]), find_program(&["jcmd"])) else {
+    let (Some(java), Some(_)) = (jvm::program(), find_program(&["jcmd"])) else {
         return not_run(test, "no JDK with jcmd is installed");
     };
-    let folder = tempfile::tempdir().unwrap();
-    let obeys = Waits::start(&java, &["-XX:+UseZGC"], folder.path());
-    let mut server = open("jvm", &obeys.0.id().to_string());
+    // Only the JVMs of this test have the property in their command lines.
+    let start = |collector: &str| {
+        let flags = [collector, "-Dof=balance-test", "-Xms64m", "-Xmx512m"];
+        Jvm::waiting(&java, &flags).unwrap()
+    };
+    let obeys = start("-XX:+UseZGC");
+    let mut server = open("jvm", &obeys.pid().to_string());
     let look = server.observe().unwrap();
     assert_eq!(
         (look.size, look.ceiling, look.fixed),
@@ -307,11 +277,11 @@ fn a_jvm_is_resized_where_its_collector_obeys() {
     );
     server.resize(mib(200)).unwrap();
     assert_eq!(server.observe().unwrap().size, mib(200));
-    let not = Waits::start(&java, &["-XX:+UseSerialGC"], folder.path());
-    let look = open("jvm", &not.0.id().to_string()).observe().unwrap();
+    let not = start("-XX:+UseSerialGC");
+    let look = open("jvm", &not.pid().to_string()).observe().unwrap();
     assert!(look.fixed.unwrap().contains("(Serial) does not obey"));
-    let error = open("jvm", "Waits.java").observe().unwrap_err();
-    assert!(error.what.contains("2 JVMs have 'Waits.java'"), "{error}");
+    let error = open("jvm", "balance-test").observe().unwrap_err();
+    assert!(error.what.contains("2 JVMs have 'balance-test'"), "{error}");
 }
 
 /// Returns rules for a target with a busy MariaDB and an empty memcached.

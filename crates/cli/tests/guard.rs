@@ -216,7 +216,10 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
                 .program(s, worker.pid())
                 .is_some_and(|p| p["state"] == "promoting" || p["state"] == "managed")
         });
-        hugeleaf_testkit::pause(std::time::Duration::from_millis(delay));
+        hugeleaf_testkit::pause(
+            std::time::Duration::from_millis(delay),
+            "each kill is at another moment",
+        );
         guard.kill();
         assert!(!worker.is_stopped_or_traced());
         worker.tell("");
@@ -304,7 +307,10 @@ fn a_metric_that_stops_answering_leaves_memory_as_it_was() {
             .program(s, worker.pid())
             .is_some_and(|p| p["state"] == "testing")
     });
-    hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
+    guard.wait_long_for("a test moves it to huge pages", |_| {
+        worker.huge() > 95 << 20
+    });
+    guard.wait_long_for("a test moves it to base pages", |_| worker.huge() < 4 << 20);
     std::fs::remove_file(format!("{counter}.shown")).unwrap();
     guard.wait_long_for("the test is dropped", |s| s["counts"]["dropped"] == 1);
     assert!(

@@ -2,16 +2,16 @@
 //!
 //! Clients that check every answer keep each server busy. The test reads the guard's effect from `/proc`.
 
-use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use crate::common::{Running, not_run};
+use crate::common::not_run;
 use crate::guard::kit::{self, Guarding, Place, rule};
+use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::postgresql::{self, PostgreSql};
 use hugeleaf_testkit::redis_server::{self, Redis};
 use hugeleaf_testkit::until as wait_until;
-use hugeleaf_testkit::{facts, find_program, left_to_all};
+use hugeleaf_testkit::{facts, left_to_all};
 
 /// Returns true if at least 95 % of the promotable memory is on huge pages.
 fn is_covered(pid: u32) -> bool {
@@ -135,29 +135,22 @@ fn a_heap_that_expands_stays_large() {
     let Some(_host) = kit::can_run(test) else {
         return;
     };
-    let Some(java) = find_program(&["java"]) else {
+    let Some(java) = jvm::program() else {
         return not_run(test, "no JDK is installed");
     };
     let place = Place::new();
     let guard = Guarding::start(&place, &rule("java", ""));
     let source = crate::common::repository().join("crates/cli/tests/guard/Objects.java");
-    let mut child = Command::new(java)
+    let mut command = Command::new(java);
+    command
         .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx700m"])
         .arg(source)
         .args(["300000000", "5000000"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let java = Running(child);
-    let pid = java.0.id();
-    let mut lines = BufReader::new(output).lines().map(Result::unwrap);
-    let ready = lines.by_ref().any(|line| line == "ready");
-    assert!(ready, "it filled its heap");
-    covered_in_time("the heap", &guard, pid);
-    writeln!(input).unwrap();
+        .stderr(Stdio::null());
+    let mut java = Jvm::start(&mut command, |line| line == "ready").unwrap();
+    covered_in_time("the heap", &guard, java.pid());
+    java.tell("");
+    let mut lines = java.lines.map(Result::unwrap);
     assert!(
         lines.any(|line| line.starts_with("check ")),
         "it found all of its objects"

@@ -147,7 +147,10 @@ fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
             break status;
         }
         assert!(start.elapsed() < HANGS, "{shown} hangs");
-        hugeleaf_testkit::pause(Duration::from_millis(5));
+        hugeleaf_testkit::pause(
+            Duration::from_millis(5),
+            "the rate of samples of its memory",
+        );
     };
     println!(
         "{shown}: {status}, {:.2} s, {largest} kB",

@@ -3,10 +3,9 @@
 //! The answers are committed next to this file. After an intended change, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli plan::`
 //! rewrites them; review the difference before committing it.
 
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 use std::process::Output;
-use std::time::Duration;
 
 use crate::common::{
     files_below, good, has_pool_in_use, hugeleaf, is_root, not_run, refused, repository, run,
@@ -465,7 +464,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     let ladder = format!("hugetlb:{size}!").parse().unwrap();
     let length = Bytes(size.bytes().get() * 25);
     let held = hugeleaf::Region::new(&hugeleaf::RegionOptions::new(length, ladder)).unwrap();
-    let watching = hugeleaf(&[
+    let mut watching = hugeleaf(&[
         "plan",
         "--tighten",
         "--for",
@@ -474,12 +473,16 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
         "50ms",
         "--json",
     ])
+    .env("HUGELEAF_TEST_PROGRESS", "100ms")
     .stdout(std::process::Stdio::piped())
     .stderr(std::process::Stdio::piped())
     .spawn()
     .unwrap();
-    // Exceeds the start time on a busy machine; there is no signal that watching has begun.
-    hugeleaf_testkit::pause(Duration::from_secs(3));
+    // The first line of progress follows the first sample.
+    let mut progress = BufReader::new(watching.stderr.take().unwrap());
+    let mut line = String::new();
+    progress.read_line(&mut line).unwrap();
+    assert!(line.contains("watching the pools"), "{line}");
     // Memory freed before the end still counts in the maximum.
     drop(held);
     let answer: Value = serde_json::from_str(&good(&watching.wait_with_output().unwrap())).unwrap();

@@ -11,8 +11,9 @@ use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
-use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
+use hugeleaf_testkit::{left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
@@ -281,75 +282,35 @@ fn mariadb_of_other_sizes_starts_on_exactly_the_plan() {
 
 // JVM --------------------------------------------------------------------------------------------
 
-/// A JVM that is up, and waits until its standard input ends.
-struct Jvm {
-    child: Child,
-    said: Vec<String>,
-}
-
-impl Jvm {
-    fn start(java: &Path, flags: &[&str], program: &Path) -> Jvm {
-        let mut child = Command::new(java)
-            .args(flags)
-            .arg("-Xlog:pagesize=warning")
-            .arg(program)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = Vec::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            let line = line.unwrap();
-            if line == "up" {
-                break;
-            }
-            said.push(line);
-        }
-        Jvm { child, said }
-    }
-}
-
-impl Drop for Jvm {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// Returns a program that reports its start and waits.
-fn waiting_program() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("Wait.java");
-    let source = "public class Wait { public static void main(String[] a) throws Exception { \
-        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
-    std::fs::write(&program, source).unwrap();
-    (folder, program)
+/// Starts a JVM that also warns of pages that it did not get.
+fn waiting(java: &Path, flags: &[&str]) -> Jvm {
+    let flags = [flags, &["-Xlog:pagesize=warning"]].concat();
+    Jvm::waiting(java, &flags).unwrap()
 }
 
 fn jvm_of(test: &str, flags: &str) {
-    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+    let Some(java) = jvm::program() else {
         return not_run(test, "needs a JDK");
     };
     let Some(pool) = Pool::take(test, Bytes(2 * GB)) else {
         return;
     };
-    let (_folder, program) = waiting_program();
     let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
     let named = format!("{} {}", java.display(), flags.join(" "));
     let planned = pool.planned(&["--java", &named]);
 
     pool.set(planned);
-    let jvm = Jvm::start(&java, &flags, &program);
+    let jvm = waiting(&java, &flags);
     assert_eq!(jvm.said, [""; 0], "{test}");
     pool.is_tight(test, planned);
     let had = pool.taken();
-    assert_eq!(pool.planned(&[&jvm.child.id().to_string()]), planned);
+    assert_eq!(pool.planned(&[&jvm.pid().to_string()]), planned);
     drop(jvm);
     pool.is_free();
 
     pool.set(planned - Pool::slack(planned) - 1);
     // It still starts, partly on base pages.
-    let jvm = Jvm::start(&java, &flags, &program);
+    let jvm = waiting(&java, &flags);
     assert!(pool.taken() < had, "{} of {had}", pool.taken());
     drop(jvm);
     pool.is_free();
@@ -404,13 +365,12 @@ fn a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
 
 /// The plan is exact: one page fewer would not suffice.
 fn jvm_to_the_page(test: &str, all: &[&str]) {
-    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+    let Some(java) = jvm::program() else {
         return not_run(test, "needs a JDK");
     };
     let Some(pool) = Pool::take(test, Bytes(2 * GB + GB / 2)) else {
         return;
     };
-    let (_folder, program) = waiting_program();
     for flags in all {
         let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
         let named = format!("{} {}", java.display(), flags.join(" "));
@@ -418,7 +378,7 @@ fn jvm_to_the_page(test: &str, all: &[&str]) {
         pool.set(0);
         let planned = pool.planned(&["--java", &named]);
         pool.set(planned + 8);
-        let jvm = Jvm::start(&java, &flags, &program);
+        let jvm = waiting(&java, &flags);
         assert_eq!(pool.taken(), planned, "{flags:?}");
         drop(jvm);
         pool.is_free();
@@ -429,23 +389,22 @@ fn jvm_to_the_page(test: &str, all: &[&str]) {
 #[test]
 fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
     let test = "a_jvm_with_zgc_is_not_short_before_it_has_grown";
-    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+    let Some(java) = jvm::program() else {
         return not_run(test, "needs a JDK");
     };
     let Some(pool) = Pool::take(test, Bytes(2 * GB)) else {
         return;
     };
-    let (_folder, program) = waiting_program();
     let flags = ["-Xmx1g", "-XX:+UseZGC", "-XX:+UseLargePages"];
     let named = format!("{} {}", java.display(), flags.join(" "));
     let planned = pool.planned(&["--java", &named]);
     pool.set(planned);
-    let jvm = Jvm::start(&java, &flags, &program);
+    let jvm = waiting(&java, &flags);
     assert!(pool.taken() < planned, "it has all of its heap already");
     let mut verify = Command::new(HUGELEAF);
     let answer = Answer::of(verify.args(["verify", "--json"])).json();
     let services = answer["services"].as_array().unwrap();
-    let ours = services.iter().filter(|s| s["pids"][0] == jvm.child.id());
+    let ours = services.iter().filter(|s| s["pids"][0] == jvm.pid());
     for service in ours {
         assert_eq!(service["short_pages"], 0, "{service:#}");
     }

@@ -54,8 +54,10 @@ fn reader(folder: &tempfile::TempDir) -> Ended {
         .spawn();
     let reader = Ended(child.unwrap());
     hugeleaf_testkit::until("it has its memory", || reader.resident_kib() >= 64 << 10);
-    // It writes its path before it reads.
-    hugeleaf_testkit::pause(Duration::from_secs(2));
+    hugeleaf_testkit::pause(
+        Duration::from_secs(2),
+        "no scan may see it write its path, which it does before it reads",
+    );
     reader
 }
 

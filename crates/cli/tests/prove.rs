@@ -42,8 +42,7 @@ fn worker() {
         mapping.touch(step).unwrap();
         file.write_all_at(format!("{count:020}\n").as_bytes(), 0)
             .unwrap();
-        // Other tests need the CPU as well.
-        hugeleaf_testkit::pause(Duration::from_millis(1));
+        hugeleaf_testkit::pause(Duration::from_millis(1), "other tests need the CPU as well");
     }
 }
 

@@ -376,8 +376,10 @@ fn a_static_program_is_reported_without_the_library() {
     let file = grower.file();
     let flags = ["--report", file.to_str().unwrap()];
     let mut child = grower.started(&flags, "data 64 wait");
-    // The first scans happen within a second, invisible from outside.
-    hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
+    hugeleaf_testkit::pause(
+        std::time::Duration::from_secs(3),
+        "it must not end before the first scans, which are invisible from outside",
+    );
     child.end();
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let process = &report["processes"][0];

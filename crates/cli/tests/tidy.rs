@@ -299,27 +299,208 @@ fn no_page_size_is_hard_coded() {
 /// Tests wait for a condition with the generous deadline of `testkit`, never for a fixed time.
 #[test]
 fn tests_wait_in_one_place() {
-    const EXCEPTIONS: [&str; 2] = [
-        "crates/testkit/src/wait.rs",
-        // Without testkit: loops with a deadline.
-        "crates/balancer/src/tests.rs",
+    const EXCEPTIONS: [(&str, &str); 2] = [
+        ("crates/testkit/src/wait.rs", "the one place"),
+        (
+            "lab/vm/tests/",
+            "in guests, without testkit: loops with a deadline",
+        ),
+    ];
+    // Split, so that this file does not contain it.
+    const SLEEP: &str = concat!("thread::", "sleep");
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        let is_ours = path.starts_with("crates/") || path.starts_with("lab/");
+        let is_excused = EXCEPTIONS
+            .iter()
+            .any(|(begins, _)| path.starts_with(begins));
+        if !is_ours || !path.ends_with(".rs") || is_excused {
+            continue;
+        }
+        let lines = lines_of_tests(&path, &text).into_iter();
+        let sleeps = lines.filter(|(_, line)| line.contains(SLEEP));
+        findings.extend(sleeps.map(|(number, _)| format!("{path}:{number}")));
+    }
+    check("wait by hugeleaf_testkit::until or pause", &findings);
+}
+
+/// Returns the lines of tests in a file with their numbers: all lines of a test program, the test modules of another source.
+fn lines_of_tests<'t>(path: &str, text: &'t str) -> Vec<(usize, &'t str)> {
+    let whole = ["/tests/", "/testkit/", "/tests.rs", "/testing.rs"];
+    let product = match whole.iter().any(|part| path.contains(part)) {
+        true => String::new(),
+        false => without_comments_and_tests(text),
+    };
+    let product: Vec<&str> = product.lines().collect();
+    let lines = text.lines().enumerate();
+    let of_tests = lines.filter(|(at, line)| product.get(*at) != Some(line));
+    of_tests
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .map(|(at, line)| (at + 1, line))
+        .collect()
+}
+
+#[test]
+fn a_test_module_in_a_source_is_found() {
+    let text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    // b\n    fn c() {}\n}\n";
+    let lines = lines_of_tests("crates/x/src/x.rs", text);
+    assert!(lines.contains(&(6, "    fn c() {}")), "{lines:?}");
+    assert!(
+        !lines.iter().any(|(at, _)| [1, 5].contains(at)),
+        "{lines:?}"
+    );
+    assert_eq!(lines_of_tests("crates/x/tests/x.rs", text)[0].0, 1);
+}
+
+/// Tests write kernel settings through `testkit::host`, which holds the host's lock and restores them, also after a kill.
+#[test]
+fn tests_write_knobs_through_the_host() {
+    const EXCEPTIONS: [(&str, &str); 3] = [
+        ("crates/testkit/src/host.rs", "the one place"),
+        ("crates/cli/tests/tidy.rs", "the texts of this rule"),
+        ("lab/vm/tests/", "in guests, which no other test shares"),
     ];
     let mut findings = Vec::new();
     for (path, text) in all_files() {
-        let is_test =
-            path.contains("/tests/") || path.contains("/testkit/") || path.ends_with("/tests.rs");
-        let is_excused = EXCEPTIONS.iter().any(|place| path.starts_with(place));
-        if !path.starts_with("crates/") || !is_test || is_excused {
+        let is_ours = path.starts_with("crates/") || path.starts_with("lab/");
+        let is_excused = EXCEPTIONS
+            .iter()
+            .any(|(begins, _)| path.starts_with(begins));
+        if !is_ours || !path.ends_with(".rs") || is_excused {
             continue;
         }
-        for (number, line) in text.lines().enumerate() {
-            // Split, so that this file does not contain it.
-            if line.contains(concat!("thread::", "sleep(")) {
-                findings.push(format!("{path}:{}", number + 1));
+        let lines = lines_of_tests(&path, &text).into_iter();
+        let source = lines.map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+        let writes = writes_of_knobs(&source).into_iter();
+        findings.extend(writes.map(|file| format!("{path}: {file}")));
+        if source.contains("lock/hugeleaf.lock") {
+            findings.push(format!("{path}: the host's lock"));
+        }
+    }
+    check(
+        "hold hugeleaf_testkit::host::alone, and write by its set",
+        &findings,
+    );
+}
+
+/// Returns the files of calls of `fs::write` that are kernel settings: literals, and names of constants, functions and, within a function,
+/// variables.
+fn writes_of_knobs(source: &str) -> Vec<&str> {
+    const KNOBS: [&str; 6] = [
+        "\"/sys/kernel/mm",
+        "\"/proc/sys/",
+        "host::pool(",
+        "host::POOLS",
+        "host::THP",
+        "pool_file(",
+    ];
+    let is_knob = |text: &str| {
+        !text.contains("read_to_string") && KNOBS.iter().any(|knob| text.contains(knob))
+    };
+    let functions = functions(source);
+    let returns_knob = |function: &&str| {
+        let head = function.split('{').next().unwrap_or_default();
+        let returned = head.split("->").nth(1).unwrap_or_default();
+        let kinds = ["Path", "String", "str"];
+        kinds.iter().any(|kind| returned.contains(kind)) && is_knob(function)
+    };
+    let mut names = BTreeSet::new();
+    let constants = source.lines().filter(|line| is_knob(line));
+    names.extend(constants.filter_map(|line| Some(identifier(line.split_once("const ")?.1))));
+    let makers = functions.iter().copied().filter(returns_knob);
+    names.extend(makers.filter_map(|text| Some(identifier(text.split_once("fn ")?.1))));
+    let mut found = Vec::new();
+    for function in functions {
+        let statements = function.split(';');
+        let lets = statements.filter_map(|statement| Some(statement.rsplit_once("let ")?.1));
+        let lets = lets.filter(|rest| is_knob(rest));
+        let lets = lets.map(|rest| identifier(rest.trim_start_matches("mut ")));
+        let variables: BTreeSet<&str> = lets.collect();
+        for (at, call) in function.match_indices("fs::write(") {
+            let file = first_argument(&function[at + call.len()..]);
+            let mut words = file.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let is_name = |word: &str| names.contains(word) || variables.contains(word);
+            if is_knob(file) || words.any(is_name) {
+                found.push(file);
             }
         }
     }
-    check("wait by hugeleaf_testkit::until or pause", &findings);
+    found
+}
+
+/// Returns the parts of a source that begin with a function, after the part before the first.
+fn functions(source: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut begin, mut at) = (0, 0);
+    for line in source.split_inclusive('\n') {
+        let before = line.trim_start().split_once("fn ");
+        if before.is_some_and(|(before, _)| before.is_empty() || before.starts_with("pub")) {
+            parts.push(&source[begin..at]);
+            begin = at;
+        }
+        at += line.len();
+    }
+    parts.push(&source[begin..]);
+    parts
+}
+
+/// Returns the identifier at the start of a text.
+fn identifier(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Returns the first argument in the rest of a source after an opening bracket.
+fn first_argument(rest: &str) -> &str {
+    let mut open = 0;
+    let end = rest.find(|c: char| {
+        match c {
+            '(' | '[' => open += 1,
+            ')' | ']' => open -= 1,
+            _ => {}
+        }
+        open < 0 || (open == 0 && c == ',')
+    });
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+#[test]
+fn a_write_of_a_knob_is_found() {
+    let found = |source: &str| writes_of_knobs(source).len();
+    assert_eq!(found("std::fs::write(\"/proc/sys/vm/x\", \"1\");"), 1);
+    assert_eq!(
+        found("const A: &str = \"/sys/kernel/mm/x\";\nfn a() {\n    fs::write(A, \"1\");\n}\n"),
+        1
+    );
+    assert_eq!(
+        found(
+            "fn a() {\n    let b = format!(\"/sys/kernel/mm/{c}\");\n    fs::write(&b, \"1\");\n}\n"
+        ),
+        1
+    );
+    let maker = "fn a(b: u64) -> PathBuf {\n    host::pool(b)\n}\n";
+    assert_eq!(
+        found(&format!(
+            "{maker}fn c() {{\n    fs::write(a(1).join(\"x\"), \"1\");\n}}\n"
+        )),
+        1
+    );
+    let elsewhere = "fn a() {\n    let b = \"/proc/sys/vm/x\";\n}\nfn c(b: &Path) {\n    fs::write(b, \"1\");\n}\n";
+    assert_eq!(found(elsewhere), 0);
+    assert_eq!(found("fs::write(path, \"/proc/sys/vm/x\");"), 0);
+}
+
+/// A JVM of a test has its ready line and its end from `testkit`.
+#[test]
+fn tests_start_jvms_in_one_place() {
+    // Split, so that this file does not contain it.
+    const FINDS: &str = concat!("find_program(&[\"", "java");
+    let uses = |(path, text): &(String, String)| {
+        text.contains(FINDS) && path != "crates/testkit/src/jvm.rs"
+    };
+    let findings = all_files().into_iter().filter(uses);
+    let findings: Vec<String> = findings.map(|(path, _)| path).collect();
+    check("start it by hugeleaf_testkit::jvm", &findings);
 }
 
 /// Each promise has one gate, and nothing else may name the guarded call. A second way would bypass the promise.
@@ -857,6 +1038,41 @@ fn examples_of(text: &str) -> Vec<String> {
         }
     }
     examples.into_iter().map(|(_, example)| example).collect()
+}
+
+/// `cargo test --doc` builds and starts a program for each crate, so it is off where no example runs.
+#[test]
+fn crates_without_examples_have_no_doc_tests() {
+    let files = all_files();
+    let (mut findings, mut crates) = (Vec::new(), 0);
+    for (path, manifest) in &files {
+        let Some(folder) = path.strip_suffix("Cargo.toml") else {
+            continue;
+        };
+        let source = format!("{folder}src/");
+        if !files
+            .iter()
+            .any(|(path, _)| *path == format!("{source}lib.rs"))
+        {
+            continue;
+        }
+        crates += 1;
+        let mut of_crate =
+            { files.iter() }.filter(|(path, _)| path.starts_with(&source) && path.ends_with(".rs"));
+        let has_examples = of_crate.any(|(_, text)| !examples_of(text).is_empty());
+        let is_off = manifest.lines().any(|line| line == "doctest = false");
+        if has_examples == is_off {
+            findings.push(format!(
+                "{path}: examples: {has_examples}, doc tests: {}",
+                !is_off
+            ));
+        }
+    }
+    assert!(crates > 20, "the crates were not found");
+    check(
+        "set doctest = false without examples, and only then",
+        &findings,
+    );
 }
 
 /// clippy reads one `clippy.toml` per crate, so those of crates repeat the root's.

@@ -201,7 +201,10 @@ fn postgres_without_its_own_transactions() {
     let idle = count(&mut m);
     for _ in 0..3 {
         // Readings as far apart as those of an interval.
-        hugeleaf_testkit::pause(Duration::from_millis(1200));
+        hugeleaf_testkit::pause(
+            Duration::from_millis(1200),
+            "its own transactions must not be counted",
+        );
         assert_eq!(count(&mut m), idle, "its own transactions count");
     }
     let address = postgres::Address::parse(&dsn).unwrap();
@@ -245,7 +248,7 @@ fn mysql_without_its_own_statements() {
     // The failed session ends with a delay, and its end counts.
     eventually(|| {
         let twice = [count(&mut m), count(&mut m)];
-        hugeleaf_testkit::pause(Duration::from_millis(300));
+        hugeleaf_testkit::pause(Duration::from_millis(300), "no other session may end");
         match twice == [count(&mut m); 2] {
             true => Ok(()),
             false => Err("others are still counted"),
@@ -417,7 +420,7 @@ fn a_server_that_trickles_is_left_at_once() {
             while stream.write_all(&more).is_ok() {
                 more = b"R".to_vec();
                 trickles.store(true, Ordering::Relaxed);
-                hugeleaf_testkit::pause(Duration::from_millis(10));
+                hugeleaf_testkit::pause(Duration::from_millis(10), "the rate of bytes");
             }
         });
         let spec: MetricSpec = spec.replace("ADDRESS", &address).parse().unwrap();

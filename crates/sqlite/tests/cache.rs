@@ -40,7 +40,10 @@ fn what_is_written_is_read_while_memory_moves() {
             while !end.load(Ordering::Relaxed) {
                 let target = Bytes::from_mib(random.u64(12..=32));
                 cache.set_target(target).unwrap().unwrap();
-                hugeleaf_testkit::pause(Duration::from_millis(30));
+                hugeleaf_testkit::pause(
+                    Duration::from_millis(30),
+                    "the rate at which the target changes",
+                );
             }
         });
         for worker in workers {

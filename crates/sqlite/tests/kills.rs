@@ -46,7 +46,7 @@ fn killed(file: &Path, mode: &str, after: Duration) -> Option<i64> {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    hugeleaf_testkit::pause(after);
+    hugeleaf_testkit::pause(after, "the kill is at a random moment");
     child.kill().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let told = out.lines().map_while(Result::ok);

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn work_is_counted_and_waiting_is() {
         let before = (process_usage(), thread_usage());
-        std::thread::sleep(Duration::from_millis(1));
+        hugeleaf_testkit::pause(Duration::from_millis(1), "a wait is what is counted");
         let mut sum = 0u64;
         while thread_usage().since(before.1).user < Duration::from_millis(2) {
             sum = std::hint::black_box(sum.wrapping_mul(3) + 1);

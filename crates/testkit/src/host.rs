@@ -667,54 +667,6 @@ mod tests {
         assert_eq!(order.into_inner().unwrap(), ["next", "reader"]);
     }
 
-    /// Returns calls of `fs::write` in a source whose arguments name a knob, as a literal or a constant.
-    fn writes_of_knobs(source: &str) -> Vec<&str> {
-        let is_knob = |text: &str| {
-            ["\"/sys/kernel/", "\"/proc/sys/"]
-                .iter()
-                .any(|start| text.contains(start))
-        };
-        let constants: Vec<&str> = source
-            .lines()
-            .filter_map(|line| Some((line.trim().strip_prefix("const ")?, line)))
-            .filter(|(_, line)| is_knob(line))
-            .filter_map(|(name, _)| name.split(':').next())
-            .collect();
-        let calls = source.match_indices("fs::write(").map(|(at, _)| {
-            let rest = &source[at..];
-            &rest[..rest.find(';').unwrap_or(rest.len())]
-        });
-        let names_one = |call: &&str| {
-            let mut words = call.split(|c: char| !c.is_alphanumeric() && c != '_');
-            is_knob(call) || words.any(|word| constants.contains(&word))
-        };
-        calls.filter(names_one).collect()
-    }
-
-    #[test]
-    fn knobs_are_written_by_the_guard_alone() {
-        let crates = crate::repository().join("crates");
-        let mut found = Vec::new();
-        for file in crate::files_below(&crates) {
-            if file.starts_with("testkit") || file.extension().is_none_or(|e| e != "rs") {
-                continue;
-            }
-            let source = std::fs::read_to_string(crates.join(&file)).unwrap();
-            let calls = writes_of_knobs(&source);
-            found.extend(
-                calls
-                    .iter()
-                    .map(|call| format!("{}: {call}", file.display())),
-            );
-        }
-        assert!(found.is_empty(), "use host::alone().set: {found:#?}");
-        let direct = "std::fs::write(\"/proc/sys/vm/x\", \"1\");";
-        let constant = "const A: &str = \"/sys/kernel/mm/x\";\nfs::write(A, \"1\").unwrap();";
-        assert_eq!(writes_of_knobs(direct).len(), 1);
-        assert_eq!(writes_of_knobs(constant).len(), 1);
-        assert_eq!(writes_of_knobs("fs::write(path, \"1\");").len(), 0);
-    }
-
     #[test]
     #[should_panic(expected = "would wait for itself")]
     fn nobody_waits_for_himself() {

@@ -5,7 +5,7 @@
 //!
 //! Main types: [`host::ExclusiveHost`], [`host::SharedHost`], [`server::Server`],
 //! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
-//! [`process::Running`].
+//! [`jvm::Jvm`], [`process::Running`].
 
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used)]
@@ -16,6 +16,7 @@ pub mod facts;
 pub mod guide;
 pub mod healthy_host;
 pub mod host;
+pub mod jvm;
 #[cfg(feature = "clients")]
 pub mod load;
 pub mod mariadb;

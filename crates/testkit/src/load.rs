@@ -89,8 +89,7 @@ fn repeat(mut work: Transaction, stop: &AtomicBool, done: &AtomicU64) -> Result<
     while !stop.load(Ordering::Relaxed) {
         work()?;
         done.fetch_add(1, Ordering::Relaxed);
-        // Bounds the rate.
-        crate::pause(Duration::from_micros(200));
+        crate::pause(Duration::from_micros(200), "bounds the rate");
     }
     Ok(())
 }

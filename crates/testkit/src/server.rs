@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hugeleaf_host::demand::account::parse_passwd;
 use hugeleaf_units::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -133,18 +134,14 @@ impl Account {
     #[track_caller]
     pub fn first_of(names: &[&str]) -> Account {
         let passwd = fs::read_to_string("/etc/passwd").unwrap();
-        let find = |name: &str| {
-            let line = passwd.lines().find(|l| l.split(':').next() == Some(name))?;
-            let mut fields = line.split(':').skip(2);
-            Some(Account {
-                uid: fields.next()?.parse().ok()?,
-                gid: fields.next()?.parse().ok()?,
-            })
-        };
-        let mut found = names.iter().filter_map(|name| find(name));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("none of the accounts {names:?} exists"))
+        let accounts = parse_passwd(&passwd);
+        let find = |name: &&str| accounts.iter().find(|account| account.name == *name);
+        let found = names.iter().find_map(find);
+        let found = found.unwrap_or_else(|| panic!("none of the accounts {names:?} exists"));
+        Account {
+            uid: found.uid,
+            gid: found.gid,
+        }
     }
 }
 
@@ -312,7 +309,7 @@ impl Server {
                     log: self.log_text(),
                 });
             }
-            crate::pause(Duration::from_millis(20));
+            crate::wait::step(begin);
         }
         self.checked = self.log_text().len();
         Ok(())
@@ -387,7 +384,7 @@ impl Server {
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
                 }
-                crate::pause(Duration::from_millis(10));
+                crate::wait::step(begin);
             }
         }
     }

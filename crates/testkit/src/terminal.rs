@@ -146,7 +146,7 @@ impl Terminal {
         let began = Instant::now();
         loop {
             if !self.take(Duration::from_millis(50)) {
-                crate::pause(Duration::from_millis(10));
+                crate::wait::step(began);
             }
             if let Some(status) = self.child.try_wait().unwrap() {
                 while self.end.is_some() && self.written_more() {}

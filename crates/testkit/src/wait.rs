@@ -43,13 +43,15 @@ pub fn eventually<T, E: Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T
     }
 }
 
-/// Lets time pass if the test is about its passing: a rate, an interval, an idle process. Use
-/// [`until`] to wait for a condition.
-pub fn pause(time: Duration) {
+/// Lets time pass if the test is about its passing: a rate, an interval, a random moment. `why` names what must not happen meanwhile, or
+/// what the pause is for. Use [`until`] to wait for a condition.
+#[track_caller]
+pub fn pause(time: Duration, why: &str) {
+    assert!(!why.is_empty(), "a pause needs a reason");
     sleep(time);
 }
 
 /// Starts with short pauses, so that early events are noticed early.
-fn step(begin: Instant) {
+pub(crate) fn step(begin: Instant) {
     sleep((begin.elapsed() / 8).clamp(Duration::from_millis(2), Duration::from_millis(50)));
 }

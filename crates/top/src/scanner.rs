@@ -386,7 +386,6 @@ pub fn is_own(program: &Program) -> bool {
 mod tests {
     use super::*;
     use crate::tests::tools;
-    use std::time::Instant;
 
     #[test]
     fn this_program_is_seen_and_looked_at() {
@@ -401,20 +400,13 @@ mod tests {
         assert!(own.user.is_some() && own.threads > 0 && sample.host.memory_bytes > Bytes::ZERO);
         assert_eq!(sample.cost.cpu, None);
         // Time must pass until a page-table walk is due.
-        let until = Instant::now() + Duration::from_secs(300);
-        while Instant::now() < until {
+        let at_most = Duration::from_secs(300);
+        hugeleaf_testkit::until_at_most("its page tables are read", at_most, || {
             let sample = scanner.scan(&wanted, None).unwrap();
-            let own = sample
-                .programs
-                .iter()
-                .find(|p| p.pids.contains(&me))
-                .unwrap();
-            if own.held.is_some() || tools().host.pmd_page.get().is_none() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("never looked at closely");
+            let mut programs = sample.programs.iter();
+            let own = programs.find(|p| p.pids.contains(&me)).unwrap();
+            own.held.is_some() || tools().host.pmd_page.get().is_none()
+        });
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn role_holder() {
     }
     let workload = start(CACHE, 1).unwrap();
     println!("\nholds {}", workload.pid());
-    hugeleaf_testkit::pause(Duration::from_secs(600));
+    hugeleaf_testkit::pause(Duration::from_secs(600), "another test kills this process");
 }
 
 /// Returns the size that memory can be promoted to; `None` if this kernel cannot.

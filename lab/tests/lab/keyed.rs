@@ -1,13 +1,14 @@
 //! Reads by key on a real MariaDB: the effect of each work, and the detection of a wrong row.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };
 use hugeleaf_testkit::server::ServerError;
+use hugeleaf_testkit::until;
 use hugeleaf_units::Bytes;
 
 /// Starts a server whose cache is a quarter of the table; `None`, with a note, without MariaDB.
@@ -33,16 +34,34 @@ fn mariadb(test: &str) -> Option<MariadbServer> {
 
 const TABLE: Bytes = Bytes::from_mib(32);
 
-/// Runs a work for a moment.
+/// Runs enough statements of a work to show its effect on the cache.
 fn done(table: &KeyedTable, work: Work) -> Result<(u64, u64), TpccError> {
+    let least = match work {
+        Work::Busy(_) => 5000,
+        Work::Light(_) => 20,
+        Work::Report => 3,
+        Work::Flood => 2000,
+    };
     let (done, stop) = (Done::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let working = scope.spawn(|| table.work(work, 1, &done, &stop));
-        std::thread::sleep(Duration::from_millis(800));
-        stop.store(true, Ordering::Relaxed);
+        let stops = Stops(&stop);
+        until("the statements are done", || {
+            done.reads() + done.others() >= least || working.is_finished()
+        });
+        drop(stops);
         working.join().unwrap()
     })?;
     Ok((done.reads(), done.others()))
+}
+
+/// Stops a work when dropped, also if the test fails: the scope would wait for it.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -77,8 +96,11 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
     // A statement of a report covers two thousand rows: more than a hundred pages.
     let (each, reads, others) = misses(Work::Report);
     assert!(each > 50.0 && reads == 0 && others > 0, "{each}");
+    let began = Instant::now();
     let (_, reads, _) = misses(Work::Light(Bytes::from_mib(2)));
-    assert!((1..=80).contains(&reads), "{reads}");
+    // A pause of 10 ms follows each read.
+    let least = Duration::from_millis(10) * u32::try_from(reads).unwrap();
+    assert!(began.elapsed() >= least, "{reads} reads");
 }
 
 #[test]

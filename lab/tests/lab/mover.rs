@@ -9,7 +9,7 @@ use crate::common::{
     NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy_of, refused, rows,
     samples, stderr, stdout, wait_until,
 };
-use hugeleaf_sys::lock_host;
+use hugeleaf_testkit::host;
 use serde_json::Value;
 
 use crate::lab;
@@ -299,7 +299,7 @@ fn a_kill_leaves_no_device_and_no_file() {
         not_run(test, "needs root and loop devices");
         return;
     }
-    let _lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+    let _host = host::alone();
     for (device, signal) in [("memory", "KILL"), (".", "KILL"), ("memory", "INT")] {
         let folder = folder();
         let args = [
@@ -412,11 +412,14 @@ fn locking_splits_huge_pages_and_that_is_told() {
 #[test]
 fn pages_of_a_pool_are_nothing_to_lock_and_go_back() {
     let test = "pages_of_a_pool_are_nothing_to_lock_and_go_back";
-    let pool = Path::new("/proc/sys/vm/nr_hugepages");
-    let Some(_guard) = Pool::of(pool, 8) else {
-        not_run(test, "needs root and a pool of which nobody uses pages");
+    let Some(host) = host::alone_as_root(test) else {
         return;
     };
+    let has_pools = Path::new(host::POOLS).exists() && !has_pool_in_use();
+    if !has_pools || host.set_pool(default_page(), 8) != 8 {
+        not_run(test, "needs a pool of which nobody uses pages");
+        return;
+    }
     let size = hugeleaf_units::Bytes(default_page());
     let label = format!("hugetlb:{size}");
     let pages = format!("scattered,{label}");
@@ -458,40 +461,6 @@ fn default_page() -> u64 {
         .parse::<u64>()
         .unwrap()
         * 1024
-}
-
-/// A pool of a given size; restored when dropped.
-struct Pool {
-    path: PathBuf,
-    before: String,
-    _lock: hugeleaf_sys::HostLock,
-}
-
-impl Pool {
-    fn of(path: &Path, pages: u64) -> Option<Pool> {
-        if !is_root() || !path.exists() {
-            return None;
-        }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        if has_pool_in_use() {
-            return None;
-        }
-        let before = std::fs::read_to_string(path).ok()?.trim().to_owned();
-        let pool = Pool {
-            path: path.to_owned(),
-            before,
-            _lock: lock,
-        };
-        std::fs::write(path, pages.to_string()).ok()?;
-        let got = std::fs::read_to_string(path).ok()?;
-        (got.trim() == pages.to_string()).then_some(pool)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.path, &self.before);
-    }
 }
 
 #[test]

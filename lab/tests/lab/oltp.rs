@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::arms;
 use crate::common::{
     Running, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
 };
+use hugeleaf_testkit::postgresql;
 use serde_json::Value;
 
 use crate::lab;
@@ -476,6 +476,12 @@ fn what_a_server_cannot_be_put_on_is_told_before_it_is_started() {
 
 #[test]
 fn interrupted_between_arms_it_leaves_no_server() {
+    if postgresql::programs().is_none() {
+        return not_run(
+            "interrupted_between_arms_it_leaves_no_server",
+            "PostgreSQL is not installed",
+        );
+    }
     let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     open_to_all(below.path());
     let below_text = below.path().display().to_string();
@@ -489,18 +495,14 @@ fn interrupted_between_arms_it_leaves_no_server() {
     let mut command = lab(&all);
     command.current_dir(folder.path()).stdout(Stdio::null());
     let mut child = Running(command.stderr(Stdio::null()).spawn().unwrap());
-    let began = Instant::now();
     let mut servers: Vec<String> = Vec::new();
     // The second server is that of the first run.
-    while servers.len() < 2 {
-        if child.0.try_wait().unwrap().is_some() || began.elapsed() > Duration::from_secs(60) {
-            not_run("interrupted_between_arms", "PostgreSQL is not installed");
-            return;
-        }
+    wait_until("the second server runs", || {
+        assert_runs(&mut child);
         let pid = server_below(below.path());
         servers.extend(pid.filter(|pid| !servers.contains(pid)));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        servers.len() == 2
+    });
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.0.wait().unwrap().code(), Some(1));
@@ -536,6 +538,13 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
     });
     assert_eq!(status.unwrap().code(), Some(1));
     assert!(!Path::new("/proc").join(runs[0].to_string()).exists());
+}
+
+/// Fails if the program has ended, for any reason.
+#[track_caller]
+fn assert_runs(child: &mut Running) {
+    let ended = child.0.try_wait().unwrap();
+    assert!(ended.is_none(), "it ended too early: {ended:?}");
 }
 
 /// Returns the process id of the server whose folder is below this one.
@@ -580,6 +589,12 @@ fn open_to_all(folder: &Path) {
 
 #[test]
 fn interrupted_it_says_so_and_leaves_no_server() {
+    if postgresql::programs().is_none() {
+        return not_run(
+            "interrupted_it_says_so_and_leaves_no_server",
+            "PostgreSQL is not installed",
+        );
+    }
     let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     open_to_all(below.path());
     let below_text = below.path().display().to_string();
@@ -598,15 +613,11 @@ fn interrupted_it_says_so_and_leaves_no_server() {
         .stderr(Stdio::piped())
         .spawn();
     let mut child = Running(child.unwrap());
-    let began = Instant::now();
     // The server runs once there is a socket.
-    while !a_file_below(below.path(), ".s.PGSQL") {
-        if child.0.try_wait().unwrap().is_some() || began.elapsed() > Duration::from_secs(60) {
-            not_run("interrupted_it_says_so", "PostgreSQL is not installed");
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the server runs", || {
+        assert_runs(&mut child);
+        a_file_below(below.path(), ".s.PGSQL")
+    });
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let status = child.0.wait().unwrap();
@@ -633,13 +644,11 @@ fn killed_while_it_fills_it_is_gone_on_with() {
     let child = bench(folder.path(), &args).stdout(Stdio::null()).spawn();
     let mut child = Running(child.unwrap());
     let file = folder.path().join("hugeleaf-oltp/tpcc-1.sqlite");
-    let began = Instant::now();
     // Items and some warehouses exist, and many parts are missing.
-    while std::fs::metadata(&file).map_or(0, |m| m.len()) < 5 << 20 {
-        assert!(child.0.try_wait().unwrap().is_none(), "it ended too early");
-        assert!(began.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("a part is filled", || {
+        assert_runs(&mut child);
+        std::fs::metadata(&file).is_ok_and(|m| m.len() >= 5 << 20)
+    });
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     let refused_now = answer(folder.path(), &["--warehouses", "60", "--no-load"]);

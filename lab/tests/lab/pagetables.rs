@@ -1,16 +1,17 @@
 //! `hugeleaf-lab pagetables`: its answers, its limits, and that it leaves no process behind.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root, pool};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 use crate::common::{
-    Running, children_of, has_pool_in_use, is_root, not_run, of_arm, refused, rows, samples,
-    stderr, stdout, wait_until,
+    Running, children_of, has_pool_in_use, not_run, of_arm, refused, rows, samples, stderr, stdout,
+    wait_until,
 };
 use crate::lab;
 
@@ -18,77 +19,26 @@ fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
-/// Original values of the host's files, restored when dropped; the host is locked meanwhile.
-struct HostGuard {
-    before: Vec<(PathBuf, String)>,
-    _lock: HostLock,
-}
-
-impl HostGuard {
-    /// Locks the host; returns `None`, with a note, if the test cannot run.
-    fn lock(test: &str) -> Option<HostGuard> {
-        if !is_root() {
-            not_run(test, "needs root");
-            return None;
-        }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        Some(HostGuard {
-            before: Vec::new(),
-            _lock: lock,
-        })
-    }
-
-    fn set(&mut self, path: &Path, value: &str) {
-        let before = chosen(path);
-        self.before.push((path.to_owned(), before));
-        std::fs::write(path, value).unwrap();
-    }
-}
-
-impl Drop for HostGuard {
-    fn drop(&mut self) {
-        for (path, value) in self.before.iter().rev() {
-            std::fs::write(path, value).unwrap();
-            if !std::thread::panicking() {
-                assert_eq!(&chosen(path), value, "{} was not restored", path.display());
-            }
-        }
-    }
-}
-
-/// Returns the value between brackets, or the whole line without brackets.
-fn chosen(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap();
-    let word = text.split(['[', ']']).nth(1).unwrap_or(&text);
-    word.trim().to_owned()
-}
-
-fn pool(size: PageSize) -> PathBuf {
-    let kib = size.bytes().get() / 1024;
-    format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages").into()
-}
-
 /// Returns the default hugetlb size of this host, with a pool of `pages`.
-fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
+fn with_pool(test: &str, pages: u64) -> Option<(ExclusiveHost, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
         return None;
     };
-    let mut guard = HostGuard::lock(test)?;
+    let alone = alone_as_root(test)?;
     if has_pool_in_use() {
         // Setting and restoring it would make surplus pages persistent.
         not_run(test, "somebody else uses pages of a pool");
         return None;
     }
-    guard.set(&pool(size), &pages.to_string());
-    if chosen(&pool(size)) != pages.to_string() {
+    if alone.set_pool(size.bytes().get(), pages) != pages {
         not_run(
             test,
             &format!("needs {pages} pages of {size} of contiguous memory"),
         );
         return None;
     }
-    Some((guard, size))
+    Some((alone, size))
 }
 
 /// Returns `hugeleaf-lab …` in a folder of its own.
@@ -169,7 +119,7 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
         assert!((after - one(&label, "page tables before", at) - growth).abs() < 0.5);
     }
     // The pool is complete again.
-    let free = std::fs::read_to_string(pool(size).with_file_name("free_hugepages")).unwrap();
+    let free = std::fs::read_to_string(pool(size.bytes().get()).join("free_hugepages")).unwrap();
     assert_eq!(free.trim(), "16");
 }
 

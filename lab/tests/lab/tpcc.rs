@@ -12,6 +12,7 @@ use hugeleaf_lab::kits::tpcc::{
     PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
+use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
 use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 use tempfile::TempDir;
@@ -778,16 +779,11 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 /// A file system of a few megabytes; unmounted when dropped.
-struct SmallDisk(TempDir, #[allow(dead_code)] hugeleaf_sys::HostLock);
+struct SmallDisk(TempDir, #[allow(dead_code)] ExclusiveHost);
 
 impl SmallDisk {
     fn new(test: &str) -> Option<SmallDisk> {
-        if !rustix::process::geteuid().is_root() {
-            println!("not run: {test}: needs root");
-            return None;
-        }
-        let lock = Path::new("/run/lock/hugeleaf.lock");
-        let lock = hugeleaf_sys::lock_host(lock, true).unwrap();
+        let host = alone_as_root(test)?;
         let folder = tempfile::tempdir().unwrap();
         let mounted = rustix::mount::mount(
             "tmpfs",
@@ -797,7 +793,7 @@ impl SmallDisk {
             c"size=4m",
         );
         match mounted {
-            Ok(()) => Some(SmallDisk(folder, lock)),
+            Ok(()) => Some(SmallDisk(folder, host)),
             Err(error) => {
                 println!("not run: {test}: no tmpfs could be mounted: {error}");
                 None

@@ -17,23 +17,6 @@ use super::sources::printed;
 use crate::apply::namespace::Namespace;
 use crate::common::{NOBODY, good, holder, not_run, public_copy, stderr, stdout};
 
-/// A value of the host that is restored when dropped.
-struct Kept(String, String);
-
-impl Kept {
-    fn set(path: &str, value: &str) -> Kept {
-        let kept = Kept(path.to_owned(), chosen(path));
-        std::fs::write(path, value).unwrap_or_else(|e| panic!("{path}: {e}"));
-        kept
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.0, &self.1);
-    }
-}
-
 /// Returns the bracketed word, or the whole line without brackets.
 fn chosen(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
@@ -47,7 +30,6 @@ fn chosen(path: &str) -> String {
 struct Pool {
     page: PageSize,
     file: String,
-    _kept: Kept,
 }
 
 fn pool(test: &str) -> Option<(Namespace, Pool)> {
@@ -63,8 +45,7 @@ fn pool(test: &str) -> Option<(Namespace, Pool)> {
         not_run(test, "somebody else has a pool on this host");
         return None;
     }
-    let _kept = Kept::set(&file, "0");
-    Some((host, Pool { page, file, _kept }))
+    Some((host, Pool { page, file }))
 }
 
 fn findings(host: &Namespace, command: &str) -> Vec<(String, String)> {
@@ -148,20 +129,20 @@ fn a_pool_gets_the_pages_that_were_said() {
         return;
     };
     // Frees idle pages.
-    std::fs::write(&pool.file, "40").unwrap();
+    host.alone.set(&pool.file, "40");
     let command = command_of(&findings(&host, "status"), "pool-unused");
     host.shell(&command);
     assert_eq!(chosen(&pool.file), "0", "{command}");
     // Fills a pool to the number that a file sets.
     host.shell("echo 'vm.nr_hugepages = 24' > /etc/sysctl.d/90-test.conf");
     for from in ["status", "verify"] {
-        std::fs::write(&pool.file, "7").unwrap();
+        host.alone.set(&pool.file, "7");
         let command = command_of(&findings(&host, from), "pool-short");
         host.shell(&command);
         assert_eq!(chosen(&pool.file), "24", "{command}");
     }
     // A program that requires huge pages gets a warning about an empty pool.
-    std::fs::write(&pool.file, "0").unwrap();
+    host.alone.set(&pool.file, "0");
     let flag = format!("hugetlb:{}!", pool.page);
     let run = ["run", "--shm", &flag, "--", "true"];
     let command = next(&host.hugeleaf(&run)).replacen("echo N ", "echo 16 ", 1);
@@ -199,7 +180,7 @@ fn pages_that_no_process_holds_are_named_and_freed() {
         return;
     };
     let bytes = hugeleaf_units::Pages(6).of(pool.page);
-    std::fs::write(&pool.file, "20").unwrap();
+    host.alone.set(&pool.file, "20");
     host.shell("mkdir /mnt/h && mount -t hugetlbfs none /mnt/h");
     host.shell(&format!("fallocate -l {bytes:#} '/mnt/h/of a dead one'"));
     let segment = Segment::new(&host, pool.page);
@@ -254,7 +235,7 @@ fn a_pool_grows_by_as_many_pages_as_were_missing() {
     let Some((host, pool)) = pool("a_pool_grows_by_as_many_pages_as_were_missing") else {
         return;
     };
-    std::fs::write(&pool.file, "5").unwrap();
+    host.alone.set(&pool.file, "5");
     let bytes = hugeleaf_units::Pages(12).of(pool.page);
     let region = || {
         Region::new(&RegionOptions::new(
@@ -273,7 +254,7 @@ fn a_pool_grows_by_as_many_pages_as_were_missing() {
     let pages: u64 = pools.filter_map(|planned| planned["pages"].as_u64()).sum();
     // The first region is gone, so its pages have no owner.
     assert_eq!(pages, 12, "{command}: {planned}");
-    std::fs::write(&pool.file, pages.to_string()).unwrap();
+    host.alone.set(&pool.file, pages);
     assert!(
         region()
             .extents()
@@ -312,12 +293,16 @@ fn a_knob_says_what_was_said() {
         return not_run(test, "this kernel has no transparent huge pages");
     }
     let child = holder(48, None);
+    let knobs = ["enabled", "shmem_enabled"].map(|name| format!("{THP}/{name}"));
+    let set = |values: [&str; 2]| {
+        for (knob, value) in knobs.iter().zip(values) {
+            host.alone.set(knob, value);
+        }
+    };
+    let before = knobs.each_ref().map(|knob| chosen(knob));
     let mut seen = 0;
-    for (enabled, shmem) in [("never", "never"), ("madvise", "never"), ("always", "deny")] {
-        let _kept = [
-            Kept::set(&format!("{THP}/enabled"), enabled),
-            Kept::set(&format!("{THP}/shmem_enabled"), shmem),
-        ];
+    for values in [["never", "never"], ["madvise", "never"], ["always", "deny"]] {
+        set(values);
         let mut commands = findings(&host, "status");
         commands.extend(findings(&host, "verify"));
         let out = host.hugeleaf(&["why", &child.pid(), "--json"]);
@@ -339,6 +324,7 @@ fn a_knob_says_what_was_said() {
             }
         }
     }
+    set(before.each_ref().map(String::as_str));
     assert!(seen > 1, "only {seen} knobs were printed");
     // Applies sysctl settings with their current values.
     for one in printed(&is_program) {
@@ -367,7 +353,7 @@ fn files_that_are_not_in_force_are_put_in_force() {
         return;
     };
     let overcommit = "/proc/sys/vm/nr_overcommit_hugepages";
-    let _kept = Kept::set(overcommit, "0");
+    host.alone.set(overcommit, "0");
     host.shell("echo 'vm.nr_overcommit_hugepages = 3' > /etc/sysctl.d/90-test.conf");
     let command = command_of(&findings(&host, "verify"), "sysctl-drift");
     host.shell(&command);
@@ -376,7 +362,7 @@ fn files_that_are_not_in_force_are_put_in_force() {
     let here =
         Path::new(&knob).exists() && !host.shell("command -v systemd-tmpfiles || true").is_empty();
     if here {
-        let _kept = Kept::set(&knob, "10000");
+        host.alone.set(&knob, "10000");
         host.shell(&format!(
             "echo 'w {knob} - - - - 9999' > /etc/tmpfiles.d/90-test.conf"
         ));

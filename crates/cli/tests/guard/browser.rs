@@ -144,7 +144,10 @@ impl Browser {
                 start.elapsed() < hugeleaf_testkit::PATIENCE,
                 "never: {what}\n{text}"
             );
-            hugeleaf_testkit::pause(Duration::from_millis(200));
+            hugeleaf_testkit::pause(
+                Duration::from_millis(200),
+                "the rate of questions to the browser",
+            );
         }
     }
 }

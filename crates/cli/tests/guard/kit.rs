@@ -327,7 +327,7 @@ impl<'a> Guarding<'a> {
             }
             let said = status.map_or_else(|| "no answer".to_owned(), |s| format!("{s:#}"));
             assert!(start.elapsed() < time, "never: {what}; {said}");
-            hugeleaf_testkit::pause(Duration::from_millis(100));
+            hugeleaf_testkit::pause(Duration::from_millis(100), "each question starts a program");
         }
     }
 

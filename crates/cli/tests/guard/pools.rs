@@ -173,7 +173,10 @@ fn pages_are_taken_again_once_memory_is_not_short() {
     let began = Instant::now();
     while given(&guard.status()) > 0 {
         assert!(began.elapsed() < 2 * CALM, "{left} of {planned}");
-        hugeleaf_testkit::pause(Duration::from_secs(5));
+        hugeleaf_testkit::pause(
+            Duration::from_secs(5),
+            "more frequent questions would disturb the calm period",
+        );
     }
     assert_eq!(pages(), planned);
     assert!(guard.log().iter().any(|entry| entry["what"] == "took"));

@@ -112,7 +112,10 @@ impl Drop for Limit {
         // The last process may still be exiting.
         while std::fs::remove_dir(&self.folder).is_err() && tries < 1000 {
             tries += 1;
-            hugeleaf_testkit::pause(std::time::Duration::from_millis(5));
+            hugeleaf_testkit::pause(
+                std::time::Duration::from_millis(5),
+                "the last process may still be exiting",
+            );
         }
         if let Some(folder) = self.mounted.take() {
             let _ = Command::new("umount").arg(folder.path()).status();

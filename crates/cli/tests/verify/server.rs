@@ -1,21 +1,20 @@
 //! Running servers: started before their pool was filled, restarted, and deprived of their pages
 //! during use.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
 use hugeleaf_host::demand::{Source, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
 use super::{answer, ids};
-use crate::common::{self, NOBODY, Running, is_root, not_run, public_copy, run};
+use crate::common::{self, NOBODY, is_root, not_run, public_copy, run};
+use hugeleaf_testkit::postgresql;
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
-use hugeleaf_testkit::{find_program, postgresql};
 
 /// The pool of the default size; restored when dropped.
 pub struct Pool {
@@ -138,33 +137,19 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
 #[test]
 fn a_jvm_without_its_pages() {
     let test = "a_jvm_without_its_pages";
-    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+    let Some(java) = jvm::program() else {
         return not_run(test, "needs a JDK");
     };
     let Some(pool) = Pool::take(test) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("Wait.java");
-    let source = "public class Wait { public static void main(String[] a) throws Exception { \
-        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
-    std::fs::write(&program, source).unwrap();
-    let mut child = Command::new(&java)
-        .args([
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:ReservedCodeCacheSize=64m",
-            "-XX:+UseLargePages",
-        ])
-        .arg(&program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let out = BufReader::new(child.stdout.take().unwrap());
-    let jvm = Running(child);
-    assert!(out.lines().any(|line| line.unwrap() == "up"), "it came up");
+    let flags = [
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:ReservedCodeCacheSize=64m",
+        "-XX:+UseLargePages",
+    ];
+    let jvm = Jvm::waiting(&java, &flags).unwrap();
     let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));
     let (found, status) = verify();
     assert_eq!(
@@ -175,7 +160,7 @@ fn a_jvm_without_its_pages() {
     let service = &found["services"][0];
     assert_eq!(
         (&service["kind"], &service["pids"][0]),
-        (&"jvm".into(), &jvm.0.id().into())
+        (&"jvm".into(), &jvm.pid().into())
     );
     let pages = pool.page.pages_for(Bytes::from_mib(256 + 64)).get();
     assert_eq!(service["short_pages"], pages);

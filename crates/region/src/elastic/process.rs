@@ -85,6 +85,8 @@ pub(crate) fn namespace(kind: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
@@ -116,22 +118,20 @@ mod tests {
 
     #[test]
     fn an_ended_child_has_ended_before_it_is_waited_for() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("100")
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // spawn() returns before the kernel has laid out the new program. Until then each read
-        // finds another image.
-        let identity = std::iter::repeat_with(|| read(Pid(child.id())).unwrap())
-            .find(|identity| {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                !identity.has_ended()
-            })
-            .unwrap();
+        // spawn() returns before the kernel has laid out the new program, and until then it has another image. A
+        // program that answers is laid out.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let out = child.stdout.as_mut().unwrap();
+        out.read_exact(&mut [0]).unwrap();
+        let identity = read(Pid(child.id())).unwrap();
+        assert!(!identity.has_ended());
         child.kill().unwrap();
-        while !identity.has_ended() {
-            std::thread::yield_now();
-        }
+        hugeleaf_testkit::until("the child has ended", || identity.has_ended());
         child.wait().unwrap();
         assert!(identity.has_ended());
     }

@@ -10,7 +10,7 @@ use crate::{
 use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 use hugeleaf_units::Pages;
 
-use super::support::{HostGuard, do_next, host, huge, pages, pool, undisturbed};
+use super::support::{HostGuard, host, huge, pages, pool, undisturbed};
 
 pub fn asked(max: Bytes, ladder: &str) -> ElasticOptions {
     ElasticOptions::new(max, ladder.parse().unwrap())
@@ -283,7 +283,7 @@ fn as_many_addresses_as_databases_have() {
 #[test]
 fn a_mandatory_ladder_takes_all_or_none() {
     let test = "a_mandatory_ladder_takes_all_or_none";
-    let Some((_guard, size)) = HostGuard::with_pool(test, 3) else {
+    let Some((guard, size)) = HostGuard::with_pool(test, 3) else {
         return;
     };
     let before = pool(size);
@@ -299,7 +299,7 @@ fn a_mandatory_ladder_takes_all_or_none() {
     assert_eq!(elastic.take_many(cache, 3).unwrap().len(), 3);
     drop(elastic);
     assert_eq!(pool(size), before);
-    do_next(&error.next(), size);
+    guard.do_next(&error.next(), size);
     assert_eq!(pool(size).total, before.total + 2);
 }
 

@@ -323,7 +323,10 @@ fn processes_killed_at_any_moment_leave_what_can_be_recovered() {
         for part in &mut parts {
             assert_eq!(part.next_line().unwrap(), "ready");
         }
-        hugeleaf_testkit::pause(std::time::Duration::from_micros(round * 997 % 5000));
+        hugeleaf_testkit::pause(
+            std::time::Duration::from_micros(round * 997 % 5000),
+            "each kill is at another moment",
+        );
         parts[0].kill();
         elastic.recover().unwrap();
         // The other process continues.

@@ -71,12 +71,9 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // Its last process may still be exiting.
-        let mut tries = 0;
-        while let Err(e) = std::fs::remove_dir(&self.folder) {
-            tries += 1;
-            assert!(tries < 1000, "{}: {e}", self.folder.display());
-            hugeleaf_testkit::pause(std::time::Duration::from_millis(5));
-        }
+        hugeleaf_testkit::eventually(|| {
+            std::fs::remove_dir(&self.folder).map_err(|e| format!("{}: {e}", self.folder.display()))
+        });
         if let Some(dir) = self.mounted.take() {
             let done = Command::new("umount").arg(dir.path()).status();
             assert!(done.unwrap().success(), "{} stays", dir.path().display());

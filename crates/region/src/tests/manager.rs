@@ -316,7 +316,7 @@ fn a_thread_steps_and_ends() {
     );
     drop(running);
     let held = cache.granules();
-    hugeleaf_testkit::pause(Duration::from_millis(50));
+    hugeleaf_testkit::pause(Duration::from_millis(50), "no granule may move");
     assert_eq!(cache.granules(), held);
 }
 

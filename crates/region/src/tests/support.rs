@@ -72,6 +72,19 @@ impl HostGuard {
         self.0.set_pool(size.bytes().get(), pages);
     }
 
+    /// Enlarges a pool as the plan in an error's command would.
+    pub fn do_next(&self, command: &str, size: PageSize) {
+        let wanted = command.strip_prefix("hugeleaf plan --bytes ");
+        let wanted = wanted.and_then(|rest| rest.strip_suffix(&format!(" --sizes {size}")));
+        let wanted: Bytes = wanted
+            .unwrap_or_else(|| panic!("{command}"))
+            .parse()
+            .unwrap();
+        let pool = pool(size);
+        let pages = pool.total - pool.free + wanted.get() / size.bytes().get();
+        self.set_pool(size, pages);
+    }
+
     /// Sets a knob.
     pub fn set(&self, path: PathBuf, value: &str) {
         self.0.set(path, value);
@@ -102,19 +115,6 @@ pub fn pool(size: PageSize) -> Pool {
         reserved: number("resv_hugepages"),
         surplus: number("surplus_hugepages"),
     }
-}
-
-/// Enlarges a pool as the plan in an error's command would. The guard restores the pool.
-pub fn do_next(command: &str, size: PageSize) {
-    let wanted = command.strip_prefix("hugeleaf plan --bytes ");
-    let wanted = wanted.and_then(|rest| rest.strip_suffix(&format!(" --sizes {size}")));
-    let wanted: Bytes = wanted
-        .unwrap_or_else(|| panic!("{command}"))
-        .parse()
-        .unwrap();
-    let pool = pool(size);
-    let pages = pool.total - pool.free + wanted.get() / size.bytes().get();
-    std::fs::write(folder(size).join("nr_hugepages"), pages.to_string()).unwrap();
 }
 
 /// Returns the length of `n` pages.

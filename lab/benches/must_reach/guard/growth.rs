@@ -1,9 +1,9 @@
 //! Servers that grow by a gigabyte: the time until their memory is on huge pages again, and the cost for the server,
 //! in comparison with no guard.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,9 @@ use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::host::ExclusiveHost;
+use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
-use hugeleaf_testkit::{facts, find_program};
+use hugeleaf_testkit::{Running, facts, find_program};
 
 /// The mechanism that keeps a server on huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +272,7 @@ enum Subject {
         socket: PathBuf,
     },
     Java {
-        child: Child,
+        running: Running,
         input: ChildStdin,
         lines: Arc<Mutex<dyn Iterator<Item = u32> + Send>>,
     },
@@ -295,7 +296,7 @@ impl Subject {
     fn pid(&self) -> u32 {
         match self {
             Subject::MariaDb { server, .. } | Subject::Redis { server, .. } => server.pid(),
-            Subject::Java { child, .. } => child.id(),
+            Subject::Java { running, .. } => running.0.id(),
         }
     }
 
@@ -338,12 +339,12 @@ impl Subject {
                 let first = (FIRST_MIB << 20) / KEY;
                 fill_redis(socket, first, first + (mib << 20) / KEY)?;
             }
-            Subject::Java { child, input, .. } => {
-                let before = facts::status_kb(child.id(), "VmRSS");
+            Subject::Java { running, input, .. } => {
+                let before = facts::status_kb(running.0.id(), "VmRSS");
                 writeln!(input, "{mib}")?;
                 input.flush()?;
                 let began = Instant::now();
-                while facts::status_kb(child.id(), "VmRSS") < before + mib * 1000 {
+                while facts::status_kb(running.0.id(), "VmRSS") < before + mib * 1000 {
                     if began.elapsed() > Duration::from_secs(60) {
                         return Err("java did not grow".into());
                     }
@@ -352,15 +353,6 @@ impl Subject {
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        if let Subject::Java { child, .. } = self {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -517,7 +509,7 @@ fn redis_client(socket: &Path, seed: u64) -> Result<Operation, String> {
 }
 
 fn open_java(arm: Arm) -> Result<Option<Subject>, Failed> {
-    let Some(program) = find_program(&["java"]) else {
+    let Some(program) = jvm::program() else {
         return Ok(None);
     };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/must_reach/guard/Grow.java");
@@ -529,27 +521,22 @@ fn open_java(arm: Arm) -> Result<Option<Subject>, Failed> {
         }
         _ => Command::new(&program),
     };
-    let mut child = command
+    command
         .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx3g"])
         .arg(source)
         .arg(FIRST_MIB.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err("no pipes".into());
-    };
-    let mut lines = BufReader::new(output)
-        .lines()
-        .map_while(Result::ok)
-        .filter_map(|line| line.parse().ok());
-    if lines.next().is_none() {
-        return Err("java did not start".into());
-    }
-    Ok(Some(Subject::Java {
-        child,
+        .stderr(Stdio::null());
+    let Jvm {
+        running,
         input,
-        lines: Arc::new(Mutex::new(lines)),
+        lines,
+        ..
+    } = Jvm::start(&mut command, |line| line.parse::<u32>().is_ok())?;
+    let counts = lines.map_while(Result::ok);
+    let counts = counts.filter_map(|line| line.parse::<u32>().ok());
+    Ok(Some(Subject::Java {
+        running,
+        input,
+        lines: Arc::new(Mutex::new(counts)),
     }))
 }
