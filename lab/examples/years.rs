@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use fastrand::Rng;
 use hugeleaf_guard::Keep;
 use hugeleaf_lab::simulate::Noise;
-use hugeleaf_lab::years::{Judge, Spread, TEN_YEARS, play_servers};
+use hugeleaf_lab::years::{Judge, NoiseModel, TEN_YEARS, play_servers};
 
 const EFFECTS: [f64; 6] = [0.95, 0.98, 1.0, 1.02, 1.05, 1.10];
 
@@ -65,7 +65,7 @@ fn run() -> Result<(), String> {
         .collect::<Result<Vec<_>, _>>()?;
     let keeps = [Keep::IfFaster, Keep::UnlessSlower];
     for judge in [Judge::Alone, Judge::Together] {
-        for (keep, spread) in keeps.iter().flat_map(|k| Spread::ALL.map(|s| (*k, s))) {
+        for (keep, spread) in keeps.iter().flat_map(|k| NoiseModel::ALL.map(|s| (*k, s))) {
             for effect in EFFECTS {
                 let names = [
                     name(&judge)?,
@@ -74,7 +74,7 @@ fn run() -> Result<(), String> {
                     effect.to_string(),
                 ];
                 if !options.only.iter().all(|only| names.contains(only))
-                    || (spread == Spread::Recorded && noises.is_empty())
+                    || (spread == NoiseModel::Recorded && noises.is_empty())
                 {
                     continue;
                 }

@@ -171,18 +171,18 @@ struct Server<'a> {
     scenario: Scenario,
     effect: f64,
     /// Number of samples used, and number of samples of the experiment.
-    gone: usize,
-    whole: usize,
+    samples_used: usize,
+    samples_total: usize,
     /// Number of samples after a change of pages that still have the old rate.
     carried: usize,
     /// Correlation between neighbouring samples, and the current value of the scenario's own noise.
     next_like_last: f64,
-    wander: f64,
+    ar1_state: f64,
     burst: usize,
     rises: bool,
     /// The current arm, and the number of samples since it settled.
     arm: Arm,
-    since: usize,
+    samples_since_settled: usize,
 }
 
 impl<'a> Server<'a> {
@@ -195,21 +195,21 @@ impl<'a> Server<'a> {
         Server {
             scenario: play.scenario,
             effect,
-            gone: 0,
-            whole,
+            samples_used: 0,
+            samples_total: whole,
             carried,
             next_like_last: 0.5f64.powf(noise.interval_seconds / play.interval_seconds),
-            wander: normal(rng),
+            ar1_state: normal(rng),
             burst: 0,
             rises: rng.bool(),
             arm: Arm::Base,
-            since: usize::MAX,
+            samples_since_settled: usize::MAX,
             tape,
         }
     }
 
     fn next(&mut self, rng: &mut Rng) -> f64 {
-        let goes_as = match self.since < self.carried {
+        let goes_as = match self.samples_since_settled < self.carried {
             true => self.arm.other(),
             false => self.arm,
         };
@@ -217,14 +217,14 @@ impl<'a> Server<'a> {
             Arm::Base => 1.0,
             Arm::Large => self.arrived(),
         };
-        self.since = self.since.saturating_add(1);
-        self.gone += 1;
+        self.samples_since_settled = self.samples_since_settled.saturating_add(1);
+        self.samples_used += 1;
         self.tape.next(rng) * effect * self.disturbance(rng)
     }
 
     /// Returns the effect of huge pages, as far as it has arrived since promotion.
     fn arrived(&self) -> f64 {
-        let seconds = self.since as f64 * self.tape.noise.interval_seconds;
+        let seconds = self.samples_since_settled as f64 * self.tape.noise.interval_seconds;
         match self.scenario {
             Scenario::WarmUp => 1.0 + (self.effect - 1.0) * (seconds / 30.0).min(1.0),
             Scenario::SlowStart if seconds < 5.0 => 2.0 - self.effect,
@@ -241,11 +241,11 @@ impl<'a> Server<'a> {
             | Scenario::SlowStart => 1.0,
             Scenario::Ar1 => {
                 let r = self.next_like_last;
-                self.wander = r * self.wander + (1.0 - r * r).sqrt() * normal(rng);
-                (0.1 * self.wander).exp()
+                self.ar1_state = r * self.ar1_state + (1.0 - r * r).sqrt() * normal(rng);
+                (0.1 * self.ar1_state).exp()
             }
             Scenario::Drift => {
-                let part = (self.gone as f64 / self.whole.max(1) as f64).min(1.0);
+                let part = (self.samples_used as f64 / self.samples_total.max(1) as f64).min(1.0);
                 1.0 + 0.3 * if self.rises { part } else { 1.0 - part }
             }
             Scenario::Bursts => {
@@ -273,7 +273,7 @@ impl<'a> Server<'a> {
             (0..transition).for_each(|_| {
                 self.next(rng);
             });
-            (self.arm, self.since) = (arm, 0);
+            (self.arm, self.samples_since_settled) = (arm, 0);
             let washed_out = self.tape.samples(play.interval_seconds / 2.0);
             (0..washed_out).for_each(|_| {
                 self.next(rng);
@@ -325,7 +325,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
     let mut logs: Vec<PairLogs> = Vec::new();
     // As in the engine: the time limit ends nothing before the minimum number of pairs.
-    while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
+    while server.samples_used < server.samples_total || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
         logs.extend(server.pair(orders.draw(), play, rng));
         let is_due = play.rule.is_interim(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
         let interval = || effective_sample::analyse(&play.rule, &logs).map(|w| w.interval);
@@ -343,7 +343,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
         interval,
         pairs: logs.len(),
         settled: held.is_none_or(|h| h.settled),
-        seconds: server.gone as f64 * noise.interval_seconds,
+        seconds: server.samples_used as f64 * noise.interval_seconds,
     }
 }
 

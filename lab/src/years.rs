@@ -22,7 +22,7 @@ pub const TEN_YEARS: usize = 520;
 /// Noise of the pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Spread {
+pub enum NoiseModel {
     /// The log ratios of pairs have a standard deviation of 5 %.
     Pairs,
     /// Each interval has a standard deviation of 5 %, so a pair has 7.1 %.
@@ -35,13 +35,13 @@ pub enum Spread {
     Recorded,
 }
 
-impl Spread {
-    pub const ALL: [Spread; 5] = [
-        Spread::Pairs,
-        Spread::Intervals,
-        Spread::HeavyTails,
-        Spread::Weeks,
-        Spread::Recorded,
+impl NoiseModel {
+    pub const ALL: [NoiseModel; 5] = [
+        NoiseModel::Pairs,
+        NoiseModel::Intervals,
+        NoiseModel::HeavyTails,
+        NoiseModel::Weeks,
+        NoiseModel::Recorded,
     ];
 }
 
@@ -55,23 +55,23 @@ pub enum Judge {
 }
 
 /// Returns the log ratios of one test; huge pages multiply the rate by `effect`.
-fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64> {
+fn test(noises: &[Noise], effect: f64, spread: NoiseModel, rng: &mut Rng) -> Vec<f64> {
     let week = match spread {
-        Spread::Weeks => 0.01 * normal(rng),
+        NoiseModel::Weeks => 0.01 * normal(rng),
         _ => 0.0,
     };
     let mut pair = || {
         let noise = match spread {
-            Spread::Pairs | Spread::Weeks => 0.05 * normal(rng),
-            Spread::Intervals => 0.05 * (normal(rng) - normal(rng)),
-            Spread::HeavyTails | Spread::Recorded => {
+            NoiseModel::Pairs | NoiseModel::Weeks => 0.05 * normal(rng),
+            NoiseModel::Intervals => 0.05 * (normal(rng) - normal(rng)),
+            NoiseModel::HeavyTails | NoiseModel::Recorded => {
                 let spread = (-(1.0 - rng.f64()).ln()).sqrt();
                 0.05 * normal(rng) / spread.max(1e-3)
             }
         };
         effect.ln() + week + noise
     };
-    if spread != Spread::Recorded {
+    if spread != NoiseModel::Recorded {
         return (0..PAIRS).map(|_| pair()).collect();
     }
     let play = Play {
@@ -103,7 +103,7 @@ fn alone(logs: &[f64], keep: Keep) -> bool {
 /// Returns the number of the test, from 1, that demotes a server's memory; `None` if none of `tests` does.
 pub fn reverted(
     noises: &[Noise],
-    (effect, spread): (f64, Spread),
+    (effect, spread): (f64, NoiseModel),
     (judge, keep): (Judge, Keep),
     tests: usize,
     rng: &mut Rng,
@@ -135,7 +135,7 @@ pub fn reverted(
 pub struct Row {
     pub judge: Judge,
     pub keep: Keep,
-    pub spread: Spread,
+    pub spread: NoiseModel,
     pub effect: f64,
     pub servers: usize,
     pub tests: usize,
@@ -149,7 +149,7 @@ pub struct Row {
 /// Plays `servers` servers, one after the other, each with `tests` tests.
 pub fn play_servers(
     noises: &[Noise],
-    (effect, spread): (f64, Spread),
+    (effect, spread): (f64, NoiseModel),
     (judge, keep): (Judge, Keep),
     (servers, tests): (usize, usize),
     rng: &mut Rng,
@@ -178,7 +178,7 @@ mod tests {
 
     fn row(judge: Judge, keep: Keep, effect: f64, servers: usize, tests: usize) -> Row {
         let mut rng = Rng::with_seed(9);
-        let what = (effect, Spread::Pairs);
+        let what = (effect, NoiseModel::Pairs);
         play_servers(&[], what, (judge, keep), (servers, tests), &mut rng)
     }
 

@@ -1,10 +1,10 @@
 //! Fetches a page over HTTP/1.1 (RFC 9112), without TLS.
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use crate::base64::encoded;
 use crate::percent::decoded_bytes;
-use crate::{Exchange, Place, QueryError, Transport};
+use crate::{Exchange, Endpoint, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 80;
@@ -19,7 +19,7 @@ pub struct Address {
     pub path: String,
     /// The part after the question mark. It may contain a key.
     pub query: Option<String>,
-    place: Place,
+    place: Endpoint,
     /// `user:password`.
     login: Option<Vec<u8>>,
 }
@@ -49,7 +49,7 @@ impl Address {
             None => (None, authority),
         };
         Ok(Address {
-            place: Place::parse(authority, PORT)?,
+            place: Endpoint::parse(authority, PORT)?,
             authority: authority.to_owned(),
             path: match path {
                 "" => "/".to_owned(),
@@ -61,7 +61,7 @@ impl Address {
     }
 
     /// Returns the target of a redirect, without the login, which is not meant for it.
-    fn elsewhere(&self, location: &str) -> Result<Address, QueryError> {
+    fn redirect_target(&self, location: &str) -> Result<Address, QueryError> {
         let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let text = match location {
             whole if whole.contains("://") => whole.to_owned(),
@@ -93,18 +93,18 @@ impl Address {
 /// The server cannot be reached, or has no such page.
 pub fn page(
     address: &Address,
-    question: Question<'_>,
+    question: Deadline<'_>,
     longest: usize,
 ) -> Result<String, QueryError> {
     let mut address = address.clone();
     for _ in 0..=MOST_REDIRECTS {
         let mut wire = Transport::connect(&address.place, question)?;
-        let mut exchange = wire.ask(question);
-        exchange.longest = longest;
+        let mut exchange = wire.begin_exchange(question);
+        exchange.max_bytes = longest;
         exchange.send(address.request().as_bytes())?;
         match answer(&mut exchange)? {
             Answer::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Answer::ExternalServer(location) => address = address.elsewhere(&location)?,
+            Answer::ExternalServer(location) => address = address.redirect_target(&location)?,
         }
     }
     Err(QueryError::new("too many redirects"))
@@ -205,11 +205,11 @@ mod tests {
             ("/x?y", "[::1]:9/x"),
             ("x", "[::1]:9/a/x"),
         ] {
-            let found = address.elsewhere(location).ok().unwrap();
+            let found = address.redirect_target(location).ok().unwrap();
             assert_eq!(format!("{}{}", found.authority, found.path), to);
             assert_eq!(found.login, None);
         }
-        assert!(address.elsewhere("https://h/x").is_err());
+        assert!(address.redirect_target("https://h/x").is_err());
         for bad in [
             "h",
             "http://",
@@ -226,8 +226,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(text).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        let question = Question::new(std::time::Duration::from_secs(60));
-        answer(&mut Transport::over(ours, "it").ask(question))
+        let question = Deadline::new(std::time::Duration::from_secs(60));
+        answer(&mut Transport::from_stream(ours, "it").begin_exchange(question))
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in ".*", bytes: Vec<u8>) {
             if let Ok(address) = Address::parse(&format!("http://{text}")) {
-                let _ = (address.request(), address.elsewhere(&text).is_ok());
+                let _ = (address.request(), address.redirect_target(&text).is_ok());
             }
             let _ = answered(&bytes);
             let _ = answered(&[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".as_slice(), &bytes].concat());

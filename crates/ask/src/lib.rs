@@ -18,8 +18,8 @@ pub mod postgres;
 pub mod redis;
 mod transport;
 
-pub use place::Place;
-pub use transport::{Exchange, LONGEST, Transport};
+pub use place::Endpoint;
+pub use transport::{Exchange, DEFAULT_MAX_BYTES, Transport};
 
 /// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub use transport::{Exchange, LONGEST, Transport};
 pub struct QueryError {
     pub what: String,
     /// True if no answer came in time. The server may still execute the request.
-    pub is_late: bool,
+    pub timed_out: bool,
 }
 
 impl QueryError {
@@ -35,15 +35,15 @@ impl QueryError {
     pub fn new(what: impl Into<String>) -> QueryError {
         QueryError {
             what: what.into(),
-            is_late: false,
+            timed_out: false,
         }
     }
 
     /// Creates the error of a missed deadline.
-    pub fn late(what: impl Into<String>) -> QueryError {
+    pub fn timeout(what: impl Into<String>) -> QueryError {
         QueryError {
             what: what.into(),
-            is_late: true,
+            timed_out: true,
         }
     }
 }

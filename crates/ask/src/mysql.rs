@@ -4,12 +4,12 @@
 //! (`unix_socket`, `auth_socket`). With `caching_sha2_password`, MySQL asks for the password itself if it has not seen the
 //! user since its start. The password is sent over a Unix socket only.
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, QueryError, Transport};
+use crate::{Exchange, Endpoint, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 3306;
@@ -52,7 +52,7 @@ impl Address {
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         // A password may contain an @, so the last @ counts.
         let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let Place::Tcp { host, port } = Place::parse(place, PORT)? else {
+        let Endpoint::Tcp { host, port } = Endpoint::parse(place, PORT)? else {
             return Err("invalid address".into());
         };
         let (user, password) = match login.split_once(':') {
@@ -114,10 +114,10 @@ impl Address {
         Ok(())
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Endpoint {
         match &self.socket {
-            Some(path) => Place::Unix(path.clone()),
-            None => Place::Tcp {
+            Some(path) => Endpoint::Unix(path.clone()),
+            None => Endpoint::Tcp {
                 host: self.host.clone(),
                 port: self.port,
             },
@@ -156,9 +156,9 @@ impl Connection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
+    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
         let mut wire = Transport::connect(&address.place(), question)?;
-        log_in(&mut wire.ask(question), address)?;
+        log_in(&mut wire.begin_exchange(question), address)?;
         Ok(Connection { wire: Some(wire) })
     }
 
@@ -166,19 +166,19 @@ impl Connection {
     ///
     /// # Errors
     /// The server's own error, or a broken connection, which is then unusable.
-    pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, QueryError> {
+    pub fn query(&mut self, statement: &str, question: Deadline<'_>) -> Result<Rows, QueryError> {
         let broke = || QueryError::new("the connection broke earlier");
         let mut wire = self.wire.take().ok_or_else(broke)?;
-        let answer = rows(&mut wire.ask(question), statement)?;
+        let answer = rows(&mut wire.begin_exchange(question), statement)?;
         self.wire = Some(wire);
         answer
     }
 
     /// Announces that no statement follows. Otherwise the server logs an aborted connection.
-    pub fn close(mut self, question: Question<'_>) {
+    pub fn close(mut self, question: Deadline<'_>) {
         if let Some(wire) = &mut self.wire {
             // The server also notices the end of the connection.
-            let _ = send(&mut wire.ask(question), 0, &[QUIT]);
+            let _ = send(&mut wire.begin_exchange(question), 0, &[QUIT]);
         }
     }
 }
@@ -191,7 +191,7 @@ impl Reading {
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, QueryError> {
+    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Reading, QueryError> {
         Connection::open(address, question).map(Reading)
     }
 
@@ -199,8 +199,8 @@ impl Reading {
     ///
     /// # Errors
     /// Errors of [`Connection::ask`].
-    pub fn show(&mut self, rest: &'static str, question: Question<'_>) -> Result<Rows, QueryError> {
-        self.0.ask(&format!("SHOW {rest}"), question)
+    pub fn show(&mut self, rest: &'static str, question: Deadline<'_>) -> Result<Rows, QueryError> {
+        self.0.query(&format!("SHOW {rest}"), question)
     }
 }
 
@@ -369,12 +369,12 @@ fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, QueryErr
         b"mysql_native_password" | b"" => {
             let once = Sha1::digest(password);
             let twice = Sha1::digest(once);
-            Ok(mixed(&once, &Sha1::digest([salt, &twice].concat())))
+            Ok(xor(&once, &Sha1::digest([salt, &twice].concat())))
         }
         b"caching_sha2_password" => {
             let once = Sha256::digest(password);
             let twice = Sha256::digest(once);
-            Ok(mixed(&once, &Sha256::digest([&twice, salt].concat())))
+            Ok(xor(&once, &Sha256::digest([&twice, salt].concat())))
         }
         other => Err(QueryError::new(format!(
             "the server asks for login plugin {}, which is unsupported: give the user mysql_native_password or unix_socket",
@@ -384,7 +384,7 @@ fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, QueryErr
 }
 
 /// Combines the bytes of both by exclusive or.
-fn mixed(a: &[u8], b: &[u8]) -> Vec<u8> {
+fn xor(a: &[u8], b: &[u8]) -> Vec<u8> {
     a.iter().zip(b).map(|(a, b)| a ^ b).collect()
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A TCP port or a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// A host name or address, without brackets, and a port.
     Tcp {
         /// Name, IPv4 or IPv6 address.
@@ -14,14 +14,14 @@ pub enum Place {
     Unix(String),
 }
 
-impl Place {
+impl Endpoint {
     /// Parses `/path/to.sock`, `host`, `host:port` or `[address]:port`. `port` is the default.
     ///
     /// # Errors
     /// The problem with the text.
-    pub fn parse(text: &str, port: u16) -> Result<Place, String> {
+    pub fn parse(text: &str, port: u16) -> Result<Endpoint, String> {
         if text.starts_with('/') {
-            return Ok(Place::Unix(text.to_owned()));
+            return Ok(Endpoint::Unix(text.to_owned()));
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, digits)) if !host.ends_with(':') => {
@@ -36,7 +36,7 @@ impl Place {
         };
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
         match !host.is_empty() && host.chars().all(is_part) {
-            true => Ok(Place::Tcp {
+            true => Ok(Endpoint::Tcp {
                 host: host.to_owned(),
                 port,
             }),
@@ -46,12 +46,12 @@ impl Place {
 }
 
 /// Formats as `host:port`, `[address]:port` or the path.
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Place::Unix(path) => f.write_str(path),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => f.write_str(path),
         }
     }
 }
@@ -62,15 +62,15 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let tcp = |host: &str, port| Place::Tcp {
+        let tcp = |host: &str, port| Endpoint::Tcp {
             host: host.into(),
             port,
         };
-        assert_eq!(Place::parse("a.b", 7), Ok(tcp("a.b", 7)));
-        assert_eq!(Place::parse("[::1]:8", 7), Ok(tcp("::1", 8)));
-        assert_eq!(Place::parse("/run/a", 7), Ok(Place::Unix("/run/a".into())));
+        assert_eq!(Endpoint::parse("a.b", 7), Ok(tcp("a.b", 7)));
+        assert_eq!(Endpoint::parse("[::1]:8", 7), Ok(tcp("::1", 8)));
+        assert_eq!(Endpoint::parse("/run/a", 7), Ok(Endpoint::Unix("/run/a".into())));
         for bad in ["", "a b", "[bad", "bad]", "user:pass@host", "a:99999"] {
-            assert!(Place::parse(bad, 7).is_err(), "{bad}");
+            assert!(Endpoint::parse(bad, 7).is_err(), "{bad}");
         }
     }
 }

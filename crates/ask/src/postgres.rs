@@ -6,13 +6,13 @@
 mod address;
 mod scram;
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use md5::{Digest, Md5};
 
 pub use address::{Address, Host};
 use scram::Scram;
 
-use crate::{Exchange, Place, QueryError, Transport};
+use crate::{Exchange, Endpoint, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 5432;
@@ -30,7 +30,7 @@ impl Connection {
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
+    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
         if address.needs_tls {
             return Err(QueryError::new(
                 "the address requires TLS, which is unsupported: use the server's socket, or sslmode=prefer",
@@ -39,7 +39,7 @@ impl Connection {
         let mut failed = QueryError::new("both host and hostaddr are missing");
         let places = address.places()?;
         for (at, place) in places.iter().enumerate() {
-            let its = question.first_of(places.len() - at);
+            let its = question.share_for(places.len() - at);
             match Connection::open_at(place, address, its) {
                 Ok(connection) => return Ok(connection),
                 Err(e) => failed = e,
@@ -49,17 +49,17 @@ impl Connection {
     }
 
     fn open_at(
-        place: &Place,
+        place: &Endpoint,
         address: &Address,
-        question: Question<'_>,
+        question: Deadline<'_>,
     ) -> Result<Connection, QueryError> {
         let mut wire = Transport::connect(place, question)?;
-        log_in(&mut wire.ask(question), address)?;
+        log_in(&mut wire.begin_exchange(question), address)?;
         let mut connection = Connection { wire: Some(wire) };
         let limit = question.time().as_millis();
-        connection.ask(&format!("SET statement_timeout = {limit}"), question)?;
+        connection.query(&format!("SET statement_timeout = {limit}"), question)?;
         if let Some(writes) = address.writes {
-            let says = connection.ask("SHOW transaction_read_only", question)?;
+            let says = connection.query("SHOW transaction_read_only", question)?;
             if (says.as_deref() == Some("off")) != writes {
                 return Err(QueryError::new(format!(
                     "{place}: the session does not match target_session_attrs"
@@ -73,14 +73,14 @@ impl Connection {
     ///
     /// # Errors
     /// The server's own error, or a broken connection, which is then unusable.
-    pub fn ask(
+    pub fn query(
         &mut self,
         statement: &str,
-        question: Question<'_>,
+        question: Deadline<'_>,
     ) -> Result<Option<String>, QueryError> {
         let broke = || QueryError::new("the connection broke earlier");
         let mut wire = self.wire.take().ok_or_else(broke)?;
-        let answer = first(&mut wire.ask(question), statement)?;
+        let answer = first(&mut wire.begin_exchange(question), statement)?;
         self.wire = Some(wire);
         answer
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use crate::percent::decoded;
-use crate::{Exchange, Place, QueryError, Transport};
+use crate::{Exchange, Endpoint, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 6379;
@@ -15,7 +15,7 @@ const MOST_PARTS: usize = 64;
 /// The address and the login of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    pub place: Place,
+    pub place: Endpoint,
     /// Empty for the default user.
     pub user: String,
     /// Secret, never shown.
@@ -47,7 +47,7 @@ impl Address {
     fn unix(text: &str) -> Result<Address, String> {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let mut address = Address {
-            place: Place::Unix(decoded(path)?),
+            place: Endpoint::Unix(decoded(path)?),
             user: String::new(),
             password: None,
             database: 0,
@@ -79,7 +79,7 @@ impl Address {
             Some(Err(user)) => (decoded(user)?, None),
         };
         Ok(Address {
-            place: Place::parse(place, PORT)?,
+            place: Endpoint::parse(place, PORT)?,
             user,
             password: password.filter(|password| !password.is_empty()),
             database: database(number.trim_end_matches('/'))?,
@@ -103,7 +103,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, QueryError> {
+    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
         let mut connection = Connection {
             wire: Transport::connect(&address.place, question)?,
         };
@@ -113,14 +113,14 @@ impl Connection {
                 user => vec!["AUTH", user, password],
             };
             // The server's message may repeat the password.
-            let refused = |e: QueryError| match e.is_late {
+            let refused = |e: QueryError| match e.timed_out {
                 true => e,
                 false => QueryError::new("the server refused the password"),
             };
-            connection.ask(&words, question).map_err(refused)?;
+            connection.command(&words, question).map_err(refused)?;
         }
         if address.database != 0 {
-            connection.ask(&["SELECT", &address.database.to_string()], question)?;
+            connection.command(&["SELECT", &address.database.to_string()], question)?;
         }
         Ok(connection)
     }
@@ -129,12 +129,12 @@ impl Connection {
     ///
     /// # Errors
     /// The server's own error, or a broken connection, which is then unusable.
-    pub fn ask(
+    pub fn command(
         &mut self,
         words: &[&str],
-        question: Question<'_>,
+        question: Deadline<'_>,
     ) -> Result<Vec<String>, QueryError> {
-        let mut exchange = self.wire.ask(question);
+        let mut exchange = self.wire.begin_exchange(question);
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             bytes.extend(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
@@ -172,24 +172,24 @@ impl Connection {
     pub fn info(
         &mut self,
         section: Option<&str>,
-        question: Question<'_>,
+        question: Deadline<'_>,
     ) -> Result<Info, QueryError> {
         let words: Vec<&str> = ["INFO"].into_iter().chain(section).collect();
-        let answer = self.ask(&words, question)?;
+        let answer = self.command(&words, question)?;
         Ok(Info::parse(answer.first().map_or("", String::as_str)))
     }
 }
 
 /// A connection that can send `INFO` only.
-pub struct Reading(Connection);
+pub struct InfoConnection(Connection);
 
-impl Reading {
+impl InfoConnection {
     /// Connects like [`Connection::open`].
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, QueryError> {
-        Connection::open(address, question).map(Reading)
+    pub fn open(address: &Address, question: Deadline<'_>) -> Result<InfoConnection, QueryError> {
+        Connection::open(address, question).map(InfoConnection)
     }
 
     /// Returns `INFO`, of all sections or of one.
@@ -199,7 +199,7 @@ impl Reading {
     pub fn info(
         &mut self,
         section: Option<&str>,
-        question: Question<'_>,
+        question: Deadline<'_>,
     ) -> Result<Info, QueryError> {
         self.0.info(section, question)
     }
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((address.user.as_str(), address.database), ("me", 2));
         assert_eq!(address.password.as_deref(), Some("s:e@cret"));
         let path = Address::parse("/run/a@b.sock").unwrap();
-        assert_eq!(path.place, Place::Unix("/run/a@b.sock".into()));
+        assert_eq!(path.place, Endpoint::Unix("/run/a@b.sock".into()));
         let coded = Address::parse("redis+unix:///run/a%20b?user=u&pass=%40%&db=3").unwrap();
         assert_eq!(coded.place.to_string(), "/run/a b");
         assert_eq!((coded.user.as_str(), coded.database), ("u", 3));
@@ -284,9 +284,9 @@ mod tests {
             let _ = theirs.read(&mut [0; 64]);
             let _ = theirs.write_all(&bytes);
         });
-        let wire = Transport::over(ours, "redis");
-        let question = Question::new(std::time::Duration::from_secs(60));
-        let answer = Connection { wire }.ask(&["INFO"], question);
+        let wire = Transport::from_stream(ours, "redis");
+        let question = Deadline::new(std::time::Duration::from_secs(60));
+        let answer = Connection { wire }.command(&["INFO"], question);
         server.join().unwrap();
         answer
     }

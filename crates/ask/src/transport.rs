@@ -7,19 +7,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ioctl_fionbio, read};
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, send};
 
-use crate::{Place, QueryError};
+use crate::{Endpoint, QueryError};
 
 /// Default limit of an answer in bytes.
-pub const LONGEST: usize = 256 << 10;
+pub const DEFAULT_MAX_BYTES: usize = 256 << 10;
 
 /// Interval of connection attempts to a server with a full backlog.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -28,24 +28,24 @@ fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
 
 /// Connects to the first address that accepts.
 #[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
-fn connect(place: &Place, question: Question<'_>) -> Result<OwnedFd, Error> {
+fn connect(place: &Endpoint, question: Deadline<'_>) -> Result<OwnedFd, Error> {
     match place {
-        Place::Unix(path) => {
+        Endpoint::Unix(path) => {
             let address = SocketAddrUnix::new(path.as_str())?;
             let socket = socket(AddressFamily::UNIX)?;
             loop {
                 match rustix::net::connect(&socket, &address) {
                     Ok(()) => return Ok(socket),
-                    Err(Errno::AGAIN) => question.wait(&mut [], AGAIN)?,
+                    Err(Errno::AGAIN) => question.wait(&mut [], RETRY_INTERVAL)?,
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        Place::Tcp { host, port } => {
+        Endpoint::Tcp { host, port } => {
             let addresses = addresses(host, *port, question)?;
             let mut failed = Error::new(ErrorKind::NotFound, "no such host");
             for (at, address) in addresses.iter().enumerate() {
-                match connect_to(address, question.first_of(addresses.len() - at)) {
+                match connect_to(address, question.share_for(addresses.len() - at)) {
                     Ok(socket) => return Ok(socket),
                     Err(e) => failed = e,
                 }
@@ -56,17 +56,17 @@ fn connect(place: &Place, question: Question<'_>) -> Result<OwnedFd, Error> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
-fn addresses(host: &str, port: u16, question: Question<'_>) -> Result<Vec<SocketAddr>, Error> {
+fn addresses(host: &str, port: u16, question: Deadline<'_>) -> Result<Vec<SocketAddr>, Error> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
     let host = host.to_owned();
     // A DNS lookup may take half a minute.
-    question.aside(move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))?
+    question.run_detached(move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))?
 }
 
 #[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
-fn connect_to(address: &SocketAddr, question: Question<'_>) -> Result<OwnedFd, Error> {
+fn connect_to(address: &SocketAddr, question: Deadline<'_>) -> Result<OwnedFd, Error> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -93,23 +93,23 @@ pub struct Transport {
 impl Transport {
     /// # Errors
     /// The server cannot be reached.
-    pub fn connect(place: &Place, question: Question<'_>) -> Result<Transport, QueryError> {
+    pub fn connect(place: &Endpoint, question: Deadline<'_>) -> Result<Transport, QueryError> {
         let shown = place.to_string();
         match connect(place, question) {
-            Ok(socket) => Ok(Transport::of(socket, shown)),
+            Ok(socket) => Ok(Transport::new(socket, shown)),
             Err(e) => Err(failed(&shown, question, &e)),
         }
     }
 
     /// Wraps a connected socket. Errors name it `shown`.
-    pub fn over(stream: UnixStream, shown: &str) -> Transport {
+    pub fn from_stream(stream: UnixStream, shown: &str) -> Transport {
         let socket: OwnedFd = stream.into();
         // Every socket supports this call.
         let _ = ioctl_fionbio(&socket, true);
-        Transport::of(socket, shown.to_owned())
+        Transport::new(socket, shown.to_owned())
     }
 
-    fn of(socket: OwnedFd, shown: String) -> Transport {
+    fn new(socket: OwnedFd, shown: String) -> Transport {
         Transport {
             shown,
             socket,
@@ -118,12 +118,12 @@ impl Transport {
     }
 
     /// Begins an exchange. Its answers together are limited to [`LONGEST`] bytes.
-    pub fn ask<'a>(&'a mut self, question: Question<'a>) -> Exchange<'a> {
+    pub fn begin_exchange<'a>(&'a mut self, question: Deadline<'a>) -> Exchange<'a> {
         Exchange {
             wire: self,
             question,
             taken: 0,
-            longest: LONGEST,
+            max_bytes: DEFAULT_MAX_BYTES,
         }
     }
 }
@@ -131,10 +131,10 @@ impl Transport {
 /// A pending query on a connection.
 pub struct Exchange<'a> {
     wire: &'a mut Transport,
-    question: Question<'a>,
+    question: Deadline<'a>,
     taken: usize,
     /// Maximum size of all answers in bytes.
-    pub longest: usize,
+    pub max_bytes: usize,
 }
 
 impl Exchange<'_> {
@@ -176,7 +176,7 @@ impl Exchange<'_> {
     /// Errors of [`Exchange::line`].
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, QueryError> {
         while self.wire.buffer.len() < count {
-            if count > self.longest {
+            if count > self.max_bytes {
                 return Err(self.too_long());
             }
             self.need()?;
@@ -205,7 +205,7 @@ impl Exchange<'_> {
 
     /// Reads more. Returns `false` if the connection is closed.
     fn fill(&mut self) -> Result<bool, QueryError> {
-        if self.taken + self.wire.buffer.len() > self.longest {
+        if self.taken + self.wire.buffer.len() > self.max_bytes {
             return Err(self.too_long());
         }
         let mut some = [0; 8 << 10];
@@ -223,7 +223,7 @@ impl Exchange<'_> {
         let socket = &self.wire.socket;
         let mut once = || -> Result<Option<usize>, Error> {
             // Check the deadline even if bytes trickle in, so that no call ever blocks.
-            self.question.left()?;
+            self.question.remaining()?;
             match call(socket) {
                 Ok(count) => return Ok(Some(count)),
                 Err(Errno::INTR) => {}
@@ -253,11 +253,11 @@ impl Exchange<'_> {
     }
 }
 
-fn failed(shown: &str, question: Question<'_>, error: &Error) -> QueryError {
+fn failed(shown: &str, question: Deadline<'_>, error: &Error) -> QueryError {
     match error.kind() {
         ErrorKind::TimedOut => {
             let seconds = question.time().as_secs();
-            QueryError::late(format!("{shown}: no answer in {seconds} s"))
+            QueryError::timeout(format!("{shown}: no answer in {seconds} s"))
         }
         _ => QueryError::new(format!("{shown}: {error}")),
     }
@@ -274,23 +274,23 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(50);
 
-    fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> Place {
+    fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || answer(&mut listener.accept().unwrap().0));
-        Place::Tcp {
+        Endpoint::Tcp {
             host: "127.0.0.1".into(),
             port,
         }
     }
 
     fn asked<T>(
-        place: &Place,
-        question: Question<'_>,
+        place: &Endpoint,
+        question: Deadline<'_>,
         read: impl FnOnce(&mut Exchange<'_>) -> T,
     ) -> T {
         let mut wire = Transport::connect(place, question).unwrap();
-        let mut exchange = wire.ask(question);
+        let mut exchange = wire.begin_exchange(question);
         exchange.send(b"stats\r\n").unwrap();
         read(&mut exchange)
     }
@@ -298,20 +298,20 @@ mod tests {
     #[test]
     fn an_endless_answer_is_cut_off() {
         let place = serve(|stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
-        asked(&place, Question::new(PATIENCE), |exchange| {
+        asked(&place, Deadline::new(PATIENCE), |exchange| {
             let error = exchange.line().unwrap_err();
             assert!(error.what.contains("too long"), "{error}");
-            assert!(exchange.wire.buffer.len() <= LONGEST + (8 << 10));
+            assert!(exchange.wire.buffer.len() <= DEFAULT_MAX_BYTES + (8 << 10));
         });
     }
 
     #[test]
     fn endless_lines_are_cut_off_too() {
         let place = serve(|stream| while stream.write_all(b"STAT a 1\r\n").is_ok() {});
-        asked(&place, Question::new(PATIENCE), |exchange| {
+        asked(&place, Deadline::new(PATIENCE), |exchange| {
             let error = std::iter::repeat_with(|| exchange.line()).find_map(Result::err);
             assert!(error.unwrap().what.contains("too long"));
-            assert!(exchange.bytes(LONGEST + 1).is_err());
+            assert!(exchange.bytes(DEFAULT_MAX_BYTES + 1).is_err());
         });
     }
 
@@ -320,8 +320,8 @@ mod tests {
         let place = serve(|stream| {
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let error = asked(&place, Question::new(SHORT), |asked| asked.line()).unwrap_err();
-        assert!(error.is_late, "{error}");
+        let error = asked(&place, Deadline::new(SHORT), |asked| asked.line()).unwrap_err();
+        assert!(error.timed_out, "{error}");
     }
 
     /// The server sends a byte now and then. The deadline covers the whole answer.
@@ -334,13 +334,13 @@ mod tests {
                 }
             })
         };
-        let error = asked(&trickle(), Question::new(SHORT), |asked| asked.line()).unwrap_err();
-        assert!(error.is_late, "{error}");
-        let error = asked(&trickle(), Question::new(SHORT), |asked| asked.rest()).unwrap_err();
-        assert!(error.is_late, "{error}");
+        let error = asked(&trickle(), Deadline::new(SHORT), |asked| asked.line()).unwrap_err();
+        assert!(error.timed_out, "{error}");
+        let error = asked(&trickle(), Deadline::new(SHORT), |asked| asked.rest()).unwrap_err();
+        assert!(error.timed_out, "{error}");
         let stop = AtomicBool::new(false);
         let error = std::thread::scope(|scope| {
-            let question = Question::new(PATIENCE * 60).with_stop(&stop);
+            let question = Deadline::new(PATIENCE * 60).with_stop(&stop);
             let waits = scope.spawn(move || asked(&trickle(), question, |asked| asked.line()));
             stop.store(true, Ordering::Relaxed);
             waits.join()
@@ -355,11 +355,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let _listener = UnixListener::bind(&path).unwrap();
-        let place = Place::Unix(path.to_str().unwrap().to_owned());
+        let place = Endpoint::Unix(path.to_str().unwrap().to_owned());
         let mut open = Vec::new();
-        let error = std::iter::repeat_with(|| Transport::connect(&place, Question::new(SHORT)))
+        let error = std::iter::repeat_with(|| Transport::connect(&place, Deadline::new(SHORT)))
             .take(10_000)
             .find_map(|wire| wire.map(|wire| open.push(wire)).err());
-        assert!(error.unwrap().is_late);
+        assert!(error.unwrap().timed_out);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::component::Component;
 use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
-use crate::learn::{Came, learn};
+use crate::learn::{OrderResult, learn};
 use crate::settings::Settings;
 use crate::state::{BackOff, ByHand, State, Track};
 
@@ -36,8 +36,8 @@ pub(crate) fn sample(
         let track = state.tracks.entry(name.clone()).or_insert_with(new);
         track.held = component.held();
         track.granule = component.granule;
-        track.smallest = track.smallest.min(component.now);
-        track.largest = track.largest.max(component.now);
+        track.smallest = track.smallest.min(component.size);
+        track.largest = track.largest.max(component.size);
         let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;
         if (track.tries.failures > 0 || track.tries.waits(now)) && is_other {
             // A failed try, or memory taken, under another load is no evidence now. The same load does not get here again.
@@ -60,9 +60,9 @@ fn unanswered(settings: &Settings, state: &mut State, component: &Component, now
         return;
     }
     let id = flight.id;
-    if component.now == flight.order.goal {
-        let came = Came::Resized {
-            now_bytes: component.now,
+    if component.size == flight.order.goal {
+        let came = OrderResult::Resized {
+            now_bytes: component.size,
             measured_bytes: component.measured,
         };
         return learn(settings, state, id, &came, now);
@@ -81,7 +81,7 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
     let Some(track) = state.tracks.get_mut(&component.name) else {
         return;
     };
-    let size = component.now;
+    let size = component.size;
     track.by_hand = track.by_hand.filter(|hand| now < hand.until);
     let (low, high) = match &track.flight {
         None => (track.expected, track.expected),

@@ -169,7 +169,7 @@ fn most_taken(
         let may = !track.tries.waits(now) && !from.surplus().is_zero();
         return may.then_some(granule);
     }
-    let part = Bytes(from.now.get() / settings.largest_part.max(1));
+    let part = Bytes(from.size.get() / settings.largest_part.max(1));
     let most = match recent(settings, track, now) {
         Some(last) if last.kind == OperationKind::Grow => part.min(Bytes(last.bytes.get() / 2)),
         _ => part,
@@ -217,9 +217,9 @@ mod tests {
         };
         let component = |name: &str, now, more, pressure| Component {
             name: name.into(),
-            least: Bytes::from_mib(120),
-            most: Bytes::from_mib(888),
-            now: Bytes::from_mib(now),
+            min: Bytes::from_mib(120),
+            max: Bytes::from_mib(888),
+            size: Bytes::from_mib(now),
             measured: None,
             granule,
             resizable: true,

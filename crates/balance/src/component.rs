@@ -121,13 +121,13 @@ pub struct Component {
     pub name: String,
     /// Minimum size.
     #[serde(rename = "least_bytes")]
-    pub least: Bytes,
+    pub min: Bytes,
     /// Maximum size.
     #[serde(rename = "most_bytes")]
-    pub most: Bytes,
+    pub max: Bytes,
     /// Configured size, as reported.
     #[serde(rename = "now_bytes")]
-    pub now: Bytes,
+    pub size: Bytes,
     /// Measured memory within `now` (granules of an elastic, or resident memory without overhead, rounded to the
     /// granule); `None` if not measured. More than a granule above `now` contradicts the reported size.
     #[serde(rename = "measured_bytes")]
@@ -144,23 +144,23 @@ pub struct Component {
 impl Component {
     /// Returns the memory that it counts as: the larger of reported and measured size.
     pub fn held(&self) -> Bytes {
-        self.now.max(self.measured.unwrap_or(Bytes::ZERO))
+        self.size.max(self.measured.unwrap_or(Bytes::ZERO))
     }
 
     /// Returns the memory that can be taken from it, in its granules.
     pub fn surplus(&self) -> Bytes {
-        self.granule.round_down(self.now - self.least)
+        self.granule.round_down(self.size - self.min)
     }
 
     /// Returns the memory that can be given to it, in its granules.
     pub fn room(&self) -> Bytes {
-        self.granule.round_down(self.most - self.now)
+        self.granule.round_down(self.max - self.size)
     }
 
     /// Returns true if its measured memory exceeds the reported size by more than a granule.
     pub fn exceeds_reported(&self) -> bool {
         let found = self.measured.unwrap_or(Bytes::ZERO);
-        found > self.now + self.granule.bytes()
+        found > self.size + self.granule.bytes()
     }
 }
 

@@ -64,7 +64,7 @@ impl fmt::Display for Trouble {
 /// State of a component, as of the last scan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
-pub enum Standing {
+pub enum ComponentState {
     /// It gives and receives memory.
     #[default]
     Ready,
@@ -98,21 +98,21 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl ComponentState {
     /// Returns true if it is excluded for a while, by its own behaviour or a change by hand.
-    pub const fn is_apart(&self) -> bool {
-        matches!(self, Standing::ByHand { .. } | Standing::LetBe { .. })
+    pub const fn is_excluded(&self) -> bool {
+        matches!(self, ComponentState::ByHand { .. } | ComponentState::LetBe { .. })
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ComponentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Standing::Ready => f.write_str("ready"),
-            Standing::Resizing { goal_bytes } => write!(f, "resizing to {goal_bytes}"),
-            Standing::Judged => f.write_str("just resized; effect being measured"),
-            Standing::Fixed => f.write_str("not resizable now"),
-            Standing::ByHand {
+            ComponentState::Ready => f.write_str("ready"),
+            ComponentState::Resizing { goal_bytes } => write!(f, "resizing to {goal_bytes}"),
+            ComponentState::Judged => f.write_str("just resized; effect being measured"),
+            ComponentState::Fixed => f.write_str("not resizable now"),
+            ComponentState::ByHand {
                 from_bytes,
                 to_bytes,
                 left_seconds,
@@ -120,12 +120,12 @@ impl fmt::Display for Standing {
                 f,
                 "resized by hand from {from_bytes} to {to_bytes}; unchanged for {left_seconds:.0} s more"
             ),
-            Standing::LetBe {
+            ComponentState::LetBe {
                 trouble,
                 left_seconds,
                 ..
             } if *left_seconds <= 0.0 => write!(f, "{trouble}; skipped until that changes"),
-            Standing::LetBe {
+            ComponentState::LetBe {
                 trouble,
                 times,
                 left_seconds,

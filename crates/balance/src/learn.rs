@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::state::{BackOff, Cause, Check, LastStep, OpenOrder, ReservedGift, State, Track};
+use crate::state::{BackOff, Cause, PendingJudgement, LastStep, OpenOrder, ReservedGift, State, Track};
 
 /// Result of an [`crate::Order`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "came", rename_all = "snake_case")]
-pub enum Came {
+pub enum OrderResult {
     /// The component has this size now, which may differ from the ordered one.
     Resized {
         /// Its reported size.
@@ -29,7 +29,7 @@ pub enum Came {
 }
 
 /// Applies the result of an order. An unknown or already answered order is ignored.
-pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: Duration) {
+pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &OrderResult, now: Duration) {
     let is_of = |track: &Track| track.flight.as_ref().is_some_and(|flight| flight.id == id);
     let mut tracks = state.tracks.values_mut();
     let Some(track) = tracks.find(|track| is_of(track)) else {
@@ -39,7 +39,7 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
         return;
     };
     match came {
-        Came::Refused { why } => {
+        OrderResult::Refused { why } => {
             let why = why.clone();
             track.trouble = Some(Trouble::Refused { why });
             track.failed_to_grow = flight.order.kind == OperationKind::Grow;
@@ -47,7 +47,7 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
             let size = Some(flight.order.before);
             state.history.end(id, size, Status::Error, now);
         }
-        Came::Resized {
+        OrderResult::Resized {
             now_bytes,
             measured_bytes,
         } => {
@@ -166,7 +166,7 @@ fn follow(settings: &Settings, state: &mut State, flight: OpenOrder, done: Bytes
         (OperationKind::Shrink, _) if plan.to.is_some() => {
             state.grants.push(ReservedGift { plan, bytes: done });
         }
-        (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(Check {
+        (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(PendingJudgement {
             plan,
             given: done,
             due: now.saturating_add(settings.check_after),

@@ -38,13 +38,13 @@ mod spill;
 mod state;
 
 pub use component::{Benefit, Component, Estimate, Granule, NoGranule};
-pub use component_state::{Problem, Standing, Trouble};
+pub use component_state::{Problem, ComponentState, Trouble};
 pub use counters::Counters;
 pub use ghost::{Ghost, Step};
 pub use history::{History, Mode, OperationKind, ResizeOperation, Status};
-pub use learn::{Came, changed, learn};
+pub use learn::{OrderResult, changed, learn};
 pub use oracle_views::{DynamicComponent, SgaInfo, View, view};
 pub use policy::decide;
 pub use settings::Settings;
-pub use spill::{Ran, Spills};
+pub use spill::{CompletedOperation, Spills};
 pub use state::{Move, Order, State};

@@ -103,11 +103,11 @@ fn dynamic(state: &State, component: &Component) -> DynamicComponent {
     let last = { newest_first }.find(|o| o.component == component.name);
     DynamicComponent {
         component: component.name.clone(),
-        current_size_bytes: component.now,
-        min_size_bytes: track.map_or(component.now, |t| t.smallest),
-        max_size_bytes: track.map_or(component.now, |t| t.largest),
-        user_specified_size_bytes: component.least,
-        most_bytes: component.most,
+        current_size_bytes: component.size,
+        min_size_bytes: track.map_or(component.size, |t| t.smallest),
+        max_size_bytes: track.map_or(component.size, |t| t.largest),
+        user_specified_size_bytes: component.min,
+        most_bytes: component.max,
         granule_bytes: component.granule.bytes(),
         oper_count: track.map_or(0, |t| t.operations),
         last_oper_type: last.map(|o| o.kind),

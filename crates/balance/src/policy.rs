@@ -13,10 +13,10 @@ use hugeleaf_units::Bytes;
 use crate::apply_scan::sample;
 use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
-use crate::component_state::{Problem, Standing, Trouble, seconds_until};
+use crate::component_state::{Problem, ComponentState, Trouble, seconds_until};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::state::{Cause, Check, Move, OpenOrder, Order, Plan, State, Track};
+use crate::state::{Cause, PendingJudgement, Move, OpenOrder, Order, Plan, State, Track};
 
 /// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;
@@ -52,7 +52,7 @@ pub fn decide(
         _ => round.all(),
     }
     let moves = round.moves;
-    stand(state, components, now);
+    update_states(state, components, now);
     moves
 }
 
@@ -76,7 +76,7 @@ fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
         let name = twice.name.clone();
         return Some(Problem::SameName { name });
     }
-    let least_bytes: Bytes = components.iter().map(|c| c.least).sum();
+    let least_bytes: Bytes = components.iter().map(|c| c.min).sum();
     if least_bytes > target_bytes {
         return Some(Problem::FloorsAboveTarget {
             least_bytes,
@@ -90,7 +90,7 @@ fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
     })
 }
 
-fn stand(state: &mut State, components: &[Component], now: Duration) {
+fn update_states(state: &mut State, components: &[Component], now: Duration) {
     for component in components {
         let judged = (state.checks.iter().map(|c| &c.plan))
             .chain(state.grants.iter().map(|g| &g.plan))
@@ -101,33 +101,33 @@ fn stand(state: &mut State, components: &[Component], now: Duration) {
     }
 }
 
-fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> Standing {
+fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> ComponentState {
     // Nothing is taken from a skipped component, but most of them may still receive memory.
-    if let Some(standing) = let_be(track, component, OperationKind::Shrink, now) {
+    if let Some(standing) = skip_reason(track, component, OperationKind::Shrink, now) {
         return standing;
     }
     match &track.flight {
-        Some(flight) => Standing::Resizing {
+        Some(flight) => ComponentState::Resizing {
             goal_bytes: flight.order.goal,
         },
-        None if judged => Standing::Judged,
-        None => Standing::Ready,
+        None if judged => ComponentState::Judged,
+        None => ComponentState::Ready,
     }
 }
 
 /// Returns why a component must not be resized in that direction; `None` if it may. A component that did not give memory is
 /// skipped as a giver for a while. It may still receive memory, because its need does not wait for its debt.
-fn let_be(
+fn skip_reason(
     track: &Track,
     component: &Component,
     kind: OperationKind,
     now: Duration,
-) -> Option<Standing> {
+) -> Option<ComponentState> {
     let takes = kind == OperationKind::Shrink;
     if takes && component.exceeds_reported() {
-        return Some(Standing::LetBe {
+        return Some(ComponentState::LetBe {
             trouble: Trouble::Lies {
-                said_bytes: component.now,
+                said_bytes: component.size,
                 measured_bytes: component.held(),
             },
             times: track.back_off.failures,
@@ -135,7 +135,7 @@ fn let_be(
         });
     }
     if let Some(hand) = track.by_hand.filter(|hand| now < hand.until) {
-        return Some(Standing::ByHand {
+        return Some(ComponentState::ByHand {
             from_bytes: hand.from,
             to_bytes: hand.to,
             left_seconds: seconds_until(hand.until, now),
@@ -144,13 +144,13 @@ fn let_be(
     let abandoned = track.flight.as_ref().is_some_and(|f| f.abandoned);
     let waits = track.back_off.waits(now) && (takes || track.failed_to_grow);
     if abandoned || waits {
-        return track.trouble.clone().map(|trouble| Standing::LetBe {
+        return track.trouble.clone().map(|trouble| ComponentState::LetBe {
             trouble,
             times: track.back_off.failures,
             left_seconds: seconds_until(track.back_off.until, now),
         });
     }
-    (!component.resizable).then_some(Standing::Fixed)
+    (!component.resizable).then_some(ComponentState::Fixed)
 }
 
 struct Round<'a> {
@@ -188,7 +188,7 @@ impl<'a> Round<'a> {
     fn is_able(&self, component: &Component, kind: OperationKind) -> bool {
         let track = self.state.tracks.get(&component.name);
         track.is_some_and(|track| {
-            track.flight.is_none() && let_be(track, component, kind, self.now).is_none()
+            track.flight.is_none() && skip_reason(track, component, kind, self.now).is_none()
         })
     }
 
@@ -214,7 +214,7 @@ impl<'a> Round<'a> {
 
     /// Orders a component to change by that much, which must be within its bounds.
     fn order(&mut self, component: &Component, kind: OperationKind, by: Bytes, plan: Plan) {
-        let before = component.now;
+        let before = component.size;
         let goal = match kind {
             OperationKind::Grow => before + by,
             OperationKind::Shrink => before - by,
@@ -267,7 +267,7 @@ impl<'a> Round<'a> {
     fn judge(&mut self) {
         let (due, later) = std::mem::take(&mut self.state.checks)
             .into_iter()
-            .partition(|check: &Check| self.is_due(check));
+            .partition(|check: &PendingJudgement| self.is_due(check));
         self.state.checks = later;
         for check in due {
             let Some(to) = self.component(check.plan.to.as_deref()) else {
@@ -285,7 +285,7 @@ impl<'a> Round<'a> {
     }
 
     /// Returns true if a check is due. A try also waits until its gain is known.
-    fn is_due(&self, check: &Check) -> bool {
+    fn is_due(&self, check: &PendingJudgement) -> bool {
         let is_late = self.now >= check.due.saturating_add(self.settings.patience);
         let to = self.component(check.plan.to.as_deref());
         let is_known = to.is_none_or(|to| to.benefit.less.is_some());
@@ -293,7 +293,7 @@ impl<'a> Round<'a> {
     }
 
     /// Reverts a move that missed its expected gain, and makes its pair wait.
-    fn take_back(&mut self, check: &Check, to: &Component, why: String) {
+    fn take_back(&mut self, check: &PendingJudgement, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
         // Successively smaller moves are one search for the size without further gain.
@@ -374,12 +374,12 @@ impl<'a> Round<'a> {
     /// rate of moves, waits and memory above the target do not delay this.
     fn serve(&mut self) {
         for to in self.components {
-            let lack = (to.least - to.now).min(to.room());
+            let lack = (to.min - to.size).min(to.room());
             let lack = to.granule.round_up(lack).min(to.room());
             if lack.is_zero() || !self.can_get(to) {
                 continue;
             }
-            let why = format!("{} needs {}, has {}", to.name, to.least, to.now);
+            let why = format!("{} needs {}, has {}", to.name, to.min, to.size);
             let bytes = to.granule.round_down(lack.min(self.state.free()));
             if !bytes.is_zero() {
                 let plan = Plan {
@@ -577,7 +577,7 @@ impl<'a> Round<'a> {
         });
         let pressure = |c: &&Component| c.benefit.pressure;
         let to = unknown.max_by(|a, b| pressure(a).total_cmp(&pressure(b)))?;
-        let part = Bytes(to.now.get() / TRIED_PART).max(to.granule.bytes());
+        let part = Bytes(to.size.get() / TRIED_PART).max(to.granule.bytes());
         let given = to.granule.round_down(part.min(to.room()));
         let bid = |from, taken, loss| Bid {
             from,
@@ -636,11 +636,11 @@ fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperat
 /// After a try the receiver gains no more than the giver loses.
 fn failed(
     settings: &Settings,
-    check: &Check,
+    check: &PendingJudgement,
     from: Option<&Component>,
     to: &Component,
 ) -> Option<String> {
-    let Check { plan, given, .. } = check;
+    let PendingJudgement { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.filter(|less| less.high().is_finite());
     let missed = from.map_or(0.0, |from| {
@@ -659,7 +659,7 @@ fn failed(
     let most = less?.high() * granules;
     let expected = plan.expected * given.as_f64();
     // Half, because the receiver's earlier granules have a higher gain than its last one.
-    (most < settings.kept * expected || most < missed / 2.0).then(|| {
+    (most < settings.min_gain_ratio * expected || most < missed / 2.0).then(|| {
         format!("{name} was expected to save {expected:.6} s/s from {given} more; it saves {most:.6} s/s, its giver loses {missed:.6} s/s")
     })
 }

@@ -14,7 +14,7 @@ pub struct Settings {
     /// Minimum relative excess of the gain over the loss.
     pub margin: f64,
     /// Minimum part of the expected gain; a move with less is reverted.
-    pub kept: f64,
+    pub min_gain_ratio: f64,
     /// Minimum net gain of a move, in seconds per second.
     pub least_worth: f64,
     /// Divisor of a component's size for the maximum taken by one move; a granule is always allowed.
@@ -44,7 +44,7 @@ impl Settings {
             persist: Duration::from_secs(1),
             check_after: Duration::from_secs(1),
             margin: 0.1,
-            kept: 0.25,
+            min_gain_ratio: 0.25,
             least_worth: 1e-5,
             largest_part: 4,
             patience: Duration::from_secs(5),

@@ -12,7 +12,7 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// One completed sort or hash join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
+pub struct CompletedOperation {
     /// Memory that would have avoided the spill.
     pub needed: Bytes,
     /// Memory granted to it.
@@ -76,18 +76,18 @@ impl Spills {
     }
 
     /// Records a completed sort or hash join.
-    pub fn ran(&mut self, ran: Ran) {
+    pub fn ran(&mut self, ran: CompletedOperation) {
         self.saved.add(self.kept_with_more(ran));
         self.lost.add(self.spilled_with_less(ran));
     }
 
     /// Returns its part of a granule.
-    fn share(&self, ran: Ran) -> Bytes {
+    fn share(&self, ran: CompletedOperation) -> Bytes {
         let granule = self.granule.bytes();
         granule.scaled(ran.granted.min(self.size), self.size)
     }
 
-    fn kept_with_more(&self, ran: Ran) -> Bytes {
+    fn kept_with_more(&self, ran: CompletedOperation) -> Bytes {
         let share = self.share(ran);
         let lacking = ran.needed - ran.granted;
         if ran.granted + share >= ran.needed {
@@ -100,7 +100,7 @@ impl Spills {
         }
     }
 
-    fn spilled_with_less(&self, ran: Ran) -> Bytes {
+    fn spilled_with_less(&self, ran: CompletedOperation) -> Bytes {
         let share = self.share(ran);
         let lacking = ran.needed - (ran.granted - share);
         match ran.spilled > ran.needed - ran.granted {
@@ -143,7 +143,7 @@ mod tests {
     fn of(needed: u64, granted: u64, spilled: u64) -> (f64, f64) {
         let granule = Granule::new(mib(2)).unwrap();
         let mut spills = Spills::new(granule, mib(64), 1.0 / mib(1).as_f64());
-        spills.ran(Ran {
+        spills.ran(CompletedOperation {
             needed: mib(needed),
             granted: mib(granted),
             spilled: mib(spilled),
@@ -173,7 +173,7 @@ mod tests {
         let mut spills = Spills::new(granule, Bytes::ZERO, f64::NAN);
         assert_eq!(spills.benefit(), Benefit::default());
         let all = Bytes(u64::MAX);
-        spills.ran(Ran {
+        spills.ran(CompletedOperation {
             needed: all,
             granted: all,
             spilled: all,

@@ -7,7 +7,7 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::component::{Component, Granule};
-use crate::component_state::{Problem, Standing, Trouble};
+use crate::component_state::{Problem, ComponentState, Trouble};
 use crate::history::{History, OperationKind};
 
 /// A move of memory. Between two components it consists of two successive orders. The second follows only when
@@ -132,7 +132,7 @@ pub(crate) struct ReservedGift {
 
 /// A move to be judged.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Check {
+pub(crate) struct PendingJudgement {
     pub plan: Plan,
     pub given: Bytes,
     pub due: Duration,
@@ -207,7 +207,7 @@ pub(crate) struct Track {
     /// Its total loss at the last try.
     pub tried_at: f64,
     pub stride: Option<LastStep>,
-    pub standing: Standing,
+    pub standing: ComponentState,
     /// The smallest and the largest size seen.
     pub smallest: Bytes,
     pub largest: Bytes,
@@ -219,7 +219,7 @@ impl Track {
         Track {
             granule: component.granule,
             held: component.held(),
-            expected: component.now,
+            expected: component.size,
             flight: None,
             by_hand: None,
             trouble: None,
@@ -228,9 +228,9 @@ impl Track {
             tries: BackOff::default(),
             tried_at: 0.0,
             stride: None,
-            standing: Standing::Ready,
-            smallest: component.now,
-            largest: component.now,
+            standing: ComponentState::Ready,
+            smallest: component.size,
+            largest: component.size,
             operations: 0,
         }
     }
@@ -267,7 +267,7 @@ pub struct State {
     pub(crate) tracks: BTreeMap<String, Track>,
     pub(crate) pairs: BTreeMap<PairName, Pair>,
     pub(crate) grants: Vec<ReservedGift>,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<PendingJudgement>,
     pub(crate) target: Bytes,
     pub(crate) allowed: f64,
     pub(crate) last_look: Option<Duration>,
@@ -289,7 +289,7 @@ impl State {
     }
 
     /// Returns the state of each component, as of the last scan.
-    pub fn standings(&self) -> impl Iterator<Item = (&str, &Standing)> {
+    pub fn standings(&self) -> impl Iterator<Item = (&str, &ComponentState)> {
         let tracks = self.tracks.iter();
         tracks.map(|(name, track)| (name.as_str(), &track.standing))
     }

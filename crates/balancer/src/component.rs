@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hugeleaf_balance::{Benefit, Came, Component, Counters, Estimate, Granule, OperationKind};
+use hugeleaf_balance::{Benefit, OrderResult, Component, Counters, Estimate, Granule, OperationKind};
 use hugeleaf_units::Bytes;
 
 use crate::process::ProcessSeen;
 use crate::rules::Member;
-use crate::server::{Counts, Look};
+use crate::server::{Counts, ServerState};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
 
@@ -30,7 +30,7 @@ const UNUSED: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
+    pub seen: Option<(Duration, ServerState, Option<ProcessSeen>)>,
     pub trouble: Option<String>,
     /// Result of an order's call.
     pub answer: Option<(u64, Result<(), QueryError>)>,
@@ -53,18 +53,18 @@ pub(crate) struct Ordered {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Wait,
-    Over(Came),
+    Over(OrderResult),
     /// Its memory was not returned, so it may use this size again.
     SetBack(Bytes),
 }
 
-pub(crate) struct Part {
+pub(crate) struct ServerComponent {
     pub member: Member,
     pub granule: Granule,
     every: Duration,
     counters: Counters,
     counted: Option<(Duration, Counts)>,
-    pub seen: Option<(Duration, Look)>,
+    pub seen: Option<(Duration, ServerState)>,
     pub process: Option<ProcessSeen>,
     /// True if its process was found at the last observation.
     located: bool,
@@ -84,10 +84,10 @@ pub(crate) struct Part {
     evicted: VecDeque<(Duration, Bytes)>,
 }
 
-impl Part {
-    pub fn new(member: Member, granule: Granule, every: Duration) -> Part {
+impl ServerComponent {
+    pub fn new(member: Member, granule: Granule, every: Duration) -> ServerComponent {
         let counters = Counters::new(granule, member.miss.as_secs_f64());
-        Part {
+        ServerComponent {
             member,
             granule,
             every,
@@ -122,7 +122,7 @@ impl Part {
         let restarted = is.filter(|id| was.is_some_and(|was| was != *id));
         if restarted.is_some() {
             let evicted = std::mem::take(&mut self.evicted);
-            *self = Part::new(self.member.clone(), self.granule, self.every);
+            *self = ServerComponent::new(self.member.clone(), self.granule, self.every);
             self.evicted = evicted;
         }
         // The process's last state is kept while no process is found.
@@ -152,7 +152,7 @@ impl Part {
     }
 
     /// Determines if the memory in use still grows, and since when a granule is unused.
-    fn fill(&mut self, look: &Look, at: Duration) {
+    fn fill(&mut self, look: &ServerState, at: Duration) {
         let Some(used) = look.used else { return };
         let grown = used - self.used;
         self.fills = grown > Bytes(look.size.get() / FILLS_PART) && used < look.size;
@@ -162,7 +162,7 @@ impl Part {
         self.unused_since = has_room.then(|| self.unused_since.unwrap_or(at));
     }
 
-    fn count(&mut self, look: &Look, at: Duration) {
+    fn count(&mut self, look: &ServerState, at: Duration) {
         let Some(counts) = look.counts else { return };
         let before = self.counted.replace((at, counts));
         let Some((then, before)) = before else { return };
@@ -289,9 +289,9 @@ impl Part {
         let most = room.map_or(most, |room| most.min(size + (room - self.unfilled())));
         Some(Component {
             name: self.member.name.clone(),
-            least,
-            most: if is_short { size.min(most) } else { most },
-            now: size,
+            min: least,
+            max: if is_short { size.min(most) } else { most },
+            size,
             measured: self.measured(),
             granule: self.granule,
             resizable: self.order.is_some() || self.reason(now).is_none(),
@@ -391,8 +391,8 @@ impl Part {
             return self.came_back(&order, size, &look, now.saturating_sub(since));
         }
         match answer {
-            Err(error) if !error.is_late => {
-                return Outcome::Over(Came::Refused {
+            Err(error) if !error.timed_out => {
+                return Outcome::Over(OrderResult::Refused {
                     why: error.what.clone(),
                 });
             }
@@ -426,7 +426,7 @@ impl Part {
     }
 
     fn over(&self, size: Bytes) -> Outcome {
-        Outcome::Over(Came::Resized {
+        Outcome::Over(OrderResult::Resized {
             now_bytes: size,
             measured_bytes: self.measured(),
         })
@@ -438,12 +438,12 @@ impl Part {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
         let is_small = resident.is_some_and(|r| r <= size + self.overhead + left);
-        is_small || (self.located && self.owes(order).is_some_and(|owed| owed <= left))
+        is_small || (self.located && self.unreturned(order).is_some_and(|owed| owed <= left))
     }
 
     /// Returns the memory in use above the goal of an order, less the fall of its process since; `None` for a server that
     /// does not report its use.
-    fn owes(&self, order: &Ordered) -> Option<Bytes> {
+    fn unreturned(&self, order: &Ordered) -> Option<Bytes> {
         let (held, used) = order.held?;
         Some((used - order.goal) - (held - self.resident()?))
     }
@@ -451,12 +451,12 @@ impl Part {
     /// Returns the size, in granules of the order, that covers the memory it still holds.
     fn still_held(&self, order: &Ordered) -> Bytes {
         let held = self.resident().unwrap_or_default() - self.overhead;
-        let kept = self.owes(order).unwrap_or(held - order.goal);
+        let kept = self.unreturned(order).unwrap_or(held - order.goal);
         let kept = self.granule.round_up(kept);
         (order.goal + kept).min(order.before)
     }
 
-    fn came_back(&self, order: &Ordered, size: Bytes, look: &Look, waited: Duration) -> Outcome {
+    fn came_back(&self, order: &Ordered, size: Bytes, look: &ServerState, waited: Duration) -> Outcome {
         if look.size != size && waited < GRACE {
             return Outcome::Wait;
         }
@@ -464,7 +464,7 @@ impl Part {
             return self.over(look.size);
         }
         let held = self.resident().unwrap_or_default() - self.overhead;
-        Outcome::Over(Came::Refused {
+        Outcome::Over(OrderResult::Refused {
             why: format!(
                 "it was set to {} but still held {held} after {:.0} s, and was set back to {}",
                 order.goal,
@@ -488,17 +488,17 @@ mod tests {
         let member = member("b", "memcached");
         let slope = |used: fn(Bytes) -> Bytes| {
             let granule = Granule::new(mib(8)).unwrap();
-            let mut part = Part::new(member.clone(), granule, Duration::from_secs(1));
+            let mut part = ServerComponent::new(member.clone(), granule, Duration::from_secs(1));
             let mut counts = Counts::default();
             for second in 0..60 {
                 counts.operations += 1000;
                 counts.misses += 500;
                 let size = if second < 30 { mib(512) } else { mib(256) };
-                let look = Look {
+                let look = ServerState {
                     size,
                     used: Some(used(size)),
                     counts: Some(counts),
-                    ..Look::default()
+                    ..ServerState::default()
                 };
                 let report = Report {
                     seen: Some((Duration::from_secs(second), look, None)),

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Came, Component, Granule, Move, OperationKind, Settings, State, decide, learn, view,
+    OrderResult, Component, Granule, Move, OperationKind, Settings, State, decide, learn, view,
 };
 use hugeleaf_units::Bytes;
 
-use crate::component::{Ordered, Outcome, Part, Report};
+use crate::component::{Ordered, Outcome, ServerComponent, Report};
 use crate::rules::{BalanceAction, Target};
 use crate::status::{BalanceStatus, ComponentStatus};
 use hugeleaf_host::ProgramId;
@@ -46,7 +46,7 @@ pub struct Command {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct LogEvent {
     /// One of `balance`, `balanced`, `failed`, `problem`, `resolved`.
     pub what: &'static str,
     pub name: String,
@@ -55,17 +55,17 @@ pub struct Said {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Done {
+pub struct StepOutput {
     pub commands: Vec<Command>,
     pub promote: Vec<ProgramId>,
-    pub said: Vec<Said>,
+    pub said: Vec<LogEvent>,
 }
 
-pub struct Core {
+pub struct Controller {
     target: Target,
     settings: Settings,
     state: State,
-    parts: Vec<Part>,
+    parts: Vec<ServerComponent>,
     usable: Bytes,
     components: Vec<Component>,
     would: Vec<String>,
@@ -82,8 +82,8 @@ pub struct Core {
     pub promoted: BTreeMap<u32, Bytes>,
 }
 
-impl Core {
-    pub fn new(target: Target, huge: Bytes) -> Core {
+impl Controller {
+    pub fn new(target: Target, huge: Bytes) -> Controller {
         let part = Bytes(target.target.get() / GRANULES);
         let huge = Granule::new(huge).ok();
         let granule = huge.map_or(part, |huge| huge.round_up(part));
@@ -95,9 +95,9 @@ impl Core {
         };
         let parts = (target.components.iter()).filter_map(|member| {
             let granule = Granule::new(granule).ok()?;
-            Some(Part::new(member.clone(), granule, target.every))
+            Some(ServerComponent::new(member.clone(), granule, target.every))
         });
-        Core {
+        Controller {
             parts: parts.collect(),
             settings,
             state: State::default(),
@@ -139,9 +139,9 @@ impl Core {
         self.target.target = target;
     }
 
-    pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> Done {
+    pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> StepOutput {
         self.scans = self.scans.saturating_add(1);
-        let mut done = Done::default();
+        let mut done = StepOutput::default();
         let mut fresh = vec![false; self.parts.len()];
         for (index, (part, report)) in self.parts.iter_mut().zip(reports).enumerate() {
             if let Some(id) = part.observe(report, now) {
@@ -163,13 +163,13 @@ impl Core {
                 break;
             }
         }
-        self.tell_apart(around, now, &mut done);
+        self.report_excluded(around, now, &mut done);
         self.promotions(now, &mut done);
         done
     }
 
     /// Sets a limit for components that must get one, at least their minimum.
-    fn limit(&mut self, around: &HostState, done: &mut Done) {
+    fn limit(&mut self, around: &HostState, done: &mut StepOutput) {
         /// Differs from the id of any order.
         const ID: u64 = u64::MAX;
         if self.target.action == BalanceAction::Watch || around.paused {
@@ -195,7 +195,7 @@ impl Core {
         }
     }
 
-    fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {
+    fn answers(&mut self, reports: &[Report], now: Duration, done: &mut StepOutput) {
         let target = self.target.name.clone();
         for (index, report) in reports.iter().enumerate() {
             let Some(part) = self.parts.get_mut(index) else {
@@ -262,7 +262,7 @@ impl Core {
 
     /// Limits memory to the capacity of the host and of a cgroup common to all, and lower if those are short.
     fn limited(&mut self, usable: Bytes, held: Bytes, around: &HostState) -> Bytes {
-        let unfilled: Bytes = self.parts.iter().map(Part::unfilled).sum();
+        let unfilled: Bytes = self.parts.iter().map(ServerComponent::unfilled).sum();
         let mut limited = usable;
         let mut why = None;
         let mut bound = |room: Bytes, keep: Bytes, what: &str| {
@@ -309,7 +309,7 @@ impl Core {
             .collect()
     }
 
-    fn round(&mut self, around: &HostState, now: Duration, done: &mut Done) -> bool {
+    fn round(&mut self, around: &HostState, now: Duration, done: &mut StepOutput) -> bool {
         if around.paused {
             self.would.clear();
             return false;
@@ -339,7 +339,7 @@ impl Core {
     /// Returns `a: 512M to 496M, for b: WHY`, and the possible cost.
     fn in_words(&self, one: &Move, now: Duration) -> String {
         let line = move_in_words(one);
-        let is_it = |part: &&Part| part.member.name == one.order.component;
+        let is_it = |part: &&ServerComponent| part.member.name == one.order.component;
         let part = self.parts.iter().find(is_it);
         let part = part.filter(|_| one.order.kind == OperationKind::Shrink);
         let evicts = part.map_or(Bytes::ZERO, |part| part.evicts(one.order.goal));
@@ -353,7 +353,7 @@ impl Core {
     }
 
     /// Records planned moves, and logs them if there was none before.
-    fn would_do(&mut self, moves: &[Move], now: Duration, done: &mut Done) {
+    fn would_do(&mut self, moves: &[Move], now: Duration, done: &mut StepOutput) {
         let lines: Vec<String> = moves.iter().map(|one| self.in_words(one, now)).collect();
         if self.would.is_empty() {
             done.said
@@ -365,9 +365,9 @@ impl Core {
         self.would = lines;
     }
 
-    fn begin(&mut self, one: &Move, now: Duration, done: &mut Done) {
+    fn begin(&mut self, one: &Move, now: Duration, done: &mut StepOutput) {
         let order = &one.order;
-        let is_it = |part: &Part| part.member.name == order.component;
+        let is_it = |part: &ServerComponent| part.member.name == order.component;
         let Some(index) = self.parts.iter().position(is_it) else {
             return;
         };
@@ -398,7 +398,7 @@ impl Core {
     }
 
     /// Reports excluded components, once per change, and problems of the whole target.
-    fn tell_apart(&mut self, around: &HostState, now: Duration, done: &mut Done) {
+    fn report_excluded(&mut self, around: &HostState, now: Duration, done: &mut StepOutput) {
         let problem = self.state.problem().map(ToString::to_string);
         match problem {
             Some(text) => self.problems.insert("policy", text),
@@ -439,7 +439,7 @@ impl Core {
         self.tell_trouble(done);
     }
 
-    fn tell_trouble(&mut self, done: &mut Done) {
+    fn tell_trouble(&mut self, done: &mut StepOutput) {
         // During an order its memory may not be returned yet.
         let moves = |name: &str| {
             let mut parts = self.parts.iter();
@@ -447,7 +447,7 @@ impl Core {
         };
         let standings = self.state.standings();
         let troubled: BTreeMap<String, String> = standings
-            .filter(|(name, standing)| standing.is_apart() && !moves(name))
+            .filter(|(name, standing)| standing.is_excluded() && !moves(name))
             .map(|(name, standing)| (name.to_owned(), standing.to_string()))
             .collect();
         for (name, text) in &troubled {
@@ -459,7 +459,7 @@ impl Core {
         self.troubled = troubled;
     }
 
-    fn promotions(&mut self, now: Duration, done: &mut Done) {
+    fn promotions(&mut self, now: Duration, done: &mut StepOutput) {
         self.promote.retain(|_, (until, _)| now < *until);
         if self.target.pages == crate::rules::PagePreference::Base {
             return;
@@ -486,8 +486,8 @@ impl Core {
             pages: self.target.pages,
             target_bytes: self.target.target,
             usable_bytes: self.usable,
-            held_bytes: self.parts.iter().map(Part::reserved).sum(),
-            resident_bytes: self.parts.iter().filter_map(Part::resident).sum(),
+            held_bytes: self.parts.iter().map(ServerComponent::reserved).sum(),
+            resident_bytes: self.parts.iter().filter_map(ServerComponent::resident).sum(),
             every_seconds: self.target.every.as_secs_f64(),
             problems: self.problems.values().cloned().collect(),
             would: self.would.clone(),
@@ -500,7 +500,7 @@ impl Core {
         }
     }
 
-    fn component_status(&self, part: &Part, now: Duration) -> ComponentStatus {
+    fn component_status(&self, part: &ServerComponent, now: Duration) -> ComponentStatus {
         let name = &part.member.name;
         let mut standings = self.state.standings();
         let standing = standings.find(|(of, _)| of == name);
@@ -530,8 +530,8 @@ impl Core {
     }
 }
 
-fn said(target: &str, component: &str, what: &'static str, text: String) -> Said {
-    Said {
+fn said(target: &str, component: &str, what: &'static str, text: String) -> LogEvent {
+    LogEvent {
         what,
         name: format!("{target}/{component}"),
         text,
@@ -553,11 +553,11 @@ fn move_in_words(one: &Move) -> String {
     )
 }
 
-fn outcome_said(target: &str, part: &Part, order: &Ordered, came: &Came, now: Duration) -> Said {
+fn outcome_said(target: &str, part: &ServerComponent, order: &Ordered, came: &OrderResult, now: Duration) -> LogEvent {
     let took = now.saturating_sub(order.since).as_secs_f64();
     let (what, text) = match came {
-        Came::Refused { why } => ("failed", why.clone()),
-        Came::Resized { now_bytes, .. } => (
+        OrderResult::Refused { why } => ("failed", why.clone()),
+        OrderResult::Resized { now_bytes, .. } => (
             "balanced",
             format!(
                 "from {} to {now_bytes} in {took:.1} s, {} resident",
@@ -566,7 +566,7 @@ fn outcome_said(target: &str, part: &Part, order: &Ordered, came: &Came, now: Du
             ),
         ),
     };
-    Said {
+    LogEvent {
         bytes: Some(order.before.max(order.goal) - order.before.min(order.goal)),
         ..said(target, &part.member.name, what, text)
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::{Pid, Question, confine, run_for_output};
+use hugeleaf_sys::{Pid, Deadline, confine, run_for_output};
 use hugeleaf_units::Bytes;
 
 use crate::process::named;
-use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::QueryError;
 
 /// Interval between readings of its flags.
@@ -89,7 +89,7 @@ fn flags_in(text: &str) -> Flags {
 }
 
 /// Runs jcmd, and returns its output within bounds of length and time.
-fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, QueryError> {
+fn jcmd(pid: Pid, words: &[&str], question: Deadline<'_>) -> Result<String, QueryError> {
     let mut command = Command::new("jcmd");
     command
         .arg(pid.to_string())
@@ -101,7 +101,7 @@ fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Quer
     confine(&mut command);
     let shown = words.join(" ");
     let said = run_for_output(&mut command, question, LONGEST).map_err(|e| match e.kind() {
-        ErrorKind::TimedOut => QueryError::late(format!(
+        ErrorKind::TimedOut => QueryError::timeout(format!(
             "jcmd {pid} {shown}: no answer in {} s",
             question.time().as_secs()
         )),
@@ -154,7 +154,7 @@ impl Reader {
             return Ok(flags.clone());
         }
         let flags = flags_in(
-            &jcmd(pid, &["VM.flags", "-all"], Question::new(PATIENCE)).map(|text| set_in(&text))?,
+            &jcmd(pid, &["VM.flags", "-all"], Deadline::new(PATIENCE)).map(|text| set_in(&text))?,
         );
         self.flags = Some((pid, Instant::now(), flags.clone()));
         Ok(flags)
@@ -216,12 +216,12 @@ fn is_collector(name: &str) -> bool {
 }
 
 impl Observer for Reader {
-    fn observe(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
         let flags = self.flags(pid)?;
         let most = flags.most.unwrap_or_default();
-        Ok(Look {
+        Ok(ServerState {
             size: flags.soft_most.unwrap_or(most),
             ceiling: flags.most,
             counts: Some(counts),
@@ -232,7 +232,7 @@ impl Observer for Reader {
                 )
             }),
             pid: Some(pid),
-            ..Look::default()
+            ..ServerState::default()
         })
     }
 }
@@ -249,7 +249,7 @@ impl Server for Jvm {
         let said = jcmd(
             pid,
             &["VM.set_flag", "SoftMaxHeapSize", &size],
-            Question::new(PATIENCE),
+            Deadline::new(PATIENCE),
         )?;
         // Its exit status is 0 even on failure.
         match said.to_ascii_lowercase().contains("successful") {

@@ -30,7 +30,7 @@ mod status;
 mod tests;
 mod worker;
 
-pub use controller::{Core, Said};
+pub use controller::{Controller, LogEvent};
 pub use hugeleaf_balance::{ResizeOperation, View};
 pub use kinds::{KINDS, kind_named};
 pub use rules::{BalanceAction, Member, PagePreference, Target, WrittenTarget};

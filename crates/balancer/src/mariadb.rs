@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::mysql::{Address, Connection, Reading};
-use hugeleaf_sys::{Pid, Question, open_regular, read_at_most};
+use hugeleaf_sys::{Pid, Deadline, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
-use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 
 /// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
 const EXTENT: Bytes = Bytes::from_mib(8);
@@ -62,8 +62,8 @@ impl Reader {
     /// Opens a connection of one of the kinds.
     fn connect<T>(
         &self,
-        open: fn(&Address, Question<'_>) -> Result<T, QueryError>,
-        question: Question<'_>,
+        open: fn(&Address, Deadline<'_>) -> Result<T, QueryError>,
+        question: Deadline<'_>,
     ) -> Result<T, QueryError> {
         let address = self.address.as_ref();
         let address = address.map_err(|why| QueryError::new(why.clone()))?;
@@ -78,7 +78,7 @@ impl Reader {
         open(address, question).map_err(hidden)
     }
 
-    fn pairs(&mut self, shown: &'static str, question: Question<'_>) -> Result<Pairs, QueryError> {
+    fn pairs(&mut self, shown: &'static str, question: Deadline<'_>) -> Result<Pairs, QueryError> {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -95,7 +95,7 @@ impl MariaDb {
     /// Waits until as many pages are free as will be removed, which occurs now and then while the server reads. From
     /// 10.11.12 on a reduction moves kept pages into free ones. If these do not suffice, it evicts the least recently used
     /// pages until the right ones are free, possibly all (tested: 10.11.19, 120M to 104M, 48 of 6,480 left).
-    fn await_free_pages(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
+    fn await_free_pages(&mut self, to: Bytes, question: Deadline<'_>) -> Result<(), QueryError> {
         /// Extra pages, for reads during the resize.
         const SPARE: u64 = 256;
         const SLICE: Duration = Duration::from_millis(50);
@@ -142,7 +142,7 @@ const VARIABLES: &str = "GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer
 const STATUS: &str = "GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
-fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, QueryError> {
+fn look_of(variables: &Pairs, status: &Pairs) -> Result<ServerState, QueryError> {
     let chunk = variables
         .number("innodb_buffer_pool_chunk_size")
         .unwrap_or(0);
@@ -155,7 +155,7 @@ fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, QueryError> {
     let doing = status.0.get("Innodb_buffer_pool_resize_status");
     let doing = doing.filter(|text| is_under_way(text));
     let reads = status.must("Innodb_buffer_pool_reads")?;
-    Ok(Look {
+    Ok(ServerState {
         size,
         granule: if granule.is_zero() { EXTENT } else { granule },
         ceiling: ceiling.map(Bytes),
@@ -166,7 +166,7 @@ fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, QueryError> {
             misses: reads,
         }),
         busy: doing.map(|text| format!("the server reports: {text}")),
-        ..Look::default()
+        ..ServerState::default()
     })
 }
 
@@ -200,8 +200,8 @@ fn is_under_way(text: &str) -> bool {
 }
 
 impl Observer for Reader {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        let question = Question::new(PATIENCE);
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
+        let question = Deadline::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
         let status = self.pairs(STATUS, question)?;
         let mut look = look_of(&variables, &status)?;
@@ -216,22 +216,22 @@ impl Server for MariaDb {
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
-        let question = Question::new(RESIZE);
+        let question = Deadline::new(RESIZE);
         self.await_free_pages(to, question)?;
         let mut connection = self.reader.connect(Connection::open, question)?;
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
-        connection.ask(&query, question)?;
+        connection.query(&query, question)?;
         connection.close(question);
         Ok(())
     }
 }
 
 /// Returns the number in its pid file; relative names are below its data folder.
-fn pid_in(variables: &Pairs, question: Question<'_>) -> Option<Pid> {
+fn pid_in(variables: &Pairs, question: Deadline<'_>) -> Option<Pid> {
     let file = std::path::Path::new(variables.0.get("datadir")?).join(variables.0.get("pid_file")?);
     let read = move || read_at_most(&open_regular(&file).ok()?, Bytes(32)).ok();
     // Its data may be on a file server that does not answer.
-    let text = String::from_utf8(question.aside(read).ok()??).ok()?;
+    let text = String::from_utf8(question.run_detached(read).ok()??).ok()?;
     text.trim().parse().ok().map(Pid)
 }
 

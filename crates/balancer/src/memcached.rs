@@ -8,11 +8,11 @@ use hugeleaf_units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_sys::{Pid, Question};
+use hugeleaf_sys::{Pid, Deadline};
 
 use self::connection::{Connection, Reading, Topic};
-use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::{Place, QueryError};
+use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::{Endpoint, QueryError};
 
 /// Unit of the limit, and size of the pages that move between classes.
 const UNIT: Bytes = Bytes::from_mib(1);
@@ -31,7 +31,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     evicts: true,
     returns: Duration::from_secs(45),
-    check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
+    check: |address| Endpoint::parse(address, PORT).map(|place| place.to_string()),
     observe: |opening| Box::new(Reader::new(opening)),
     open: |opening| {
         Box::new(Memcached {
@@ -42,7 +42,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
 
 /// Reads its state. Its connection sends `stats` only.
 struct Reader {
-    place: Result<Place, String>,
+    place: Result<Endpoint, String>,
     connection: Option<Reading>,
 }
 
@@ -54,17 +54,17 @@ struct Memcached {
 impl Reader {
     fn new(opening: &Opening) -> Reader {
         Reader {
-            place: Place::parse(&opening.address, PORT),
+            place: Endpoint::parse(&opening.address, PORT),
             connection: None,
         }
     }
 
-    fn place(&self) -> Result<&Place, QueryError> {
+    fn place(&self) -> Result<&Endpoint, QueryError> {
         let place = self.place.as_ref();
         place.map_err(|e| QueryError::new(e.clone()))
     }
 
-    fn stats(&mut self, topic: Topic, question: Question<'_>) -> Result<Stats, QueryError> {
+    fn stats(&mut self, topic: Topic, question: Deadline<'_>) -> Result<Stats, QueryError> {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -108,13 +108,13 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
 }
 
 impl Observer for Reader {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        let question = Question::new(PATIENCE);
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
+        let question = Deadline::new(PATIENCE);
         let stats = self.stats(Topic::General, question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
         let slabs = self.stats(Topic::Slabs, question)?;
         let held = slabs.number("total_malloced").unwrap_or(0);
-        Ok(Look {
+        Ok(ServerState {
             size: Bytes(stats.number("limit_maxbytes")?),
             granule: UNIT,
             used: Some(Bytes(held)),
@@ -123,7 +123,7 @@ impl Observer for Reader {
                 misses,
             }),
             pid: u32::try_from(stats.number("pid")?).ok().map(Pid),
-            ..Look::default()
+            ..ServerState::default()
         })
     }
 }
@@ -134,7 +134,7 @@ impl Server for Memcached {
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
-        let question = Question::new(PATIENCE);
+        let question = Deadline::new(PATIENCE);
         let mut connection = Connection::open(self.reader.place()?, question)?;
         let command = format!("cache_memlimit {}", to.get() / UNIT.get());
         match connection.order(&command, question)?.as_str() {
@@ -144,7 +144,7 @@ impl Server for Memcached {
     }
 
     fn give_back(&mut self) -> Result<(), QueryError> {
-        let question = Question::new(PATIENCE);
+        let question = Deadline::new(PATIENCE);
         let stats = self.reader.stats(Topic::General, question)?;
         let limit = Bytes(stats.number("limit_maxbytes")?);
         let mut connection = Connection::open(self.reader.place()?, question)?;
@@ -175,16 +175,16 @@ impl Server for Memcached {
 
 /// Connections. Their fields are private to this module, so no other code of this file can send anything else over them.
 mod connection {
-    use hugeleaf_ask::{Place, QueryError, Transport};
-    use hugeleaf_sys::Question;
+    use hugeleaf_ask::{Endpoint, QueryError, Transport};
+    use hugeleaf_sys::Deadline;
 
     /// Can send any command.
     pub(super) struct Connection(Transport);
 
     impl Connection {
         pub(super) fn open(
-            place: &Place,
-            question: Question<'_>,
+            place: &Endpoint,
+            question: Deadline<'_>,
         ) -> Result<Connection, QueryError> {
             Transport::connect(place, question).map(Connection)
         }
@@ -193,7 +193,7 @@ mod connection {
         pub(super) fn order(
             &mut self,
             command: &str,
-            question: Question<'_>,
+            question: Deadline<'_>,
         ) -> Result<String, QueryError> {
             let lines = self.ask(command, false, question)?;
             Ok(lines.into_iter().next().unwrap_or_default())
@@ -204,9 +204,9 @@ mod connection {
             &mut self,
             command: &str,
             is_list: bool,
-            question: Question<'_>,
+            question: Deadline<'_>,
         ) -> Result<Vec<String>, QueryError> {
-            let mut exchange = self.0.ask(question);
+            let mut exchange = self.0.begin_exchange(question);
             exchange.send(format!("{command}\r\n").as_bytes())?;
             let mut lines = Vec::new();
             loop {
@@ -237,14 +237,14 @@ mod connection {
     pub(super) struct Reading(Connection);
 
     impl Reading {
-        pub(super) fn open(place: &Place, question: Question<'_>) -> Result<Reading, QueryError> {
+        pub(super) fn open(place: &Endpoint, question: Deadline<'_>) -> Result<Reading, QueryError> {
             Connection::open(place, question).map(Reading)
         }
 
         pub(super) fn stats(
             &mut self,
             topic: Topic,
-            question: Question<'_>,
+            question: Deadline<'_>,
         ) -> Result<Vec<String>, QueryError> {
             let command = match topic {
                 Topic::General => "stats",

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection, Host};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
-use crate::server::{Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -62,8 +62,8 @@ impl Reader {
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Observer for Reader {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        let question = Question::new(PATIENCE);
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
+        let question = Deadline::new(PATIENCE);
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -73,17 +73,17 @@ impl Observer for Reader {
                 Connection::open(address, question)?
             }
         };
-        let text = connection.ask(BUFFERS, question)?;
+        let text = connection.query(BUFFERS, question)?;
         self.connection = Some(connection);
         let bytes = text.and_then(|text| text.parse().ok());
         let bytes = bytes.ok_or_else(|| QueryError::new("the server reports no shared_buffers"))?;
-        Ok(Look {
+        Ok(ServerState {
             size: Bytes(bytes),
             fixed: Some(
                 "its shared_buffers changes only with a restart; reloadable settings size no cache"
                     .into(),
             ),
-            ..Look::default()
+            ..ServerState::default()
         })
     }
 }

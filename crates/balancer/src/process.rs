@@ -73,7 +73,7 @@ pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen>
     };
     let shares = is_shared.then(|| proportional(root, pid)).flatten();
     let resident = shares.or(status.resident).unwrap_or_default();
-    let limits = limits::of(root, pid).memory;
+    let limits = limits::read_limits(root, pid).memory;
     Some(ProcessSeen {
         id: ProgramId {
             pid: pid.0,

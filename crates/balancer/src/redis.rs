@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::{Pid, Question};
+use hugeleaf_sys::{Pid, Deadline};
 use hugeleaf_units::Bytes;
 
 use crate::owner::OwnersLimit;
-use crate::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{QueryError, redis};
 
 /// Divisor for the room above the memory in use, if writes fail at the limit.
@@ -43,7 +43,7 @@ struct Reader {
     set_limit: bool,
     below_limit: bool,
     owner: OwnersLimit,
-    connection: Option<redis::Reading>,
+    connection: Option<redis::InfoConnection>,
 }
 
 /// Sets its size.
@@ -69,11 +69,11 @@ impl Reader {
 }
 
 impl Observer for Reader {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        let question = Question::new(PATIENCE);
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
+        let question = Deadline::new(PATIENCE);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => redis::Reading::open(self.address()?, question)?,
+            None => redis::InfoConnection::open(self.address()?, question)?,
         };
         let info = connection.info(None, question)?;
         self.connection = Some(connection);
@@ -90,12 +90,12 @@ impl Observer for Reader {
 }
 
 impl Redis {
-    fn ask(&self, words: &[&str], question: Question<'_>) -> Result<(), QueryError> {
+    fn ask(&self, words: &[&str], question: Deadline<'_>) -> Result<(), QueryError> {
         let mut connection = redis::Connection::open(self.reader.address()?, question)?;
-        connection.ask(words, question).map(drop)
+        connection.command(words, question).map(drop)
     }
 
-    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), QueryError> {
+    fn set(&mut self, to: Bytes, question: Deadline<'_>) -> Result<(), QueryError> {
         let recorded = self.reader.owner.request(to);
         recorded.map_err(|e| QueryError::new(format!("cannot record the limit: {e}")))?;
         let bytes = to.get().to_string();
@@ -123,7 +123,7 @@ impl Info {
     }
 
     /// `owners` is the owner's limit; 0 if it does not bind.
-    fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, QueryError> {
+    fn look(&self, set_limit: bool, owners: Bytes) -> Result<ServerState, QueryError> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
         let (hits, misses) = (
@@ -144,7 +144,7 @@ impl Info {
             0 => Bytes(used),
             limit => Bytes(limit),
         };
-        Ok(Look {
+        Ok(ServerState {
             size,
             is_unlimited: limit == 0 && set_limit,
             floor,
@@ -156,7 +156,7 @@ impl Info {
             busy: self.busy(),
             fixed: no_limit,
             pid: u32::try_from(self.number("process_id")?).ok().map(Pid),
-            ..Look::default()
+            ..ServerState::default()
         })
     }
 }
@@ -176,11 +176,11 @@ impl Server for Redis {
                 look.floor
             )));
         }
-        self.set(to, Question::new(PATIENCE))
+        self.set(to, Deadline::new(PATIENCE))
     }
 
     fn give_back(&mut self) -> Result<(), QueryError> {
-        self.ask(&["MEMORY", "PURGE"], Question::new(PATIENCE))
+        self.ask(&["MEMORY", "PURGE"], Deadline::new(PATIENCE))
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     const INFO: &str = "# Server\r\nprocess_id:7\r\nmaxmemory:1000\r\nused_memory:800\r\nmaxmemory_policy:POLICY\r\nkeyspace_hits:5\r\nkeyspace_misses:3\r\nrdb_bgsave_in_progress:0\r\ndb0:keys=10,expires=5,avg_ttl=0\r\n";
 
-    fn look(policy: &str, change: (&str, &str), set_limit: bool) -> Look {
+    fn look(policy: &str, change: (&str, &str), set_limit: bool) -> ServerState {
         let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
         Info(redis::Info::parse(&text))
             .look(set_limit, Bytes(850))

@@ -15,13 +15,13 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
 use crate::component::Report;
-use crate::controller::{Core, HostState, Said};
+use crate::controller::{Controller, HostState, LogEvent};
 use crate::rules::{BalanceAction, Target};
 use crate::status::BalanceStatus;
 use crate::worker::Worker;
 use hugeleaf_host::ProgramId;
 use hugeleaf_units::Share;
-use hugeleaf_units::fault::StopsOthers;
+use hugeleaf_units::fault::StopOnPanic;
 
 /// Scan interval while a resize is in progress.
 const SOON: Duration = Duration::from_millis(500);
@@ -38,10 +38,10 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Set while moves are paused.
     pub paused: &'a AtomicBool,
-    pub say: &'a (dyn Fn(Said) + Sync),
+    pub say: &'a (dyn Fn(LogEvent) + Sync),
     pub shared: &'a Mutex<Vec<Option<BalanceStatus>>>,
     /// Called after each step. Ends the run if true, e.g. for a single scan.
-    pub enough: &'a (dyn Fn(&Core, Duration) -> bool + Sync),
+    pub enough: &'a (dyn Fn(&Controller, Duration) -> bool + Sync),
 }
 
 pub fn run(run: Run<'_>, targets: &[Target]) {
@@ -50,7 +50,7 @@ pub fn run(run: Run<'_>, targets: &[Target]) {
     drop(shared);
     std::thread::scope(|scope| {
         for (place, target) in targets.iter().enumerate() {
-            scope.spawn(move || one(scope, run, place, target));
+            scope.spawn(move || run_target(scope, run, place, target));
         }
     });
 }
@@ -85,8 +85,8 @@ impl Surroundings {
     }
 }
 
-fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
-    let _others = StopsOthers(run.stop);
+fn run_target<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
+    let _others = StopOnPanic(run.stop);
     let began = Instant::now();
     let workers = target.components.iter().map(|member| {
         let acts = target.action == BalanceAction::Balance;
@@ -99,7 +99,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
         .pmd_page
         .get()
         .map_or(Bytes::ZERO, |page| page.bytes());
-    let mut core = Core::new(target.clone(), huge);
+    let mut core = Controller::new(target.clone(), huge);
     let mut around = Surroundings {
         before: None,
         why: None,
@@ -187,7 +187,7 @@ fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
     match outcome {
         Ok(outcome) => outcome.done(),
         Err(error) => {
-            (run.say)(Said {
+            (run.say)(LogEvent {
                 what: "failed",
                 name: format!("process {}", id.pid),
                 text: format!("cannot promote the added memory: {error}"),

@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
 /// Every call is one [`hugeleaf_sys::Question`], reads a bounded answer, and runs in a thread of that server's own.
 pub trait Observer: Send {
-    fn observe(&mut self) -> Result<Look, QueryError>;
+    fn observe(&mut self) -> Result<ServerState, QueryError>;
 }
 
 /// A server whose size can also be set. It has an observer and is none, so that it cannot be handed out as one. It opens a
@@ -22,7 +22,7 @@ pub trait Observer: Send {
 pub trait Server: Send {
     fn observer(&mut self) -> &mut dyn Observer;
 
-    fn observe(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
         self.observer().observe()
     }
 
@@ -40,7 +40,7 @@ pub trait Server: Send {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Look {
+pub struct ServerState {
     pub size: Bytes,
     /// Step of its size; 0 if it accepts any size.
     pub granule: Bytes,

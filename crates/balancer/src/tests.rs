@@ -7,11 +7,11 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use crate::component::Report;
-use crate::controller::{Command, Core, Done, HostState};
+use crate::controller::{Command, Controller, StepOutput, HostState};
 use crate::kinds::{KINDS, kind_named};
 use crate::process::ProcessSeen;
 use crate::rules::{BalanceAction, Member, PagePreference, Target};
-use crate::server::{Counts, Look, Observer, Server};
+use crate::server::{Counts, ServerState, Observer, Server};
 use crate::worker::{Held, Worker};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
@@ -107,7 +107,7 @@ impl Sim {
             self.report.trouble = Some("no route".into());
             return;
         }
-        let look = Look {
+        let look = ServerState {
             size: self.size,
             granule: mib(1),
             floor: self.floor,
@@ -115,7 +115,7 @@ impl Sim {
             unmaps: self.manner == Manner::Paged,
             counts: Some(self.counts),
             pid: Some(Pid(self.process.pid)),
-            ..Look::default()
+            ..ServerState::default()
         };
         let process = ProcessSeen {
             id: self.process,
@@ -140,7 +140,7 @@ impl Sim {
             }
             Manner::Slow(seconds) => {
                 self.late = Some((now + seconds, command.to));
-                Err(QueryError::late("no answer in 10 s"))
+                Err(QueryError::timeout("no answer in 10 s"))
             }
             Manner::Paged => {
                 self.size = command.to;
@@ -156,7 +156,7 @@ impl Sim {
 
 struct World {
     sims: Vec<Sim>,
-    core: Core,
+    core: Controller,
     target: Target,
     around: HostState,
     now: u64,
@@ -198,7 +198,7 @@ impl World {
             components: sims.iter().map(|sim| member(sim.name, "mariadb")).collect(),
         };
         World {
-            core: Core::new(target.clone(), mib(2)),
+            core: Controller::new(target.clone(), mib(2)),
             most: target.target,
             target,
             sims,
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    fn second(&mut self) -> Done {
+    fn second(&mut self) -> StepOutput {
         self.now += 1;
         self.sims.iter_mut().for_each(|sim| sim.pass(self.now));
         let reports: Vec<Report> = self.sims.iter().map(|sim| sim.report.clone()).collect();
@@ -292,7 +292,7 @@ fn memory_goes_where_the_load_is_and_comes_back_when_it_swaps() {
 fn base_pages_are_left_alone() {
     let mut world = World::new();
     world.target.pages = PagePreference::Base;
-    world.core = Core::new(world.target.clone(), mib(2));
+    world.core = Controller::new(world.target.clone(), mib(2));
     world.run(300);
     assert!(world.size("a") > mib(600) && world.promoted == 0);
 }
@@ -381,7 +381,7 @@ fn evictions_are_announced_and_bounded_by_the_hour() {
             ..self::member(&member.name, "redis")
         };
     }
-    world.core = Core::new(world.target.clone(), mib(2));
+    world.core = Controller::new(world.target.clone(), mib(2));
     world.run(900);
     world.expect("it may evict 18M of its data, of 64M still allowed this hour");
     let status = world.core.status(Duration::from_secs(world.now));
@@ -556,7 +556,7 @@ fn a_host_that_has_less_is_given_some_back() {
 fn a_cgroup_limit_below_the_target_counts() {
     let mut world = World::new();
     world.target.target = mib(4096);
-    world.core = Core::new(world.target.clone(), mib(2));
+    world.core = Controller::new(world.target.clone(), mib(2));
     for sim in &mut world.sims {
         sim.limits = vec![("/db.slice".into(), Bytes::ZERO)];
     }
@@ -577,7 +577,7 @@ fn a_cgroup_limit_below_the_target_counts() {
 fn watching_says_what_it_would_do_and_does_nothing() {
     let mut world = World::new();
     world.target.action = BalanceAction::Watch;
-    world.core = Core::new(world.target.clone(), mib(2));
+    world.core = Controller::new(world.target.clone(), mib(2));
     world.run(120);
     assert_eq!(world.commands, 0);
     world.expect("would resize b from 512M to");
@@ -604,7 +604,7 @@ fn a_kill_at_any_moment_leaves_them_within_the_target() {
         let mut world = World::new();
         world.sim("b").manner = Manner::Slow(3);
         world.run(at);
-        world.core = Core::new(world.target.clone(), mib(2));
+        world.core = Controller::new(world.target.clone(), mib(2));
         for sim in &mut world.sims {
             sim.report.answer = None;
         }
@@ -625,7 +625,7 @@ fn a_target_can_fall() {
 struct Hangs;
 
 impl Observer for Hangs {
-    fn observe(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
         loop {
             std::thread::park();
         }
@@ -645,10 +645,10 @@ impl Server for Hangs {
 struct Answers(Bytes);
 
 impl Observer for Answers {
-    fn observe(&mut self) -> Result<Look, QueryError> {
-        Ok(Look {
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
+        Ok(ServerState {
             size: self.0,
-            ..Look::default()
+            ..ServerState::default()
         })
     }
 }
@@ -680,11 +680,11 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
             pages: PagePreference::Base,
             components: vec![member("r", "redis")],
         };
-        let mut core = Core::new(target, mib(2));
-        let look = Look {
+        let mut core = Controller::new(target, mib(2));
+        let look = ServerState {
             size: mib(used),
             is_unlimited: true,
-            ..Look::default()
+            ..ServerState::default()
         };
         let report = Report {
             seen: Some((Duration::from_secs(1), look, None)),
@@ -719,9 +719,9 @@ fn a_server_that_hangs_holds_up_nobody() {
 struct Faulty(bool);
 
 impl Observer for Faulty {
-    fn observe(&mut self) -> Result<Look, QueryError> {
+    fn observe(&mut self) -> Result<ServerState, QueryError> {
         assert!(std::mem::replace(&mut self.0, true), "expected by a test");
-        Ok(Look::default())
+        Ok(ServerState::default())
     }
 }
 

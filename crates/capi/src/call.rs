@@ -236,7 +236,7 @@ pub(super) fn answer<T>(
 }
 
 /// Runs a call on an object, which must be given.
-pub(super) fn on<T>(
+pub(super) fn call_on<T>(
     error: Option<&mut MaybeUninit<hl_error>>,
     object: Option<T>,
     name: &str,

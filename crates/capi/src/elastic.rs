@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::call::{self, Failure, Options, answer, on};
+use super::call::{self, Failure, Options, answer, call_on};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
     Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
@@ -199,7 +199,7 @@ impl From<ElasticError> for Failure {
         use hl_status::*;
         let status = match &error {
             E::Memory(memory) => return Failure::from(MemoryError::clone(memory)),
-            E::NotHeld { .. } | E::Stale { .. } | E::Twice { .. } | E::NotItsOwn { .. } => {
+            E::NotHeld { .. } | E::Stale { .. } | E::DuplicateGranule { .. } | E::HeldByOther { .. } => {
                 HL_NOT_HELD
             }
             E::OverTarget { .. } => HL_OVER_TARGET,
@@ -215,14 +215,14 @@ impl From<ElasticError> for Failure {
             E::OtherKind { .. } | E::NotResizable { .. } => HL_FIXED_SIZE,
             E::Forked { .. } => HL_FORKED,
             E::OtherNamespace => HL_BAD_HANDLE,
-            E::Stuck { .. } => HL_STUCK,
+            E::LockTimeout { .. } => HL_STUCK,
             E::Damaged(_) => HL_DAMAGED,
-            E::NotYetBack { .. } => HL_NOT_YET_BACK,
+            E::ReturnPending { .. } => HL_NOT_YET_BACK,
             // A newer error than this list; its text describes it.
             _ => HL_SYSTEM,
         };
         let errno = match &error {
-            E::NotYetBack { error, .. } => error.errno.raw_os_error(),
+            E::ReturnPending { error, .. } => error.errno.raw_os_error(),
             _ => 0,
         };
         Failure {
@@ -322,7 +322,7 @@ pub extern "C" fn hl_elastic_set_target(
     above: Option<&mut MaybeUninit<u64>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         let more = elastic.0.set_target(Bytes(target_bytes))?;
         above.map(|to| to.write(more.get()));
         Ok(())
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn hl_elastic_take(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         if count > 0 {
             call::check_out(granules, "granules")?;
         }
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn hl_elastic_give_back(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header requires.
         let names = unsafe { read_names(elastic, granules, count) }?;
         let component = Component::from_number(component);
@@ -442,7 +442,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header requires.
         let names = unsafe { read_names(elastic, granules, count) }?;
         let (from, to) = (Component::from_number(from), Component::from_number(to));
@@ -481,7 +481,7 @@ pub unsafe extern "C" fn hl_elastic_extents(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         let found = elastic.0.extents()?;
         let found = found.iter().map(hl_extent::from);
         // SAFETY: the caller's own, as the header requires.
@@ -503,7 +503,7 @@ pub unsafe extern "C" fn hl_elastic_info(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         call::check_out(count, "count")?;
         let table = elastic.0.info()?;
         totals.map(|to| to.write((&table).into()));
@@ -523,7 +523,7 @@ pub extern "C" fn hl_elastic_recover(
     recovered: Option<&mut MaybeUninit<hl_recovered>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         let done = hl_recovered::from(elastic.0.recover()?);
         recovered.map(|to| to.write(done));
         Ok(())
@@ -539,7 +539,7 @@ pub extern "C" fn hl_elastic_send(
     socket: i32,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, elastic, "elastic", |elastic| {
+    call_on(error, elastic, "elastic", |elastic| {
         let handle = elastic.0.handle()?;
         Ok(handle.send(&call::socket_of(socket)?)?)
     })

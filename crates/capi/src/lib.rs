@@ -40,7 +40,7 @@ pub use sqlite::*;
 use std::ffi::{c_char, c_void};
 
 use call::Failure;
-use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, Why};
+use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, FallbackReason};
 
 /// Kind of pages.
 #[repr(i32)]
@@ -92,18 +92,18 @@ pub enum hl_why {
     HL_WHY_ATTACHED = 9,
 }
 
-impl From<&Why> for hl_why {
-    fn from(why: &Why) -> hl_why {
+impl From<&FallbackReason> for hl_why {
+    fn from(why: &FallbackReason) -> hl_why {
         match why {
-            Why::NoSuchSize { .. } => hl_why::HL_WHY_NO_SUCH_SIZE,
-            Why::Rest { .. } => hl_why::HL_WHY_REST,
-            Why::PoolShort { .. } => hl_why::HL_WHY_POOL_SHORT,
-            Why::NotContiguous { .. } => hl_why::HL_WHY_NOT_CONTIGUOUS,
-            Why::ThpOff => hl_why::HL_WHY_THP_OFF,
-            Why::KnobOff { .. } => hl_why::HL_WHY_KNOB_OFF,
-            Why::NotTold { .. } => hl_why::HL_WHY_NOT_TOLD,
-            Why::Split { .. } => hl_why::HL_WHY_SPLIT,
-            Why::Attached => hl_why::HL_WHY_ATTACHED,
+            FallbackReason::NoSuchSize { .. } => hl_why::HL_WHY_NO_SUCH_SIZE,
+            FallbackReason::Remainder { .. } => hl_why::HL_WHY_REST,
+            FallbackReason::PoolShort { .. } => hl_why::HL_WHY_POOL_SHORT,
+            FallbackReason::NotContiguous { .. } => hl_why::HL_WHY_NOT_CONTIGUOUS,
+            FallbackReason::ThpOff => hl_why::HL_WHY_THP_OFF,
+            FallbackReason::KnobOff { .. } => hl_why::HL_WHY_KNOB_OFF,
+            FallbackReason::NotReported { .. } => hl_why::HL_WHY_NOT_TOLD,
+            FallbackReason::Split { .. } => hl_why::HL_WHY_SPLIT,
+            FallbackReason::Attached => hl_why::HL_WHY_ATTACHED,
             // A newer reason than this list; `why_text` describes it.
             _ => hl_why::HL_WHY_NOT_TOLD,
         }
@@ -161,13 +161,13 @@ impl From<&Extent> for hl_extent {
             length_bytes: extent.range.len().get(),
             resident_bytes: extent.resident.get(),
             page_bytes: extent.page.bytes().get(),
-            asked_page_bytes: extent.asked.size.bytes().get(),
+            asked_page_bytes: extent.requested.size.bytes().get(),
             kind: extent.kind.into(),
-            asked_kind: extent.asked.kind.map_or(hl_kind::HL_ANY, hl_kind::from),
+            asked_kind: extent.requested.kind.map_or(hl_kind::HL_ANY, hl_kind::from),
             why: why.map_or(hl_why::HL_WHY_AS_ASKED, hl_why::from),
             reserved: 0,
-            why_text: call::text(&why.map(Why::to_string).unwrap_or_default()),
-            next: call::text(&why.map(Why::next).unwrap_or_default()),
+            why_text: call::text(&why.map(FallbackReason::to_string).unwrap_or_default()),
+            next: call::text(&why.map(FallbackReason::next).unwrap_or_default()),
         }
     }
 }

@@ -14,7 +14,7 @@ use hugeleaf::balance::{
 };
 use hugeleaf::{Bytes, Granule, Managed, Manager, Running};
 
-use super::call::{self, Failure, HL_TEXT, Options, answer, on};
+use super::call::{self, Failure, HL_TEXT, Options, answer, call_on};
 use super::elastic::{HL_NAME, hl_component, hl_elastic, hl_granule};
 use super::{hl_error, hl_status};
 
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn hl_manager_add(
     component: Option<&mut MaybeUninit<hl_component>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, manager, "manager", |manager| {
+    call_on(error, manager, "manager", |manager| {
         // SAFETY: NULL or a text, as the header requires.
         let name = unsafe { call::text_of(name, "name") }?;
         // SAFETY: NULL or as the header requires.
@@ -228,7 +228,7 @@ pub extern "C" fn hl_manager_set_target(
     above: Option<&mut MaybeUninit<u64>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, manager, "manager", |manager| {
+    call_on(error, manager, "manager", |manager| {
         let more = manager.0.set_target(Bytes(target_bytes))?;
         above.map(|to| to.write(more.get()));
         Ok(())
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn hl_manager_components(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, manager, "manager", |manager| {
+    call_on(error, manager, "manager", |manager| {
         let (view, failed) = manager.0.view();
         let lines = view.components.iter().map(hl_managed_info::from);
         // SAFETY: the caller's own, as the header requires.
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn hl_manager_operations(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, manager, "manager", |manager| {
+    call_on(error, manager, "manager", |manager| {
         let (view, _) = manager.0.view();
         let lines = view.operations.iter().rev().map(hl_resize::from);
         // SAFETY: the caller's own, as the header requires.

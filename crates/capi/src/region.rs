@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, answer, on};
+use super::call::{self, Failure, Options, answer, call_on};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn hl_region_extents(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, region, "region", |region| {
+    call_on(error, region, "region", |region| {
         let found = region.0.extents()?;
         let found = found.iter().map(hl_extent::from);
         // SAFETY: the caller's own, as the header requires.
@@ -184,7 +184,7 @@ pub extern "C" fn hl_region_send(
     socket: i32,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    on(error, region, "region", |region| {
+    call_on(error, region, "region", |region| {
         let handle = region.0.handle()?;
         Ok(handle.send(&call::socket_of(socket)?)?)
     })

@@ -44,7 +44,7 @@ pub struct Context {
 impl Context {
     pub fn new(global: Global) -> Context {
         let stop = Arc::new(AtomicBool::new(false));
-        hugeleaf_sys::end_questions_by(&stop);
+        hugeleaf_sys::set_stop_flag(&stop);
         Context {
             json: global.json,
             root: global.root.map_or_else(Root::live, Root::at),
@@ -136,8 +136,8 @@ impl Context {
             let found = text.parse::<Target>()?.resolve(&self.root)?;
             pids.extend(match several {
                 Several::All => found.all(),
-                Several::Refused => found.one()?,
-                Several::Asked(verb) => match found.clone().one() {
+                Several::Refused => found.single_tree()?,
+                Several::Confirm(verb) => match found.clone().single_tree() {
                     Err(error) if confirm(&format!("{error}. {verb} all of them?"))? => found.all(),
                     one => one?,
                 },
@@ -249,7 +249,7 @@ pub enum Several {
     All,
     Refused,
     /// The user confirms the action, named by this verb, for all of them.
-    Asked(&'static str),
+    Confirm(&'static str),
 }
 
 /// Returns true if a person can answer a question.
@@ -262,7 +262,7 @@ pub fn confirm(question: &str) -> Result<bool, Failure> {
     if !can_ask() {
         return Ok(false);
     }
-    tell(&format!("{question} [y/N]"));
+    print_stderr(&format!("{question} [y/N]"));
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.map_err(|e| Failure::missing(format!("standard input: {e}"), "use a flag instead"))?;
@@ -275,7 +275,7 @@ pub fn is_stderr_terminal() -> bool {
 }
 
 /// Prints lines to stderr and escapes terminal control characters. A closed stderr is not an error.
-pub fn tell(lines: &str) {
+pub fn print_stderr(lines: &str) {
     if lines.is_empty() {
         return;
     }
@@ -352,10 +352,10 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         // Names may contain line breaks, which would add lines.
         let line = |text: &str| text.replace('\n', "\\u000a");
-        tell(&format!(
+        print_stderr(&format!(
             "hugeleaf: {}\n  next: {}",
-            line(&self.lines.what),
-            line(&self.lines.next)
+            line(&self.lines.message),
+            line(&self.lines.remedy)
         ));
         ExitCode::from(self.status)
     }
@@ -399,7 +399,7 @@ impl From<TargetError> for Failure {
                 text,
                 "name a PID, a process, a unit or tree:PID, as in: hugeleaf mem postgres",
             ),
-            TargetError::Several { trees, .. } => {
+            TargetError::Ambiguous { trees, .. } => {
                 let first = trees.first().map_or(Pid(0), |tree| tree.first);
                 Failure::usage(
                     text,
@@ -409,7 +409,7 @@ impl From<TargetError> for Failure {
                     ),
                 )
             }
-            TargetError::Nobody {
+            TargetError::NoMatch {
                 hidden_possible: true,
                 ..
             }
@@ -420,7 +420,7 @@ impl From<TargetError> for Failure {
                 format!("{text} (or /proc hides it: it is mounted with hidepid)"),
                 "run as root to see the processes of other users",
             ),
-            TargetError::Nobody { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
+            TargetError::NoMatch { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
                 Failure::missing(text, "hugeleaf mem    # lists the processes")
             }
             TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(

@@ -1,7 +1,7 @@
 //! Protects the cgroup in which a command is started; a database in it may be near its limit.
 
 use hugeleaf_host::Root;
-use hugeleaf_host::limits::guest::{Guest, read_guest};
+use hugeleaf_host::limits::guest::{SharedLimit, read_shared_limit};
 use hugeleaf_units::Bytes;
 
 use crate::Command;
@@ -10,7 +10,7 @@ use crate::context::Failure;
 // Peak memory including all mappings (docs/internals/kernel-notes.md), rounded up, because an underestimate is fatal.
 
 /// Need of a command that reads the host once.
-const USUAL: Bytes = Bytes::from_mib(8);
+const USUAL_NEED: Bytes = Bytes::from_mib(8);
 /// Need of a command that reads processes: 1K more for each mapping of its target, for 10,000 of them.
 const PROCESSES: Bytes = Bytes::from_mib(18);
 /// Need of a command that scans the host continuously. A guard of 500 programs holds 16M (docs/figures.md).
@@ -28,8 +28,8 @@ const OOM_GROUP_NEED: Bytes = Bytes::from_mib(64);
 fn need(command: Option<&Command>, root: &Root) -> Option<Bytes> {
     use Command::*;
     Some(match command {
-        None | Some(Status(_) | Check(_) | Plan(_) | Apply(_) | Undo(_) | Verify(_)) => USUAL,
-        Some(Balance(_)) => USUAL,
+        None | Some(Status(_) | Check(_) | Plan(_) | Apply(_) | Undo(_) | Verify(_)) => USUAL_NEED,
+        Some(Balance(_)) => USUAL_NEED,
         Some(Mem(_) | Why(_) | Predict(_) | Promote(_) | Demote(_)) => PROCESSES,
         Some(Prove(_) | Metrics(_)) => PROCESSES,
         Some(Top(_) | Guard(_)) => SCANS,
@@ -42,13 +42,13 @@ fn need(command: Option<&Command>, root: &Root) -> Option<Bytes> {
 }
 
 /// Refuses a command that could make the OOM killer end a process of this cgroup.
-pub fn admit(command: Option<&Command>) -> Result<(), Failure> {
+pub fn check_memory(command: Option<&Command>) -> Result<(), Failure> {
     let root = Root::live();
-    let guest = need(command, &root).and_then(|need| Some((need, read_guest(&root)?)));
+    let guest = need(command, &root).and_then(|need| Some((need, read_shared_limit(&root)?)));
     guest.map_or(Ok(()), |(need, guest)| judge(need, &guest))
 }
 
-fn judge(need: Bytes, guest: &Guest) -> Result<(), Failure> {
+fn judge(need: Bytes, guest: &SharedLimit) -> Result<(), Failure> {
     let need = match guest.oom_group {
         true => need.max(OOM_GROUP_NEED),
         false => need,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_command_is_refused_where_a_process_would_end_for_it() {
-        let guest = |room, oom_group| Guest {
+        let guest = |room, oom_group| SharedLimit {
             limit: MemoryLimit {
                 only_throttles: false,
                 version: 2,
@@ -132,22 +132,22 @@ mod tests {
             oom_group,
         };
         for (need, room, together, good) in [
-            (USUAL, 8, false, true),
-            (USUAL, 7, false, false),
-            (USUAL, 20, true, false),
-            (USUAL, 64, true, true),
+            (USUAL_NEED, 8, false, true),
+            (USUAL_NEED, 7, false, false),
+            (USUAL_NEED, 20, true, false),
+            (USUAL_NEED, 64, true, true),
         ] {
             let judged = judge(need, &guest(Bytes::from_mib(room), together));
             assert_eq!(judged.is_ok(), good, "{need} {room} {together}");
         }
-        let refused = judge(USUAL, &guest(Bytes::from_mib(3), true)).unwrap_err();
+        let refused = judge(USUAL_NEED, &guest(Bytes::from_mib(3), true)).unwrap_err();
         assert_eq!(refused.status(), 3);
         assert!(
             refused
                 .lines
-                .what
+                .message
                 .contains("3M of 512M is left in cgroup /db")
         );
-        assert!(refused.lines.next.ends_with("/sys/fs/cgroup/db/memory.max"));
+        assert!(refused.lines.remedy.ends_with("/sys/fs/cgroup/db/memory.max"));
     }
 }

@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
         Err(error) => return wrong_usage(&error).report(),
     };
     hugeleaf_sys::return_unused();
-    if let Err(failure) = guest::admit(cli.command.as_ref()) {
+    if let Err(failure) = guest::check_memory(cli.command.as_ref()) {
         return failure.report();
     }
     let context = Context::new(cli.global);

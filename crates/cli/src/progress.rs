@@ -15,7 +15,7 @@ use hugeleaf_units::{Bytes, parse_time, time};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::context::tell;
+use crate::context::print_stderr;
 
 /// Time between two lines where there is no terminal.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl Bar {
                 let period = period();
                 Ticker::start(period, period, move || {
                     if has_room() {
-                        tell(&line(layout, &shared));
+                        print_stderr(&line(layout, &shared));
                     }
                 })
             }
@@ -141,7 +141,7 @@ impl Bar {
     /// Prints a line above the bar, or alone if no bar is drawn.
     pub fn say(&self, line: &str) {
         match self.bar.is_hidden() {
-            true => tell(line),
+            true => print_stderr(line),
             false => self.print_above(line),
         }
     }

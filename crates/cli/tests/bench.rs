@@ -182,7 +182,7 @@ fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     let orders = host.thp.known().map_or(&[][..], |thp| &thp.orders);
     let smaller = orders
         .iter()
-        .find(|o| o.size.holds(host.base_page) == 16 && o.anon.known().is_some());
+        .find(|o| o.size.ratio_to(host.base_page) == 16 && o.anon.known().is_some());
     let Some(size) = smaller.map(|order| order.size) else {
         return not_run(NAME, "needs smaller transparent huge pages");
     };

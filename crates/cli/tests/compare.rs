@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{good, refused, repository, run, stderr, stdout};
-use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
+use hugeleaf_proof::rows::{ArmInfo, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
 /// Returns the first committed run of this name; new runs of a benchmark are in a new folder.
@@ -42,7 +42,7 @@ fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
         "database": {"name": "sqlite:x", "version": "SQLite 3", "cache_bytes": cache},
     }));
     for (label, samples) in arms {
-        results.arms.push(ArmAbout::named(*label));
+        results.arms.push(ArmInfo::named(*label));
         for (round, notpm) in samples.iter().enumerate() {
             for (quantity, value) in [
                 (Quantity::rate("NOTPM", "NOTPM").main(), *notpm),
@@ -180,7 +180,7 @@ fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
     results.experiment.target = Some("redis (7)".to_owned());
     results.settings = fields(&json!({"interval_seconds": 2.0, "seed": 1, "knobs": []}));
     for (arm, samples) in [("base", base), ("large", large)] {
-        results.arms.push(ArmAbout::named(arm));
+        results.arms.push(ArmInfo::named(arm));
         for (pair, value) in samples.iter().enumerate() {
             let get = Quantity::rate("get", "operations/s").main();
             results.add(arm, &[], get, Sample::of(pair, *value));

@@ -657,7 +657,7 @@ fn without_rights_it_says_what_it_cannot_see() {
     let programs = answer["programs"].as_array().unwrap();
     let mine = programs.iter().find(|p| p["pid"] == worker.pid()).unwrap();
     assert_eq!(mine["reason"], "unreadable", "{mine}");
-    assert!(Kernel::new().knows_process_madvise());
+    assert!(Kernel::new().supports_process_madvise());
 }
 
 /// Readers of a guard started by systemd: node_exporter reads the textfile, and any user reads the journal through `verify`. The program is

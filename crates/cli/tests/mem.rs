@@ -49,7 +49,7 @@ fn orders_tells_64k_pages_from_base_pages() {
         );
         return;
     }
-    let host = host::alone();
+    let host = host::exclusive();
     // With THP set to always, memory would be on 2M pages instead.
     host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);

@@ -36,7 +36,7 @@ fn the_engines_move_it_there_and_back() {
     let real = Kernel::new();
     let root = Root::live();
     let host = read_host(&root, &real).unwrap();
-    let Some(align) = host.pmd_page.get().filter(|_| real.knows_collapse()) else {
+    let Some(align) = host.pmd_page.get().filter(|_| real.supports_collapse()) else {
         println!("not run: the_engines_move_it_there_and_back: this kernel has no MADV_COLLAPSE");
         return;
     };

@@ -13,7 +13,7 @@ use crate::common::{
 };
 use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
-use hugeleaf_plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
+use hugeleaf_plan::{Facts, CurrentHost, Plan, PlanOptions, check, build_plan, parse, steps, write};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host;
 use hugeleaf_units::{Bytes, PageKind};
@@ -415,17 +415,17 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                 grub_text: "",
                 tmpfiles: true,
                 program: Path::new("/usr/bin/hugeleaf"),
-                made: None,
+                created_at: None,
                 in_force: &[],
                 found: &[],
                 wants: &[],
             };
             for kind in [ServiceKind::PostgreSql, ServiceKind::Other] {
-                match make(&facts, &[service(kind)], &Wishes::default()) {
+                match build_plan(&facts, &[service(kind)], &PlanOptions::default()) {
                     Ok(plan) => {
                         let text = written(&plan);
                         assert_eq!(parse(&text).as_ref(), Ok(&plan), "{host} {file:?}");
-                        let now = Now {
+                        let now = CurrentHost {
                             host: facts.host,
                             identity: &identity,
                             in_force: &[],
@@ -433,7 +433,7 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                         assert!(check(&plan, &now).is_ok(), "{host} {file:?}");
                     }
                     Err(refusal) => {
-                        assert!(!refusal.next.is_empty());
+                        assert!(!refusal.remedy.is_empty());
                         refused.push(file.display().to_string());
                     }
                 }
@@ -458,7 +458,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     if has_pool_in_use() {
         return not_run(test, "needs pools of which nobody uses pages");
     }
-    let guard = host::alone();
+    let guard = host::exclusive();
     let pages = guard.set_pool(size.bytes().get(), 40);
     assert_eq!(pages, 40, "the host has no room for a small pool");
     let ladder = format!("hugetlb:{size}!").parse().unwrap();
@@ -511,7 +511,7 @@ fn a_live_plan_passes_its_own_check() {
     let text = good(&run(&["plan", "--bytes", "64M", "--output", "-"]));
     let plan = parse(&text).unwrap();
     let root = Root::live();
-    let now = Now {
+    let now = CurrentHost {
         host: &read_host(&root, &Kernel::new()).unwrap(),
         identity: &identity(&root),
         in_force: &[],

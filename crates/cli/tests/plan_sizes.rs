@@ -17,7 +17,7 @@ use hugeleaf_testkit::{left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
-use crate::common::{Answer, HUGELEAF, not_run};
+use crate::common::{CommandOutput, HUGELEAF, not_run};
 
 /// The pool of the default size, unused by others; restored when dropped.
 struct Pool {
@@ -33,7 +33,7 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::alone();
+        let alone = host::exclusive();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
@@ -87,7 +87,7 @@ impl Pool {
             .args(arguments)
             .arg("--output")
             .arg(&file);
-        let shown = Answer::of(&mut command).ends_in(&[0]).stdout;
+        let shown = CommandOutput::of(&mut command).ends_in(&[0]).stdout;
         let text = std::fs::read_to_string(file).unwrap();
         let plan = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let pools = plan.pools.iter().filter(|pool| pool.page == self.page);
@@ -160,7 +160,7 @@ fn postgresql_of(buffers_gb: u64) {
     let planned = pool.planned(&["--postgres", data]);
 
     pool.set(planned - Pool::slack(planned) - 1);
-    let refused = Answer::of(&mut postgres_command(&bin, account, folder.path()));
+    let refused = CommandOutput::of(&mut postgres_command(&bin, account, folder.path()));
     assert_ne!(refused.status, 0);
     assert!(
         refused.stderr.contains("could not map"),
@@ -402,7 +402,7 @@ fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
     let jvm = waiting(&java, &flags);
     assert!(pool.taken() < planned, "it has all of its heap already");
     let mut verify = Command::new(HUGELEAF);
-    let answer = Answer::of(verify.args(["verify", "--json"])).json();
+    let answer = CommandOutput::of(verify.args(["verify", "--json"])).json();
     let services = answer["services"].as_array().unwrap();
     let ours = services.iter().filter(|s| s["pids"][0] == jvm.pid());
     for service in ours {

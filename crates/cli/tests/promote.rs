@@ -6,16 +6,16 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, Host};
+use hugeleaf_testkit::host::{self, HostAccess};
 use serde_json::Value;
 
 const M: u64 = 1 << 20;
 
 /// Locks the host with THP on request only, if these tests can run; otherwise prints the reason.
-fn can_run(test: &str) -> Option<Host> {
+fn can_run(test: &str) -> Option<HostAccess> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !Kernel::new().knows_collapse() {
+    } else if !Kernel::new().supports_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         return Some(host::advised());

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use hugeleaf_sys::{Errno, Mapping, Sharing};
-use hugeleaf_testkit::host::{self, Host};
+use hugeleaf_testkit::host::{self, HostAccess};
 use hugeleaf_units::Bytes;
 use serde_json::Value;
 
@@ -157,7 +157,7 @@ fn is_root(test: &str) -> bool {
 }
 
 /// Locks the host with THP on request only, so that any huge page comes from the test.
-fn advised() -> Host {
+fn advised() -> HostAccess {
     host::advised()
 }
 

@@ -10,7 +10,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
     if !can_run(test) || !is_root() {
         return not_run(test, "needs root");
     }
-    let guard = host::alone();
+    let guard = host::exclusive();
     for mode in ["always", "never"] {
         guard.choose("enabled", mode);
         let held = program("held");

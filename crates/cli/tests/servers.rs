@@ -22,7 +22,7 @@ use hugeleaf_testkit::server::{Account, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, left_to_all};
 
-use crate::common::{Answer, HUGELEAF, answer as hugeleaf};
+use crate::common::{CommandOutput, HUGELEAF, answer as hugeleaf};
 
 /// Every marked block of the guide. A block that no test runs is not verified.
 const STEPS: [&str; 27] = [
@@ -274,7 +274,7 @@ fn redis_that_switched_thp_off() {
     ) {
         return;
     }
-    let host = host::alone();
+    let host = host::exclusive();
     host.choose("enabled", "always");
     let redis = Redis::start_empty();
     host.choose("enabled", "madvise");
@@ -343,7 +343,7 @@ fn postgresql_live() {
     if !can_run("postgresql_live", "postgresql", bin.is_some()) {
         return;
     }
-    let host = host::alone();
+    let host = host::exclusive();
     if facts::has_pool() {
         println!(
             "not run: postgresql_live: needs a host without a pool, which would be the reason first"
@@ -382,7 +382,7 @@ fn postgresql_proven() {
     if !can_run("postgresql_proven", "postgresql", bin.is_some()) {
         return;
     }
-    let host = host::alone();
+    let host = host::exclusive();
     host.choose("hugepages-2048kB/shmem_enabled", "inherit");
     host.choose("shmem_enabled", "advise");
     let mut postgresql = PostgreSql::start();
@@ -524,7 +524,7 @@ fn without_root() {
     );
     let promote = |pid: u32| {
         let mut command = as_account(me, &program, folder.path());
-        Answer::of(command.args(["promote", &pid.to_string()]))
+        CommandOutput::of(command.args(["promote", &pid.to_string()]))
     };
 
     let refused = promote(own.pid()).ends_in(&[3]);

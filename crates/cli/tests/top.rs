@@ -7,7 +7,7 @@ use crate::common::{
     Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, Host};
+use hugeleaf_testkit::host::{self, HostAccess};
 use hugeleaf_testkit::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -37,7 +37,7 @@ fn is_as_it_was(terminal: &Terminal) {
         "the terminal's modes are not as they were"
     );
     assert!(
-        !terminal.is_taken(),
+        !terminal.is_full_screen(),
         "{}",
         String::from_utf8_lossy(&terminal.written)
     );
@@ -61,7 +61,7 @@ fn keys_screens_and_sizes() {
     let held = holder(64, None);
     let mut terminal = top(&[], (80, 24));
     only(&mut terminal, &held);
-    assert!(terminal.is_taken() && !terminal.is_line_mode());
+    assert!(terminal.is_full_screen() && !terminal.is_line_mode());
     // Its memory has been scanned.
     let pid = held.pid();
     terminal.wait_for("its memory", |shown| {
@@ -99,10 +99,10 @@ fn keys_screens_and_sizes() {
 }
 
 /// Locks the host with THP on request only; needs root and a suitable kernel.
-fn can_move(test: &str) -> Option<Host> {
+fn can_move(test: &str) -> Option<HostAccess> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !Kernel::new().knows_collapse() {
+    } else if !Kernel::new().supports_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         return Some(host::advised());
@@ -212,13 +212,13 @@ fn ctrl_z_stops_it_and_it_goes_on() {
             terminal.take(std::time::Duration::from_millis(10));
             std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "))
         });
-        while terminal.is_taken() {
+        while terminal.is_full_screen() {
             assert!(terminal.take(std::time::Duration::from_millis(100)));
         }
         is_as_it_was(&terminal);
         send(&terminal, Signal::CONT);
         terminal.wait_text("PRESSURE");
-        assert!(terminal.is_taken() && !terminal.is_line_mode());
+        assert!(terminal.is_full_screen() && !terminal.is_line_mode());
         terminal.types("q");
         assert_eq!(terminal.end().code(), Some(0));
         is_as_it_was(&terminal);
@@ -263,7 +263,7 @@ fn what_is_recorded_is_played() {
     let mut again = top(&["--record", file], (80, 24));
     assert_eq!(again.end().code(), Some(3));
     assert!(
-        again.shown().contains("hugeleaf: ") && !again.is_taken(),
+        again.shown().contains("hugeleaf: ") && !again.is_full_screen(),
         "{}",
         again.shown()
     );

@@ -18,7 +18,7 @@ fn this_program() -> &'static Path {
 /// Returns true if this kernel supports `try`.
 fn can_collapse(test: &str) -> bool {
     use hugeleaf_sys::Kernel;
-    let can = Kernel::new().knows_collapse();
+    let can = Kernel::new().supports_collapse();
     if !can {
         not_run(test, "this kernel has no MADV_COLLAPSE");
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{HostLock, Kernel};
 
-use crate::instance_lock::{NoLock, alone};
-use hugeleaf_balancer::Said;
+use crate::instance_lock::{NoLock, lock_instance};
+use hugeleaf_balancer::LogEvent;
 use hugeleaf_balancer::{BalanceStatus, Run, Target, run};
 use hugeleaf_units::Share;
 use hugeleaf_units::fault::{FAULT, caught};
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Takes the host-wide balancer lock in the folder `run`. Two balancers would revert each other's moves, and together
 /// exceed the available memory.
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
-    alone(&run.join("balance.lock"), "balancer")
+    lock_instance(&run.join("balance.lock"), "balancer")
 }
 
 type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
@@ -46,7 +46,7 @@ pub(crate) struct Balancing {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct With<'a> {
+pub(crate) struct HostContext<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
     pub host: &'a Host,
@@ -60,10 +60,10 @@ impl Balancing {
     pub fn keep<'s, 'a: 's>(
         &mut self,
         scope: &'s Scope<'s, '_>,
-        with: With<'a>,
+        with: HostContext<'a>,
         (targets, pause_memory): (&[Target], Share),
         folder: &Path,
-        say: impl Fn(Said) + Send + Sync + 'static,
+        say: impl Fn(LogEvent) + Send + Sync + 'static,
     ) -> Result<(), NoLock> {
         if let Some(going) = &self.going {
             let is_same = going.targets == targets && going.pause_memory == pause_memory;
@@ -114,7 +114,7 @@ impl Balancing {
             };
             if caught(|| run(all, &targets)).is_none() {
                 failed.store(true, Ordering::Relaxed);
-                say(Said {
+                say(LogEvent {
                     what: "failed",
                     name: "balance".into(),
                     text: FAULT.into(),

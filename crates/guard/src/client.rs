@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hugeleaf_ask::{Place, QueryError, Transport};
-use hugeleaf_sys::Question;
+use hugeleaf_ask::{Endpoint, QueryError, Transport};
+use hugeleaf_sys::Deadline;
 use hugeleaf_units::Failure;
 
 use crate::status::Status;
@@ -16,7 +16,7 @@ const START: &str = "systemctl start hugeleaf-guard, or: hugeleaf guard";
 
 /// Returns the body of the answer to `METHOD PATH`.
 pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
-    let question = Question::new(PATIENCE);
+    let question = Deadline::new(PATIENCE);
     let nobody = |why: QueryError| {
         let next = match why.what.contains("Permission denied") {
             true => "run as root, or as a member of the group set in guard.toml (group = \"…\")",
@@ -25,10 +25,10 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
         Failure::new(format!("no guard listens at {why}"), next)
     };
     let wrong = |why: &dyn std::fmt::Display| wrong(socket, why);
-    let place = Place::Unix(socket.display().to_string());
+    let place = Endpoint::Unix(socket.display().to_string());
     let mut wire = Transport::connect(&place, question).map_err(nobody)?;
-    let mut exchange = wire.ask(question);
-    exchange.longest = LONGEST;
+    let mut exchange = wire.begin_exchange(question);
+    exchange.max_bytes = LONGEST;
     let request = format!("{method} {path} HTTP/1.1\r\nHost: guard\r\n\r\n");
     (exchange.send(request.as_bytes())).map_err(|e| wrong(&e))?;
     let mut answer = exchange.rest().map_err(|e| wrong(&e))?;

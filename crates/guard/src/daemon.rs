@@ -16,11 +16,11 @@ use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use crate::balancing::{Balancing, With};
+use crate::balancing::{Balancing, HostContext};
 use crate::config::{Config, ConfigError};
 use crate::fault::fault;
 use crate::files::{Files, group_id};
-use crate::instance_lock::alone;
+use crate::instance_lock::lock_instance;
 use crate::log::{Entry, Log};
 use crate::observe::Observer;
 use crate::pace::Pace;
@@ -29,14 +29,14 @@ use crate::policy::{
 };
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
-use crate::seen::{Now, Observation, Seen};
+use crate::seen::{Now, Observation, ObservedTree};
 use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
 use crate::state::{JobKind, Proof, Remembered, State};
 use crate::state_store::StateFile;
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::textfile::Textfile;
 use crate::work::{Tools, work};
-use hugeleaf_balancer::Said;
+use hugeleaf_balancer::LogEvent;
 use hugeleaf_host::ProgramId;
 use hugeleaf_units::fault::{FAULT, caught};
 
@@ -92,7 +92,7 @@ pub enum GuardError {
 }
 
 #[derive(Debug)]
-pub enum Order {
+pub enum ControlCommand {
     /// Read the rules again (SIGHUP).
     Reload,
     /// Suspend all changes until resumed.
@@ -112,11 +112,11 @@ pub trait Views: Send + Sync {
 }
 
 enum Event {
-    Order(Order),
+    Order(ControlCommand),
     /// A promotion is about to begin. Its thread continues once the sender is dropped.
     Intends(Box<Intention>, Sender<()>),
     Done(Box<Decision>, JobOutcome, Spent),
-    Said(Said),
+    Said(LogEvent),
     /// A check of pools is complete: its findings, and the processor time used.
     Checked(Result<Vec<PoolFinding>, String>, Duration),
 }
@@ -134,10 +134,10 @@ struct Spent {
 }
 
 #[derive(Clone)]
-pub struct Orders(Sender<Event>);
+pub struct ControlSender(Sender<Event>);
 
-impl Orders {
-    pub fn send(&self, order: Order) {
+impl ControlSender {
+    pub fn send(&self, order: ControlCommand) {
         let _ = self.0.send(Event::Order(order));
     }
 }
@@ -162,7 +162,7 @@ pub struct Guard<'a> {
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
     jobs: BTreeMap<ProgramId, Arc<RunningJob>>,
-    seen: BTreeMap<ProgramId, Seen>,
+    seen: BTreeMap<ProgramId, ObservedTree>,
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
     started: Timestamp,
@@ -259,12 +259,12 @@ impl<'a> Guard<'a> {
         })
     }
 
-    pub fn orders(&self) -> Orders {
-        Orders(self.events.0.clone())
+    pub fn orders(&self) -> ControlSender {
+        ControlSender(self.events.0.clone())
     }
 
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
-        self.say("started", self.rules_in_words());
+        self.log_event("started", self.rules_in_words());
         std::thread::scope(|scope| {
             // After a fault the process exits, and its service manager restarts it.
             let outcome = caught(|| self.work(scope, views)).unwrap_or_else(|| Err(fault().into()));
@@ -353,7 +353,7 @@ impl<'a> Guard<'a> {
     {
         self.balancing.set_paused(self.state.paused_since.is_some());
         let (root, kernel, host) = (self.root, self.kernel, self.host);
-        let with = With { root, kernel, host };
+        let with = HostContext { root, kernel, host };
         let events = self.events.0.clone();
         let kept = self.balancing.keep(
             scope,
@@ -372,7 +372,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    fn balanced(&mut self, said: Said) {
+    fn balanced(&mut self, said: LogEvent) {
         self.log.add(Entry {
             at: now_text(),
             what: said.what.into(),
@@ -409,7 +409,7 @@ impl<'a> Guard<'a> {
         }
         let cost = processor_without_answers().saturating_sub(before);
         let alone = !was_busy && self.jobs.is_empty();
-        self.look_at_pools(scope, now);
+        self.manage_pools(scope, now);
         self.save(false);
         self.publish(views);
         let cpu = self.pools.left(self.config.cpu);
@@ -422,12 +422,12 @@ impl<'a> Guard<'a> {
         self.wait_for_next(scope, views)
     }
 
-    fn look_at_pools<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>, now: Now)
+    fn manage_pools<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>, now: Now)
     where
         'a: 's,
     {
         let (pools, at) = (self.observer.pools(), now.since_boot);
-        pools::see(&mut self.state.pools, &pools, at);
+        pools::record_unused(&mut self.state.pools, &pools, at);
         let short = pressure(&self.config, &self.state, &self.observation.host, at);
         let short = short.map(|why| why.to_string());
         // Read the plans now, because an undo may have changed them since.
@@ -443,7 +443,7 @@ impl<'a> Guard<'a> {
         };
         let decided = pools::decide(look, &mut self.state.pools);
         for text in decided.forgotten {
-            self.say("problem", text);
+            self.log_event("problem", text);
         }
         for resize in &decided.resizes {
             self.resize(resize, at);
@@ -476,10 +476,10 @@ impl<'a> Guard<'a> {
         self.checked = Some(now_text());
         let (new, gone) = pools::changes(&self.state.pools.findings, &found);
         for finding in new {
-            self.say("problem", format!("{} {}", finding.text, finding.command));
+            self.log_event("problem", format!("{} {}", finding.text, finding.command));
         }
         for finding in gone {
-            self.say("resolved", finding.text);
+            self.log_event("resolved", finding.text);
         }
         self.state.pools.findings = found;
     }
@@ -496,7 +496,7 @@ impl<'a> Guard<'a> {
             true => ("give", "gave"),
             false => ("take", "took"),
         };
-        self.say(begun, format!("{which}: {}", resize.why));
+        self.log_event(begun, format!("{which}: {}", resize.why));
         self.save(true);
         let got = self.pools.resize(resize);
         pools::learn(
@@ -506,11 +506,11 @@ impl<'a> Guard<'a> {
             at,
         );
         match got {
-            Ok(has) => self.say(
+            Ok(has) => self.log_event(
                 done,
                 format!("{which}: now {has} pages, {} before", resize.from),
             ),
-            Err(why) => self.say("failed", why),
+            Err(why) => self.log_event("failed", why),
         }
         self.save(true);
     }
@@ -534,7 +534,7 @@ impl<'a> Guard<'a> {
                 return Ok(true);
             }
             match self.events.1.recv_timeout(left.min(slice)) {
-                Ok(Event::Order(Order::Stop)) => return Ok(false),
+                Ok(Event::Order(ControlCommand::Stop)) => return Ok(false),
                 Ok(Event::Order(order)) => {
                     self.obey(&order);
                     return Ok(true);
@@ -562,7 +562,7 @@ impl<'a> Guard<'a> {
         let decision = &intention.decision;
         if let Some(part) = intention.one_way {
             let text = part.one_way_in_words();
-            self.tell(decision, "one-way", text, Some(part.bytes), None);
+            self.log_decision(decision, "one-way", text, Some(part.bytes), None);
             self.publish(views);
         }
         if let Some(track) = self.state.tracks.get_mut(&decision.id) {
@@ -576,7 +576,7 @@ impl<'a> Guard<'a> {
     where
         'a: 's,
     {
-        self.tell(
+        self.log_decision(
             &decision,
             what_of(&decision.job),
             decision.why.clone(),
@@ -701,13 +701,13 @@ impl<'a> Guard<'a> {
             JobOutcome::Stopped => ("stopped", "continues later".into(), None),
             JobOutcome::Failed { why, .. } => ("failed", why.clone(), None),
         };
-        self.tell(decision, what, text, bytes, seconds);
+        self.log_decision(decision, what, text, bytes, seconds);
         next
     }
 
-    fn obey(&mut self, order: &Order) {
+    fn obey(&mut self, order: &ControlCommand) {
         match order {
-            Order::Reload => {
+            ControlCommand::Reload => {
                 self.notify(&[sd_notify::NotifyState::Reloading]);
                 match self.files.read() {
                     Ok(config) => {
@@ -715,7 +715,7 @@ impl<'a> Guard<'a> {
                         self.config = config;
                         self.pools.look_again();
                         self.problem("rules", None);
-                        self.say("reloaded", self.rules_in_words());
+                        self.log_event("reloaded", self.rules_in_words());
                     }
                     // The old rules stay in force.
                     Err(error) => {
@@ -727,10 +727,10 @@ impl<'a> Guard<'a> {
                 }
                 self.notify(&[sd_notify::NotifyState::Ready]);
             }
-            Order::Pause => {
+            ControlCommand::Pause => {
                 if self.state.paused_since.is_none() {
                     self.state.paused_since = Some(Timestamp::now().as_second());
-                    self.say(
+                    self.log_event(
                         "paused",
                         "no promotions or demotions until: hugeleaf guard resume".into(),
                     );
@@ -739,12 +739,12 @@ impl<'a> Guard<'a> {
                     going.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Order::Resume => {
+            ControlCommand::Resume => {
                 if self.state.paused_since.take().is_some() {
-                    self.say("resumed", String::new());
+                    self.log_event("resumed", String::new());
                 }
             }
-            Order::Stop => {}
+            ControlCommand::Stop => {}
         }
         self.save(true);
     }
@@ -774,7 +774,7 @@ impl<'a> Guard<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.say("stopped", String::new());
+        self.log_event("stopped", String::new());
         self.save(true);
     }
 
@@ -798,7 +798,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    fn say(&mut self, what: &str, text: String) {
+    fn log_event(&mut self, what: &str, text: String) {
         self.log.add(Entry {
             at: now_text(),
             what: what.into(),
@@ -807,7 +807,7 @@ impl<'a> Guard<'a> {
         });
     }
 
-    fn tell(
+    fn log_decision(
         &mut self,
         decision: &Decision,
         what: &str,
@@ -836,7 +836,7 @@ impl<'a> Guard<'a> {
             }
             Some(text) => {
                 if self.problems.get(what) != Some(&text) {
-                    self.say("problem", text.clone());
+                    self.log_event("problem", text.clone());
                     self.problems.insert(what, text);
                 }
             }
@@ -1005,20 +1005,20 @@ fn make(folder: &Path) -> Result<(), Failure> {
 }
 
 fn take_lock(places: &Places) -> Result<HostLock, Failure> {
-    let lock = alone(&places.run.join("guard.lock"), "guard");
+    let lock = lock_instance(&places.run.join("guard.lock"), "guard");
     lock.map_err(|error| match error.is_held {
         true => Failure::new(error.what, "hugeleaf guard status"),
         false => Failure::new(error.what, AS_ROOT),
     })
 }
 
-fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Views) -> Response {
+fn answer(request: Request<'_>, shared: &Shared, orders: &ControlSender, views: &dyn Views) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {
         let order = match request.path {
-            "/pause" => Order::Pause,
-            "/resume" => Order::Resume,
-            "/reload" => Order::Reload,
+            "/pause" => ControlCommand::Pause,
+            "/resume" => ControlCommand::Resume,
+            "/reload" => ControlCommand::Reload,
             _ => return Response::refuse(404, "no such command"),
         };
         orders.send(order);

@@ -157,7 +157,7 @@ impl Evidence {
     }
 
     /// Returns the same program's evidence after a change that invalidates its pairs. The spent budget remains.
-    pub fn anew(&self) -> Evidence {
+    pub fn without_pairs(&self) -> Evidence {
         Evidence {
             logs: Vec::new(),
             ..self.clone()

@@ -13,10 +13,10 @@ pub struct NoLock {
 }
 
 /// Takes the host-wide lock of `whom`, and writes this process's id into it.
-pub(crate) fn alone(path: &Path, whom: &str) -> Result<HostLock, NoLock> {
+pub(crate) fn lock_instance(path: &Path, whom: &str) -> Result<HostLock, NoLock> {
     lock_host(path, false)
         .inspect(|lock| {
-            let _ = lock.note(&std::process::id().to_string());
+            let _ = lock.write_holder(&std::process::id().to_string());
         })
         .map_err(|error| {
             let is_held = error.errno == Errno::AGAIN;

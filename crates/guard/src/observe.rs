@@ -8,7 +8,7 @@ use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::{available, meminfo, read_pools};
-use hugeleaf_host::watch::{Holding, Program, Watch, since_boot, walk_pages};
+use hugeleaf_host::watch::{TreeMemory, ForkTree, ProcessScanner, since_boot, walk_pages};
 use hugeleaf_host::{Fact, Host, Pool, ProcessError, ReadError, Root};
 use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_mover::{Memory, ProcessIdentity};
@@ -19,7 +19,7 @@ use jiff::Zoned;
 
 use crate::config::{Action, Config};
 use crate::policy::needs_detail;
-use crate::seen::{Detail, FileId, HostSeen, Now, Observation, Seen, pod_of};
+use crate::seen::{Detail, FileId, HostSnapshot, Now, Observation, ObservedTree, pod_of};
 use crate::state::State;
 use crate::status::{HostStatus, PoolStatus};
 use hugeleaf_host::ProgramId;
@@ -28,7 +28,7 @@ pub struct Observer<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     host: &'a Host,
-    watch: Watch,
+    watch: ProcessScanner,
     users: BTreeMap<u32, Option<String>>,
     before: Option<Pressure>,
     shares: Shares,
@@ -87,7 +87,7 @@ impl<'a> Observer<'a> {
             root,
             kernel,
             host,
-            watch: Watch::default(),
+            watch: ProcessScanner::default(),
             users: BTreeMap::new(),
             before: None,
             shares: Shares::default(),
@@ -109,7 +109,7 @@ impl<'a> Observer<'a> {
         let least = least(config, state);
         let (programs, time) = self.watch.scan(self.root, self.host.base_page, least)?;
         let now = at(time);
-        let mut seen: Vec<Seen> = Vec::with_capacity(programs.len());
+        let mut seen: Vec<ObservedTree> = Vec::with_capacity(programs.len());
         for program in programs {
             let mut program = self.seen(program);
             if needs_detail(config, state, &program, now) {
@@ -133,7 +133,7 @@ impl<'a> Observer<'a> {
     }
 
     /// Returns the metrics of the host: pools, and the kernel's counters.
-    pub fn host_status(&self, seen: &HostSeen) -> HostStatus {
+    pub fn host_status(&self, seen: &HostSnapshot) -> HostStatus {
         let pools = self.pools().into_iter().filter_map(|pool| {
             let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
             Some(PoolStatus {
@@ -158,12 +158,12 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn seen(&mut self, program: Program) -> Seen {
-        let about = program.about.unwrap_or_default();
+    fn seen(&mut self, program: ForkTree) -> ObservedTree {
+        let about = program.info.unwrap_or_default();
         let user = (program.resident > Bytes::ZERO)
             .then(|| self.user(about.uid))
             .flatten();
-        Seen {
+        ObservedTree {
             id: ProgramId {
                 pid: program.leader.0,
                 start_ticks: program.start_ticks,
@@ -198,7 +198,7 @@ impl<'a> Observer<'a> {
     }
 
     /// Returns the detailed scan of a process tree; `None` if it ended.
-    fn closer(&self, seen: &Seen) -> Option<Detail> {
+    fn closer(&self, seen: &ObservedTree) -> Option<Detail> {
         let leader = hugeleaf_sys::Pid(seen.id.pid);
         let look = walk_pages(self.root, self.kernel, self.host, &seen.pids, leader);
         match look {
@@ -211,7 +211,7 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn host_seen(&mut self, at: Duration) -> HostSeen {
+    fn host_seen(&mut self, at: Duration) -> HostSnapshot {
         let now = Pressure {
             at,
             memory: read_stalled(self.root, Resource::Memory).get(),
@@ -228,7 +228,7 @@ impl<'a> Observer<'a> {
         }
         let huge = self.host.pmd_page.get();
         let floor = huge.map(|page| floor_of(self.host, page));
-        HostSeen {
+        HostSnapshot {
             // A rate needs two readings; without PSI there is none.
             stalled: self.shares.memory.or(now.memory.map(|_| 0.0)),
             waiting: self.shares.processors,
@@ -243,10 +243,10 @@ impl<'a> Observer<'a> {
     }
 }
 
-fn closer_of(holding: Holding) -> Detail {
+fn closer_of(holding: TreeMemory) -> Detail {
     Detail {
-        small: holding.small,
-        large: holding.large,
+        small: holding.base,
+        large: holding.huge,
         page_tables: holding.page_tables,
         thp_disabled: holding.thp_disabled,
         saving: holding.saving,
@@ -318,10 +318,10 @@ fn at(since_boot: Duration) -> Now {
 }
 
 fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
-    if !kernel.knows_process_madvise() {
+    if !kernel.supports_process_madvise() {
         return Some("this kernel has no process_madvise (Linux 5.10)".into());
     }
-    if !kernel.knows_collapse() {
+    if !kernel.supports_collapse() {
         return Some("this kernel has no MADV_COLLAPSE (Linux 6.1)".into());
     }
     match &host.pmd_page {

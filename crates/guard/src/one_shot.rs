@@ -87,7 +87,7 @@ pub fn once(
             let mut stalls = Stalls::default();
             let came = work(tools, &decision, &mut stalls);
             state.counts.stall(&stalls);
-            let (text, good) = said(&came, began.elapsed());
+            let (text, good) = describe_outcome(&came, began.elapsed());
             take(&config, state, &seen, &decision, &came, observer.now()?);
             if matches!(came, JobOutcome::Sampled { .. }) {
                 continue;
@@ -174,7 +174,7 @@ fn take(
     }
 }
 
-fn said(came: &JobOutcome, took: Duration) -> (String, bool) {
+fn describe_outcome(came: &JobOutcome, took: Duration) -> (String, bool) {
     match came {
         JobOutcome::Promoted(Promoted { asked, done, .. }) => (
             format!("promoted {done} of {asked} in {:.1} s", took.as_secs_f64()),

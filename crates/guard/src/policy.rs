@@ -18,9 +18,9 @@ use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
 use crate::limits::Prove;
 use crate::rule::{Rule, rule_of};
-use crate::seen::{HostSeen, Now, Observation, Seen};
+use crate::seen::{HostSnapshot, Now, Observation, ObservedTree};
 use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
-use crate::why::{Standing, TreeState, WhyNot};
+use crate::why::{TreeStatus, TreeState, WhyNot};
 use hugeleaf_host::ProgramId;
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
@@ -68,7 +68,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn of(seen: &Seen, rule: &Rule, job: Job, why: String) -> Decision {
+    fn of(seen: &ObservedTree, rule: &Rule, job: Job, why: String) -> Decision {
         Decision {
             id: seen.id,
             pids: seen.pids.clone(),
@@ -183,7 +183,7 @@ impl JobOutcome {
 }
 
 /// True if this scan should walk the page tables of a process tree.
-pub fn needs_detail(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
+pub fn needs_detail(config: &Config, state: &State, seen: &ObservedTree, now: Now) -> bool {
     let Some(rule) = rule_of(&config.rules, seen) else {
         return false;
     };
@@ -213,12 +213,12 @@ pub fn needs_detail(config: &Config, state: &State, seen: &Seen, now: Now) -> bo
     by >= enough || not_seen_since || now.since_boot >= at + track.closer_every
 }
 
-fn is_init(seen: &Seen) -> bool {
+fn is_init(seen: &ObservedTree) -> bool {
     seen.pids.iter().any(|pid| pid.0 == 1)
 }
 
 /// Returns the group for metrics: unit, pod, or name.
-pub fn group_of(seen: &Seen) -> String {
+pub fn group_of(seen: &ObservedTree) -> String {
     (seen.pod.as_ref().map(|pod| format!("pod {pod}")))
         .or_else(|| seen.unit.clone())
         .unwrap_or_else(|| seen.name.clone())
@@ -226,7 +226,7 @@ pub fn group_of(seen: &Seen) -> String {
 
 /// Decides the work to do now. Each process tree that a rule does not skip gets a [`Standing`].
 pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) -> Vec<Decision> {
-    look(config, state, seen, now);
+    apply_scan(config, state, seen, now);
     if seen.host.is_short {
         state.short_until = now.since_boot + SHORT;
     }
@@ -259,9 +259,9 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
         let text = fit.next.why.clone();
         let standing = match (held_up, rule.action) {
             (None | Some(WhyNot::Full | WhyNot::TestElsewhere), Action::Watch) => {
-                Standing::new(TreeState::Candidate, text, &rule.label)
+                TreeStatus::new(TreeState::Candidate, text, &rule.label)
             }
-            (Some(why), _) => Standing::not(&why, &rule.label),
+            (Some(why), _) => TreeStatus::not(&why, &rule.label),
             (None, _) => {
                 let decision = start(config, rule, state, program, fit.next, &seen.host, now);
                 let doing = match decision.job.kind() {
@@ -271,7 +271,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
                     JobKind::Sample => TreeState::Queued,
                 };
                 decisions.push(decision);
-                Standing::new(doing, text, &rule.label)
+                TreeStatus::new(doing, text, &rule.label)
             }
         };
         stand(state, program, standing);
@@ -304,7 +304,7 @@ fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
 struct Fit<'a> {
     rank: f64,
     rule: &'a Rule,
-    program: &'a Seen,
+    program: &'a ObservedTree,
     next: Next,
 }
 
@@ -314,12 +314,12 @@ struct Next {
 }
 
 enum Judged {
-    PlaceState(Standing),
+    PlaceState(TreeStatus),
     Act(Next),
 }
 
 /// Applies a scan: new process trees, detailed scans, and process trees that are gone.
-fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
+fn apply_scan(config: &Config, state: &mut State, seen: &Observation, now: Now) {
     let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
     // An ended process tree counts until its job is over, because two tests must never run at once.
     state
@@ -357,15 +357,15 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
     }
 }
 
-fn stand(state: &mut State, program: &Seen, standing: Standing) {
+fn stand(state: &mut State, program: &ObservedTree, standing: TreeStatus) {
     // Process trees without a detailed scan are not stored, because there are thousands.
     if let Some(track) = state.tracks.get_mut(&program.id) {
         track.standing = Some(standing);
     }
 }
 
-fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
-    let no = |why: WhyNot| Judged::PlaceState(Standing::not(&why, &rule.label));
+fn judge(rule: &Rule, state: &mut State, seen: &ObservedTree, host: &HostSnapshot, now: Now) -> Judged {
+    let no = |why: WhyNot| Judged::PlaceState(TreeStatus::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
@@ -395,7 +395,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     // Little base-page memory besides much huge-page memory: another mechanism has promoted it.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
         track.scans = 0;
-        return Judged::PlaceState(large(track, rule));
+        return Judged::PlaceState(already_huge(track, rule));
     }
     if let Some(why) = unfit(rule, track, seen) {
         track.scans = 0;
@@ -421,7 +421,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     })
 }
 
-fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
+fn unfit(rule: &Rule, track: &Track, seen: &ObservedTree) -> Option<WhyNot> {
     let limits = &rule.limits;
     if track.closer.small < limits.min_bytes {
         return Some(WhyNot::Small(track.closer.small, limits.min_bytes));
@@ -433,7 +433,7 @@ fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
     idle.map(|cpu| WhyNot::Idle(cpu, limits.min_cpu))
 }
 
-fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
+fn not_looked_at(rule: &Rule, seen: &ObservedTree) -> WhyNot {
     let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     match seen.resident >= min_bytes && seen.age < min_age {
         true => WhyNot::Young(seen.age, min_age),
@@ -441,12 +441,12 @@ fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
     }
 }
 
-pub fn passed_over(config: &Config, seen: &Seen) -> Option<WhyNot> {
+pub fn passed_over(config: &Config, seen: &ObservedTree) -> Option<WhyNot> {
     let rule = rule_of(&config.rules, seen)?;
     Some(never(rule, seen).unwrap_or_else(|| not_looked_at(rule, seen)))
 }
 
-fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {
+fn never(rule: &Rule, seen: &ObservedTree) -> Option<WhyNot> {
     if seen.is_own {
         Some(WhyNot::Own)
     } else if is_init(seen) {
@@ -458,14 +458,14 @@ fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {
     }
 }
 
-fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
+fn going_on(job: JobKind, track: &Track, rule: &Rule) -> TreeStatus {
     let (state, text) = match job {
         JobKind::Promote => (TreeState::Promoting, "promoting to huge pages".to_owned()),
         JobKind::Demote => (TreeState::Reverting, "demoting to base pages".to_owned()),
         JobKind::Test => (TreeState::Testing, progress_of(&track.proof, rule)),
         JobKind::Sample => (TreeState::Queued, "sampling its accesses".to_owned()),
     };
-    Standing::new(state, text, &rule.label)
+    TreeStatus::new(state, text, &rule.label)
 }
 
 fn progress_of(proof: &Proof, rule: &Rule) -> String {
@@ -483,19 +483,19 @@ fn progress_of(proof: &Proof, rule: &Rule) -> String {
     }
 }
 
-fn large(track: &Track, rule: &Rule) -> Standing {
+fn already_huge(track: &Track, rule: &Rule) -> TreeStatus {
     let (large, held) = (track.closer.large, track.closer.held());
     let text = format!("{large} of {held} on huge pages");
-    Standing::new(TreeState::AlreadyHuge, text, &rule.label)
+    TreeStatus::new(TreeState::AlreadyHuge, text, &rule.label)
 }
 
 /// Judges a promoted process tree: new base-page memory is promoted too, and a test runs when due.
-fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
+fn kept(rule: &Rule, seen: &ObservedTree, track: &mut Track, host: &HostSnapshot, now: Now) -> Judged {
     let held = track.closer.held();
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
     let small = track.closer.small;
     let Some(moved) = &track.moved else {
-        return Judged::PlaceState(large(track, rule));
+        return Judged::PlaceState(already_huge(track, rule));
     };
     let left = moved.left.unwrap_or(small);
     let again = moved.again.is_some_and(|at| now.since_boot >= at);
@@ -520,7 +520,7 @@ fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) 
         None => {
             let (large, proof) = (track.closer.large, proof_in_words(&track.proof));
             let text = format!("{large} of {held} on huge pages, {proof}");
-            Judged::PlaceState(Standing::new(TreeState::Managed, text, &rule.label))
+            Judged::PlaceState(TreeStatus::new(TreeState::Managed, text, &rule.label))
         }
     }
 }
@@ -534,7 +534,7 @@ pub fn proof_in_words(proof: &Proof) -> String {
     }
 }
 
-fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
+fn test_due(rule: &Rule, seen: &ObservedTree, track: &Track, host: &HostSnapshot, now: Now) -> Option<String> {
     let prove = rule.prove?;
     metric_of(rule, seen, host)?;
     let moved = track.moved.as_ref()?;
@@ -559,13 +559,13 @@ fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) 
 }
 
 /// Returns the metric of a process tree: its rule's, or the processor's counters if available.
-fn metric_of(rule: &Rule, seen: &Seen, host: &HostSeen) -> Option<String> {
+fn metric_of(rule: &Rule, seen: &ObservedTree, host: &HostSnapshot) -> Option<String> {
     (rule.metric_of(seen).cloned()).or_else(|| host.counts.then(|| "cpi".to_owned()))
 }
 
 /// Estimates the gain by huge pages: touched base-page memory, or all base-page memory without a sample, times the processors
 /// used.
-fn rank(state: &State, seen: &Seen) -> f64 {
+fn rank(state: &State, seen: &ObservedTree) -> f64 {
     let closer = state.tracks.get(&seen.id).map(|t| &t.closer);
     let bytes = closer.map_or(0.0, |c| c.touched.unwrap_or_else(|| c.small.as_f64()));
     bytes * seen.cpu.unwrap_or(0.0).max(0.01)
@@ -575,9 +575,9 @@ fn hold_up(
     config: &Config,
     rule: &Rule,
     state: &mut State,
-    host: &HostSeen,
+    host: &HostSnapshot,
     next: &Next,
-    seen: &Seen,
+    seen: &ObservedTree,
     now: Now,
 ) -> Option<WhyNot> {
     let at = now.since_boot;
@@ -650,7 +650,7 @@ fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<
     is_full.then_some(WhyNot::Full)
 }
 
-pub fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
+pub fn pressure(config: &Config, state: &State, host: &HostSnapshot, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
     }
@@ -665,9 +665,9 @@ fn start(
     config: &Config,
     rule: &Rule,
     state: &mut State,
-    seen: &Seen,
+    seen: &ObservedTree,
     next: Next,
-    host: &HostSeen,
+    host: &HostSnapshot,
     now: Now,
 ) -> Decision {
     let track = state.tracks.entry(seen.id).or_default();
@@ -745,7 +745,7 @@ fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPla
     READINGS + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
+fn remembered<'a>(state: &'a State, seen: &ObservedTree, host: &HostSnapshot) -> Option<&'a Remembered> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
@@ -760,9 +760,9 @@ pub fn forget(state: &mut State, id: ProgramId) {
 pub fn learn(
     config: &Config,
     state: &mut State,
-    seen: &Seen,
+    seen: &ObservedTree,
     came: &JobOutcome,
-    host: &HostSeen,
+    host: &HostSnapshot,
     now: Now,
 ) -> Option<Decision> {
     let rule = rule_of(&config.rules, seen)?;
@@ -827,7 +827,7 @@ pub fn learn(
     }
 }
 
-fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
+fn promoted(state: &mut State, seen: &ObservedTree, came: &Promoted, now: Now) {
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return;
     };
@@ -871,9 +871,9 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
 fn tested(
     rule: &Rule,
     state: &mut State,
-    seen: &Seen,
+    seen: &ObservedTree,
     session: &Session,
-    host: &HostSeen,
+    host: &HostSnapshot,
     now: Now,
 ) -> Option<Decision> {
     let track = state.tracks.get_mut(&seen.id)?;
@@ -940,7 +940,7 @@ fn tested(
     decision
 }
 
-fn demotion(rule: &Rule, track: &mut Track, seen: &Seen) -> Decision {
+fn demotion(rule: &Rule, track: &mut Track, seen: &ObservedTree) -> Decision {
     track.job = Some(JobKind::Demote);
     let moved = track.moved.clone().unwrap_or_default();
     let job = Job::Demote {

@@ -12,7 +12,7 @@ use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::{Bytes, Pages};
 use hugeleaf_verdict::reservation::{commit_bound, most_by_commit};
 
-use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
+use crate::pools::{self, ReturnLimit, PoolFinding, PoolsState, Resize};
 use crate::serve::processor_without_answers;
 use hugeleaf_units::Share;
 
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(60);
 pub struct PoolWatch<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
-    pub may: Vec<MayGive>,
+    pub may: Vec<ReturnLimit>,
     has_plans: bool,
     plans_read: Option<Duration>,
     checked: Option<Duration>,
@@ -177,8 +177,8 @@ impl<'a> PoolWatch<'a> {
 
 /// Refuses pages that would let allocations of programs fail, even if a plan has them.
 fn may_take(host: &Host, resize: &Resize) -> Result<(), String> {
-    let now: Bytes = host.totals().map(|pool| pool.all().of(pool.size)).sum();
-    let then = now + (resize.to - resize.from).of(resize.page);
+    let now: Bytes = host.totals().map(|pool| pool.all().in_bytes(pool.size)).sum();
+    let then = now + (resize.to - resize.from).in_bytes(resize.page);
     match most_by_commit(host).map_err(|failure| failure.to_string())? {
         Some(most) if then > most => Err(commit_bound(host)),
         _ => Ok(()),

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(6 * 3600);
 #[serde(default)]
 pub struct PoolsState {
     pub unused: Vec<Unused>,
-    pub given: Vec<Given>,
+    pub given: Vec<ReturnedPages>,
     pub findings: Vec<PoolFinding>,
     /// Time since when memory is not short, since boot; unknown at the guard's start.
     #[serde(skip)]
@@ -148,14 +148,14 @@ impl Unused {
                 "{pages} pages of {} in the pool ({}) were neither used nor reserved for a day; \
                  nothing else can use that memory.",
                 self.page,
-                pages.of(self.page)
+                pages.in_bytes(self.page)
             ),
             command: "hugeleaf plan --tighten".into(),
         })
     }
 }
 
-pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
+pub fn record_unused(state: &mut PoolsState, pools: &[Pool], now: Duration) {
     let totals = || pools.iter().filter(|pool| pool.node.is_none());
     state
         .unused
@@ -176,7 +176,7 @@ pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
             state.unused.len() - 1
         });
         state.unused[at].total = pool.all();
-        state.unused[at].see((free - reserved).min(pool.lasting()), now);
+        state.unused[at].see((free - reserved).min(pool.persistent()), now);
     }
 }
 
@@ -186,7 +186,7 @@ pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MayGive {
+pub struct ReturnLimit {
     pub page: PageSize,
     /// The node; `None` if the host counts all nodes together.
     pub node: Option<u32>,
@@ -197,7 +197,7 @@ pub struct MayGive {
 
 /// Returns the pools that may give pages back, by the plans in force, newest first. For each pool the newest plan
 /// that names it counts.
-pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
+pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<ReturnLimit> {
     let mut seen = Vec::new();
     let mut may = Vec::new();
     for pool in plans.into_iter().flat_map(|plan| &plan.pools) {
@@ -207,7 +207,7 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
         }
         seen.push(which);
         if pool.give_back {
-            may.push(MayGive {
+            may.push(ReturnLimit {
                 page: pool.page,
                 node: pool.node,
                 pages: pool.pages,
@@ -219,7 +219,7 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Given {
+pub struct ReturnedPages {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     pub node: Option<u32>,
@@ -235,7 +235,7 @@ pub struct Given {
     pub failures: u32,
 }
 
-impl Given {
+impl ReturnedPages {
     pub fn missing(&self) -> Pages {
         self.had - self.pages
     }
@@ -266,7 +266,7 @@ impl Resize {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decided {
+pub struct PoolDecision {
     pub resizes: Vec<Resize>,
     pub forgotten: Vec<String>,
 }
@@ -274,7 +274,7 @@ pub struct Decided {
 #[derive(Debug, Clone, Copy)]
 pub struct PoolInputs<'a> {
     pub pools: &'a [Pool],
-    pub may: &'a [MayGive],
+    pub may: &'a [ReturnLimit],
     pub short: Option<&'a str>,
     pub paused: bool,
     /// Time since boot.
@@ -282,7 +282,7 @@ pub struct PoolInputs<'a> {
 }
 
 /// Decides the changes of the pools, and records them in the state as in progress.
-pub fn decide(look: PoolInputs<'_>, state: &mut PoolsState) -> Decided {
+pub fn decide(look: PoolInputs<'_>, state: &mut PoolsState) -> PoolDecision {
     match look.short {
         Some(_) => state.calm_since = None,
         None => drop(state.calm_since.get_or_insert(look.now)),
@@ -301,7 +301,7 @@ pub fn decide(look: PoolInputs<'_>, state: &mut PoolsState) -> Decided {
         };
         resizes.extend(next);
     }
-    Decided { resizes, forgotten }
+    PoolDecision { resizes, forgotten }
 }
 
 /// Returns free pages of each size that are not reserved; none for a pool that cannot be read.
@@ -325,7 +325,7 @@ fn forget(look: PoolInputs<'_>, state: &mut PoolsState) -> Vec<String> {
         let Some(pool) = pool_of(look.pools, given.page, given.node) else {
             return true;
         };
-        let has = pool.lasting();
+        let has = pool.persistent();
         if let Some(to) = given.to.take() {
             // The guard was killed during the change.
             if (given.pages.min(to)..=given.pages.max(to)).contains(&has) {
@@ -356,7 +356,7 @@ fn forget(look: PoolInputs<'_>, state: &mut PoolsState) -> Vec<String> {
     forgotten
 }
 
-fn is_it(may: &MayGive, given: &Given) -> bool {
+fn is_it(may: &ReturnLimit, given: &ReturnedPages) -> bool {
     (may.page, may.node) == (given.page, given.node)
 }
 
@@ -371,12 +371,12 @@ pub fn name(page: PageSize, node: Option<u32>) -> String {
 fn give(
     look: PoolInputs<'_>,
     state: &mut PoolsState,
-    may: &MayGive,
+    may: &ReturnLimit,
     pool: &Pool,
     left: &mut [(PageSize, Pages)],
     why: &str,
 ) -> Option<Resize> {
-    let (now, has) = (look.now, pool.lasting());
+    let (now, has) = (look.now, pool.persistent());
     let at = state.given.iter().position(|given| is_it(may, given));
     let is_ours = at.is_some() || has == may.pages || has == may.lasting;
     let waits = at.is_some_and(|at| now < state.given[at].at + GIVE_EVERY);
@@ -393,7 +393,7 @@ fn give(
     *left = *left - pages;
     let to = has - pages;
     let at = at.unwrap_or_else(|| {
-        state.given.push(Given {
+        state.given.push(ReturnedPages {
             page: may.page,
             node: may.node,
             had: has,
@@ -425,7 +425,7 @@ fn give(
     })
 }
 
-fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Option<Resize> {
+fn take(now: Duration, state: &mut PoolsState, may: &ReturnLimit, pool: &Pool) -> Option<Resize> {
     let calm = state.calm_since?;
     let given = state.given.iter_mut().find(|given| is_it(may, given))?;
     let to = given.had.min(may.pages);
@@ -433,7 +433,7 @@ fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Op
         return None;
     }
     given.to = Some(to);
-    let from = pool.lasting();
+    let from = pool.persistent();
     Some(Resize {
         page: may.page,
         node: may.node,
@@ -465,7 +465,7 @@ pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: D
 pub fn outlook(look: PoolInputs<'_>) -> Vec<String> {
     let mut state = PoolsState::default();
     let decided = decide(look, &mut state);
-    let one = |may: &MayGive| {
+    let one = |may: &ReturnLimit| {
         let which = name(may.page, may.node);
         let mut resizes = decided.resizes.iter();
         match resizes.find(|r| (r.page, r.node) == (may.page, may.node)) {

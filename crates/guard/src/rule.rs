@@ -6,7 +6,7 @@ use hugeleaf_host::process::stat::{is_service, unit_of};
 use wildmatch::WildMatch;
 
 use crate::limits::{Action, Keep, Limits, Prove};
-use crate::seen::Seen;
+use crate::seen::ObservedTree;
 
 /// Patterns of a rule: `*` stands for any characters and `?` for one. All given patterns must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,7 +29,7 @@ impl Matcher {
         names(&self.name) || names(&self.unit)
     }
 
-    pub fn matches(&self, seen: &Seen) -> bool {
+    pub fn matches(&self, seen: &ObservedTree) -> bool {
         let says = |pattern: &Option<String>, texts: &[Option<&str>]| match pattern {
             None => true,
             Some(pattern) => {
@@ -92,7 +92,7 @@ impl Rule {
     /// Returns the metric if it measures this process tree. Any user can run a program of any name, and a pattern of
     /// units may match the user's session or a container. So a rule that matches by name and unit only does not apply
     /// its metric to processes of ordinary users outside the system's services.
-    pub fn metric_of(&self, seen: &Seen) -> Option<&String> {
+    pub fn metric_of(&self, seen: &ObservedTree) -> Option<&String> {
         let without_names = Matcher {
             name: None,
             unit: None,
@@ -110,7 +110,7 @@ fn in_system(cgroup: &str) -> bool {
 }
 
 /// Returns the first rule that matches.
-pub fn rule_of<'a>(rules: &'a [Rule], seen: &Seen) -> Option<&'a Rule> {
+pub fn rule_of<'a>(rules: &'a [Rule], seen: &ObservedTree) -> Option<&'a Rule> {
     rules.iter().find(|rule| rule.matcher.matches(seen))
 }
 
@@ -170,8 +170,8 @@ mod tests {
             keep: Keep::default(),
         };
         let mut program = seen(7);
-        let measured = |rule: &Rule, program: &Seen, uid, cgroup: &str| {
-            let program = Seen {
+        let measured = |rule: &Rule, program: &ObservedTree, uid, cgroup: &str| {
+            let program = ObservedTree {
                 uid,
                 cgroup: Some(cgroup.into()),
                 ..program.clone()

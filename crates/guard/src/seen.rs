@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A running process tree: a process and all processes forked from it without an execve, which share its memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct ObservedTree {
     pub id: ProgramId,
     pub pids: Vec<Pid>,
     /// Command name (`comm`) of the first process.
@@ -70,7 +70,7 @@ pub struct FileId {
 
 /// State of the host in a scan. Values that the host does not report are `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct HostSeen {
+pub struct HostSnapshot {
     /// Share of time since the last scan in which some task stalled for memory (PSI).
     pub stalled: Option<f64>,
     /// Share of time in which some task waited for a processor (PSI).
@@ -87,9 +87,9 @@ pub struct HostSeen {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
-    pub host: HostSeen,
+    pub host: HostSnapshot,
     /// The process trees, unordered.
-    pub programs: Vec<Seen>,
+    pub programs: Vec<ObservedTree>,
 }
 
 /// The time by three clocks, passed to the policy, which reads no clock itself.

@@ -406,7 +406,7 @@ impl Connection {
                 break;
             }
         }
-        match asked(&self.request, self.trusted, hosts) {
+        match parse_request(&self.request, self.trusted, hosts) {
             Ok(Some(request)) => Some(answer(request)),
             Ok(None) if self.request.len() > REQUEST => refuse(431, "the request exceeds 8K"),
             Ok(None) => None,
@@ -452,7 +452,7 @@ impl Connection {
 }
 
 /// Parses a request; `None` while it is incomplete, and an error response if it is refused. Accepts any bytes.
-pub fn asked<'a>(
+pub fn parse_request<'a>(
     bytes: &'a [u8],
     trusted: bool,
     hosts: &[String],

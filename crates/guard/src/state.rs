@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::{Evidence, Proven};
 use crate::pools::PoolsState;
 use crate::seen::{Detail, FileId};
-use crate::why::Standing;
+use crate::why::TreeStatus;
 use hugeleaf_host::ProgramId;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct Track {
     pub waits_since: Option<Duration>,
     pub proof: Proof,
     #[serde(skip)]
-    pub standing: Option<Standing>,
+    pub standing: Option<TreeStatus>,
     /// Time of the last sample of its accesses, since boot.
     pub sampled_at: Option<Duration>,
     pub moves: u64,
@@ -255,7 +255,7 @@ impl Remembered {
     /// Returns a copy for the guard's clients, without the pairs.
     pub fn shown(&self) -> Remembered {
         Remembered {
-            evidence: self.evidence.anew(),
+            evidence: self.evidence.without_pairs(),
             ..self.clone()
         }
     }
@@ -266,7 +266,7 @@ impl Remembered {
         let is_over = self.reverted && (!holds || self.again_in(wall).is_zero());
         match self.proven.metric == metric && !is_over {
             true => (self.evidence.clone(), Some(&self.proven)),
-            false => (self.evidence.anew(), None),
+            false => (self.evidence.without_pairs(), None),
         }
     }
 

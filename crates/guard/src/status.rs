@@ -13,7 +13,7 @@ use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
 use crate::seen::Observation;
 use crate::state::{Counts, CoverageAt, Proof, Remembered, State, Track};
-use crate::why::{Standing, TreeState};
+use crate::why::{TreeStatus, TreeState};
 use hugeleaf_balancer::BalanceStatus;
 
 /// Version of the answer of `guard status --json`. Schema 1 had other names, which are still read.
@@ -153,7 +153,7 @@ pub struct ProgramStatus {
     #[serde(default)]
     pub budget_percent: u8,
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: TreeStatus,
     /// Base-page memory that could be on huge pages.
     #[serde(alias = "small_bytes")]
     pub base_bytes: Bytes,

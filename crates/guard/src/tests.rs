@@ -7,11 +7,11 @@ use hugeleaf_units::Bytes;
 
 use hugeleaf_host::ProgramId;
 
-use crate::seen::{Detail, Seen};
+use crate::seen::{Detail, ObservedTree};
 
 /// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
-pub fn seen(pid: u32) -> Seen {
-    Seen {
+pub fn seen(pid: u32) -> ObservedTree {
+    ObservedTree {
         id: ProgramId {
             pid,
             start_ticks: 100,

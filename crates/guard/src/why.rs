@@ -158,7 +158,7 @@ impl WhyNot {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct TreeStatus {
     /// Earlier builds wrote other names, which are still read.
     pub state: TreeState,
     /// Reason why it is not promoted, by `WhyNot::id`; empty if it is.
@@ -167,9 +167,9 @@ pub struct Standing {
     pub rule: String,
 }
 
-impl Standing {
-    pub(crate) fn new(state: TreeState, text: impl Into<String>, rule: &str) -> Standing {
-        Standing {
+impl TreeStatus {
+    pub(crate) fn new(state: TreeState, text: impl Into<String>, rule: &str) -> TreeStatus {
+        TreeStatus {
             state,
             reason: String::new(),
             text: text.into(),
@@ -177,10 +177,10 @@ impl Standing {
         }
     }
 
-    pub(crate) fn not(why: &WhyNot, rule: &str) -> Standing {
-        Standing {
+    pub(crate) fn not(why: &WhyNot, rule: &str) -> TreeStatus {
+        TreeStatus {
             reason: why.id().to_owned(),
-            ..Standing::new(TreeState::Skipped, why.to_string(), rule)
+            ..TreeStatus::new(TreeState::Skipped, why.to_string(), rule)
         }
     }
 }

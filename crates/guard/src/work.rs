@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
-    PromoteOptions, Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
+    PromoteOptions, Reason, Stalls, StoppedBy, WatchOptions, demote, promote, measure_touch_rate,
 };
 use hugeleaf_proof::{
     Circumstances, Design, Ending, LiveSubject, MetricSpec, ProveError, Rule, Settings, Subject,
@@ -76,12 +76,12 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOu
             .unwrap_or_else(|why| JobOutcome::Failed { why, ended: false }),
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
-            let watch = Watch {
+            let watch = WatchOptions {
                 time: *time,
                 held: MAX_LOCK_TIME,
                 stop,
             };
-            match touched(kernel, root, leader, watch) {
+            match measure_touch_rate(kernel, root, leader, watch) {
                 Ok(touched) => JobOutcome::Sampled {
                     touched: touched.bytes_per_second,
                     cost: touched.cost,
@@ -116,7 +116,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
             .collect(),
         fragmented: outcome.stopped_by == Some(StoppedBy::NoContiguousMemory)
             || reasons.any(|reason| reason == Reason::NoContiguousMemory),
-        short: outcome.stopped_by == Some(StoppedBy::Pressure),
+        short: outcome.stopped_by == Some(StoppedBy::MemoryPressure),
     })
 }
 

@@ -24,11 +24,11 @@ use hugeleaf_units::{Bytes, PageSize};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
-use crate::model::{Held, ProcessLimits};
+use crate::model::{PageUsage, ProcessLimits};
 
 pub use account::read_user;
 pub use jvm::{Region as JavaRegion, Sizes as JavaSizes, parse_sizes as parse_java_sizes};
-pub use kind::{Given, SourceKind};
+pub use kind::{FlagArity, SourceKind};
 pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_files::setting_in as parse_postgres_setting;
 pub use source::{SOURCES, Services, Source, read_services, read_source};
@@ -62,7 +62,7 @@ pub struct Service {
     /// The one node that it may take memory from, if it is bound to one of several.
     pub node: Option<u32>,
     /// Huge-page setting in its configuration.
-    pub wish: Wish,
+    pub huge_page_setting: HugePageSetting,
     /// Its demand, in mappings that are rounded to pages one by one.
     pub demands: Vec<Demand>,
 }
@@ -84,16 +84,16 @@ impl Service {
 
 /// A service's own setting for huge pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
-    pub how: Requirement,
+pub struct HugePageSetting {
+    pub requirement: Requirement,
     /// The setting as written, as in `huge_pages = try`. Empty if there is none.
-    pub said: String,
+    pub text: String,
 }
 
-impl Wish {
-    fn new(how: Requirement, said: impl Into<String>) -> Wish {
+impl HugePageSetting {
+    fn new(how: Requirement, said: impl Into<String>) -> HugePageSetting {
         let said = said.into();
-        Wish { how, said }
+        HugePageSetting { requirement: how, text: said }
     }
 }
 
@@ -175,7 +175,7 @@ pub struct Demand {
     pub source: String,
     /// Memory of this demand in use, by page size. `None` when it does not run. Includes hugetlb
     /// pages that are reserved for it and not yet touched, because the pool counts them as used.
-    pub held: Option<Vec<Held>>,
+    pub held: Option<Vec<PageUsage>>,
     /// `shared_buffers` of PostgreSQL as it is configured, if that is known in bytes.
     pub buffers: Option<Bytes>,
 }

@@ -43,8 +43,8 @@ pub mod watch;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Advised, Asked, Available, Buddy, Cgroup, Compaction, FreeBlocks, Held, Host, HugetlbLimit,
-    Khugepaged, Leftover, LeftoverKind, Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo,
+    ThpAdvice, MappingRequest, Available, Buddy, Cgroup, Compaction, FreeBlocks, PageUsage, Host, HugetlbLimit,
+    Khugepaged, Leftover, LeftoverKind, HugetlbAccounting, Limits, Memory, MemoryLimit, Owner, PageSizeInfo,
     Pool, Process, ProcessKind, ProcessLimits, Role, RunPageKind, RunPolicy, RunRole, RunSettings,
     Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder,
     thp_file, thp_is_on,

@@ -32,7 +32,7 @@ const DEEPEST: usize = 32;
 const MOST_CGROUPS: usize = 1 << 16;
 
 /// Returns the limits that bind a process. `process` is its PID, or `self`.
-pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
+pub fn read_limits(root: &Root, process: impl Display) -> ProcessLimits {
     let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
     let (lines, sizes) = (mount_lines(root).or_default(), sizes(root));

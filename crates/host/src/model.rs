@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// Returns the pool pages of a size that no running process holds.
-    pub fn left_over(&self, size: PageSize) -> Pages {
+    pub fn leftover_pages(&self, size: PageSize) -> Pages {
         let of_size = self
             .leftovers
             .entries()
@@ -98,10 +98,10 @@ impl Host {
     pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
         const ABSENT: &Fact<String> = &Fact::Absent;
         let thp = self.thp.known();
-        let own = self.full_thp().filter(|order| !order.own(of).is_absent());
+        let own = self.full_thp().filter(|order| !order.own_setting(of).is_absent());
         match thp.zip(own) {
-            Some((thp, order)) => (order.file_in_force(of), order.setting(thp, of)),
-            None => (of.file(), thp.map_or(ABSENT, |thp| thp.top(of))),
+            Some((thp, order)) => (order.effective_file(of), order.setting(thp, of)),
+            None => (of.file(), thp.map_or(ABSENT, |thp| thp.global_setting(of))),
         }
     }
 }
@@ -281,7 +281,7 @@ impl Pool {
 
     /// Returns the number of persistent pages, without the surplus pages of overcommit, which are freed after use
     /// (`nr_hugepages` counts both).
-    pub fn lasting(&self) -> Pages {
+    pub fn persistent(&self) -> Pages {
         self.all() - self.surplus.get().unwrap_or_default()
     }
 
@@ -373,8 +373,8 @@ impl Serialize for Thp {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
-            private_in_force: order.in_force(self, ThpUse::Private).map(str::to_owned),
-            shared_in_force: order.in_force(self, ThpUse::Shared).map(str::to_owned),
+            private_in_force: order.effective(self, ThpUse::Private).map(str::to_owned),
+            shared_in_force: order.effective(self, ThpUse::Shared).map(str::to_owned),
         };
         let mut fields = out.serialize_struct("Thp", 7)?;
         fields.serialize_field("enabled", &self.enabled)?;
@@ -425,7 +425,7 @@ pub fn thp_file(name: &str) -> String {
 
 impl Thp {
     /// Returns the setting for all sizes that inherit it.
-    pub const fn top(&self, of: ThpUse) -> &Fact<String> {
+    pub const fn global_setting(&self, of: ThpUse) -> &Fact<String> {
         match of {
             ThpUse::Private => &self.enabled,
             ThpUse::Shared => &self.shmem_enabled,
@@ -440,7 +440,7 @@ impl Thp {
     /// known. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
-            let setting = order.in_force(self, ThpUse::Private);
+            let setting = order.effective(self, ThpUse::Private);
             let is_its = Some(order.size) == pmd || self.khugepaged.collapses_small_orders;
             is_its && !order.anon.is_absent() && setting != Some("never")
         };
@@ -459,7 +459,7 @@ pub struct ThpOrder {
 }
 
 impl ThpOrder {
-    pub const fn own(&self, of: ThpUse) -> &Fact<String> {
+    pub const fn own_setting(&self, of: ThpUse) -> &Fact<String> {
         match of {
             ThpUse::Private => &self.anon,
             ThpUse::Shared => &self.shmem,
@@ -472,8 +472,8 @@ impl ThpOrder {
     }
 
     /// Returns the file of the setting in force: the size's own, or the one for all sizes if it inherits.
-    pub fn file_in_force(&self, of: ThpUse) -> String {
-        match self.own(of) {
+    pub fn effective_file(&self, of: ThpUse) -> String {
+        match self.own_setting(of) {
             Fact::Known(word) if word == "inherit" => of.file(),
             Fact::Absent => of.file(),
             _ => self.file(of),
@@ -482,18 +482,18 @@ impl ThpOrder {
 
     /// True if some programs may get pages of the size. False if that is not known.
     pub fn is_on(&self, thp: &Thp, of: ThpUse) -> bool {
-        thp_is_on(self.in_force(thp, of))
+        thp_is_on(self.effective(thp, of))
     }
 
     /// Returns the setting in force, with `inherit` resolved. Every view and verdict uses it.
     pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> &'a Fact<String> {
-        match self.own(of) {
-            Fact::Known(word) if word == "inherit" => thp.top(of),
+        match self.own_setting(of) {
+            Fact::Known(word) if word == "inherit" => thp.global_setting(of),
             own => own,
         }
     }
 
-    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+    pub fn effective<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
         self.setting(thp, of).text()
     }
 }
@@ -517,7 +517,7 @@ pub struct FreeBlocks {
 impl Buddy {
     /// Returns the number of free bytes in blocks that hold a page of `size`.
     pub fn free_for(&self, size: PageSize, base: PageSize) -> Bytes {
-        let order = size.holds(base).max(1).trailing_zeros() as usize;
+        let order = size.ratio_to(base).max(1).trailing_zeros() as usize;
         self.zones
             .iter()
             .flat_map(|zone| zone.counts.iter().enumerate().skip(order))
@@ -623,7 +623,7 @@ pub fn name_of(size: PageSize) -> String {
 
 /// Pages counted by a limit on hugetlb pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limited {
+pub enum HugetlbAccounting {
     /// Pages that are touched.
     Faults,
     /// Pages that are reserved.
@@ -632,23 +632,23 @@ pub enum Limited {
 
 impl HugetlbLimit {
     /// Returns the limit. `None` is unlimited.
-    pub const fn limit(&self, of: Limited) -> &Fact<Option<Bytes>> {
+    pub const fn limit(&self, of: HugetlbAccounting) -> &Fact<Option<Bytes>> {
         match of {
-            Limited::Faults => &self.fault_limit,
-            Limited::Reservations => &self.reservation_limit,
+            HugetlbAccounting::Faults => &self.fault_limit,
+            HugetlbAccounting::Reservations => &self.reservation_limit,
         }
     }
 
-    pub fn usage(&self, of: Limited) -> Bytes {
+    pub fn usage(&self, of: HugetlbAccounting) -> Bytes {
         let usage = match of {
-            Limited::Faults => self.fault_usage.get(),
-            Limited::Reservations => self.reservation_usage.get(),
+            HugetlbAccounting::Faults => self.fault_usage.get(),
+            HugetlbAccounting::Reservations => self.reservation_usage.get(),
         };
         usage.unwrap_or_default()
     }
 
     /// Returns the room below the limit. `None` without a limit.
-    pub fn room(&self, of: Limited) -> Option<Bytes> {
+    pub fn room(&self, of: HugetlbAccounting) -> Option<Bytes> {
         Some(self.limit(of).get()?? - self.usage(of))
     }
 }
@@ -660,14 +660,14 @@ impl Cgroup {
     }
 
     /// Returns the file that sets a limit on pages of a size.
-    pub fn limit_file(&self, size: PageSize, of: Limited) -> String {
+    pub fn limit_file(&self, size: PageSize, of: HugetlbAccounting) -> String {
         let name = match self.version {
             1 => "limit_in_bytes",
             _ => "max",
         };
         match of {
-            Limited::Faults => self.file(size, name),
-            Limited::Reservations => self.file(size, &format!("rsvd.{name}")),
+            HugetlbAccounting::Faults => self.file(size, name),
+            HugetlbAccounting::Reservations => self.file(size, &format!("rsvd.{name}")),
         }
     }
 }
@@ -687,7 +687,7 @@ pub struct ProcessLimits {
 
 impl ProcessLimits {
     /// Returns the cgroup with the least room for pages of a size, and its limit.
-    pub fn tightest(&self, size: PageSize, of: Limited) -> Option<(&Cgroup, &HugetlbLimit)> {
+    pub fn tightest(&self, size: PageSize, of: HugetlbAccounting) -> Option<(&Cgroup, &HugetlbLimit)> {
         let all = self.hugetlb.iter();
         let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
         all.filter(|(_, limit)| limit.size == size && limit.room(of).is_some())
@@ -787,41 +787,41 @@ pub struct Owner {
 
 /// Memory on pages of one size and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct PageUsage {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     pub kind: PageKind,
     pub bytes: Bytes,
 }
 
-impl Held {
+impl PageUsage {
     /// Adds `bytes` on pages of this size and kind to a table sorted by size, smallest first.
-    pub fn add(table: &mut Vec<Held>, size: PageSize, kind: PageKind, bytes: Bytes) {
+    pub fn add(table: &mut Vec<PageUsage>, size: PageSize, kind: PageKind, bytes: Bytes) {
         if bytes.is_zero() {
             return;
         }
         match table.binary_search_by_key(&(size, kind), |h| (h.size, h.kind)) {
             Ok(at) => table[at].bytes += bytes,
-            Err(at) => table.insert(at, Held { size, kind, bytes }),
+            Err(at) => table.insert(at, PageUsage { size, kind, bytes }),
         }
     }
 
     /// Returns the share of a table on huge pages. `None` if the table is empty.
-    pub fn coverage(table: &[Held]) -> Option<f64> {
+    pub fn coverage(table: &[PageUsage]) -> Option<f64> {
         let large: Bytes = table
             .iter()
             .filter(|h| h.kind != PageKind::Base)
             .map(|h| h.bytes)
             .sum();
-        large.share_of(Held::total(table))
+        large.share_of(PageUsage::total(table))
     }
 
-    pub fn total(table: &[Held]) -> Bytes {
+    pub fn total(table: &[PageUsage]) -> Bytes {
         table.iter().map(|h| h.bytes).sum()
     }
 
     /// Returns the bytes of a table on base pages.
-    pub fn on_base(table: &[Held]) -> Bytes {
+    pub fn on_base(table: &[PageUsage]) -> Bytes {
         table
             .iter()
             .filter(|h| h.kind == PageKind::Base)
@@ -890,7 +890,7 @@ pub struct Process {
     /// Effective capabilities (`CapEff`).
     pub capabilities: u64,
     /// Its memory by page size. Unreadable if it is another user's and hidden.
-    pub by_page_size: Fact<Vec<Held>>,
+    pub by_page_size: Fact<Vec<PageUsage>>,
     /// Its mappings. Empty unless the process was read individually.
     pub segments: Vec<Segment>,
     pub children: Vec<Pid>,
@@ -914,12 +914,12 @@ impl Process {
 
     /// Returns the huge-page coverage of its resident memory.
     pub fn coverage(&self) -> Option<f64> {
-        Held::coverage(self.by_page_size.known()?)
+        PageUsage::coverage(self.by_page_size.known()?)
     }
 
     /// Sets the table of memory by page size, and derives the resident size from it. The size in `status` lags behind
     /// after growth by some pages per processor (Linux counts them in batches).
-    pub fn set_table(&mut self, table: Fact<Vec<Held>>) {
+    pub fn set_table(&mut self, table: Fact<Vec<PageUsage>>) {
         if let Fact::Known(held) = &table
             && !held.is_empty()
         {
@@ -996,7 +996,7 @@ pub struct RunSettings {
 }
 
 impl RunSettings {
-    pub const fn of(&self, role: RunRole) -> &RunPolicy {
+    pub const fn policy(&self, role: RunRole) -> &RunPolicy {
         &self.roles[role as usize]
     }
 }
@@ -1022,7 +1022,7 @@ hugeleaf_units::named! {
 /// Huge-page advice for a mapping, given with madvise(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Advised {
+pub enum ThpAdvice {
     /// No advice.
     #[default]
     Nothing,
@@ -1033,8 +1033,8 @@ pub enum Advised {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Asked {
-    pub advised: Advised,
+pub struct MappingRequest {
+    pub advised: ThpAdvice,
     #[serde(rename = "hugetlb_page_bytes")]
     pub hugetlb: Option<PageSize>,
     /// NUMA policy if it is not the default (`numa_maps`), as in `interleave:0-1`.
@@ -1066,7 +1066,7 @@ pub struct Segment {
     pub offset: u64,
     /// Device and inode. (0, 0, 0) for private anonymous memory, also for a private mapping of `/dev/zero`.
     pub object: (u32, u32, u64),
-    pub asked: Asked,
+    pub request: MappingRequest,
     /// Flags. Empty if only `maps` was read.
     pub flags: VmFlags,
     /// `THPeligible`: true if the kernel would place a huge page here at the next fault or scan.
@@ -1089,7 +1089,7 @@ pub struct Segment {
     pub swapped_pss: Bytes,
     /// `KSM`: merged with equal pages.
     pub merged: Bytes,
-    pub by_page_size: Vec<Held>,
+    pub by_page_size: Vec<PageUsage>,
     /// The page map, if it was requested.
     pub pages: Fact<PageMap>,
     /// Type of the file system of a file mapping, which decides if it has large folios. `None` if it is not known.
@@ -1114,10 +1114,10 @@ pub struct SharedObject {
     /// Name as in `maps`.
     pub name: String,
     /// Resident memory by page size, each page once, as the process with the best coverage maps it.
-    pub by_page_size: Vec<Held>,
+    pub by_page_size: Vec<PageUsage>,
     pub attached: Vec<Pid>,
     /// Attached processes whose address does not match the offset. They can never map it on huge pages.
     pub misaligned: Vec<Pid>,
     /// Attached processes with less coverage than the best one, and their memory by page size.
-    pub worse: Vec<(Pid, Vec<Held>)>,
+    pub worse: Vec<(Pid, Vec<PageUsage>)>,
 }

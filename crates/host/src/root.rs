@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hugeleaf_sys::{
-    Errno, Inside, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
+    Errno, ConfinedFolder, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -114,12 +114,12 @@ impl Root {
         let path = self.path(relative);
         if !self.is_live() {
             // A captured host is untrusted, so its links stay inside it.
-            return act(&Inside::new(&self.dir, None)?.open(relative)?);
+            return act(&ConfinedFolder::new(&self.dir, None)?.open(relative)?);
         }
         if is_of_memory(relative) {
             let at = path.clone();
             let answer = with_stall_limit(&path, move || act(&File::open(at)?));
-            return answer.unwrap_or_else(|| Err(stands_still()));
+            return answer.unwrap_or_else(|| Err(stalled_error()));
         }
         match (is_of_kernel(relative), is_of_system(relative)) {
             (true, _) => act(&File::open(path)?),
@@ -191,7 +191,7 @@ impl Root {
     ///
     /// # Errors
     /// If its root cannot be opened.
-    pub fn as_process_sees(&self, pid: Pid, rights: Rights) -> std::io::Result<UserFiles> {
+    pub fn files_of_process(&self, pid: Pid, rights: Rights) -> std::io::Result<UserFiles> {
         let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
         let top = format!("{pid}/root");
         let is_same = !self.is_live()
@@ -208,13 +208,13 @@ impl Root {
     ///
     /// # Errors
     /// If the root cannot be opened.
-    pub fn as_user_sees(&self, rights: Rights) -> std::io::Result<UserFiles> {
+    pub fn files_of_user(&self, rights: Rights) -> std::io::Result<UserFiles> {
         self.theirs(&self.dir, rights)
     }
 
     fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<UserFiles> {
         let rights = self.is_live().then_some(rights);
-        let inside = answered(folder, move |folder| Inside::new(folder, rights))?;
+        let inside = answered(folder, move |folder| ConfinedFolder::new(folder, rights))?;
         Ok(UserFiles {
             root: self.clone(),
             folder: folder.to_owned(),
@@ -245,7 +245,7 @@ impl Root {
             }
             (true, false) => answered(&self.path(relative), |path| list_at_most(path, MOST_NAMES)),
             (false, _) => {
-                Inside::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
+                ConfinedFolder::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
             }
         };
         self.fact(relative, listed).map(sorted)
@@ -270,7 +270,7 @@ pub struct UserFiles {
     root: Root,
     /// The path of `inside`. A path alone does not tell the files of two containers apart.
     folder: PathBuf,
-    inside: Arc<Inside>,
+    inside: Arc<ConfinedFolder>,
 }
 
 impl UserFiles {
@@ -278,7 +278,7 @@ impl UserFiles {
     fn ask<T: Send + 'static>(
         &self,
         path: &Path,
-        act: impl FnOnce(&Inside, &Path) -> std::io::Result<T> + Send + 'static,
+        act: impl FnOnce(&ConfinedFolder, &Path) -> std::io::Result<T> + Send + 'static,
     ) -> std::io::Result<T> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         if let Some(kind) = self.root.faults.get(relative) {
@@ -331,7 +331,7 @@ impl UserFiles {
 
     /// Returns the owner (uid, gid) of a path. `None` if it does not exist.
     pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
-        self.ask(path, Inside::owner).ok()
+        self.ask(path, ConfinedFolder::owner).ok()
     }
 }
 
@@ -390,7 +390,7 @@ fn is_of_memory(relative: &Path) -> bool {
         )
 }
 
-fn stands_still() -> Error {
+fn stalled_error() -> Error {
     Error::new(
         ErrorKind::TimedOut,
         "skipped: the process is stuck with the lock on its memory held; its stack file there shows the \
@@ -473,7 +473,7 @@ mod tests {
                 gid: uid,
                 groups: Vec::new(),
             };
-            let theirs = root.as_user_sees(rights).unwrap();
+            let theirs = root.files_of_user(rights).unwrap();
             let at = |name: &str| at(&format!("{name}-of-{uid}"));
             assert!(is_unread(theirs.read(&at("e")).error()));
             assert!(is_unread(theirs.list(&at("f"), 10).error()));

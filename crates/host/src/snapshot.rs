@@ -30,14 +30,14 @@ pub enum TargetError {
     #[error("'{text}' is not a PID, a name, a unit, a cgroup or tree:PID")]
     Malformed { text: String },
     #[error("no process matches '{text}'")]
-    Nobody {
+    NoMatch {
         text: String,
         /// True if `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
     /// The name matches several unrelated process trees, or the units of several users.
     #[error("'{text}' matches {} unrelated process trees: {}", trees.len(), in_words(trees))]
-    Several {
+    Ambiguous {
         text: String,
         trees: Vec<ProcessTree>,
     },
@@ -107,10 +107,10 @@ impl Resolved {
     ///
     /// # Errors
     /// [`TargetError::Several`], which lists the trees.
-    pub fn one(self) -> Result<Vec<Pid>, TargetError> {
+    pub fn single_tree(self) -> Result<Vec<Pid>, TargetError> {
         match self.trees.len() {
             0 | 1 => Ok(self.all()),
-            _ => Err(TargetError::Several {
+            _ => Err(TargetError::Ambiguous {
                 text: self.text,
                 trees: self.trees,
             }),
@@ -185,7 +185,7 @@ impl Target {
             }
         };
         let Some(first) = found.first() else {
-            return Err(TargetError::Nobody {
+            return Err(TargetError::NoMatch {
                 text: self.to_string(),
                 hidden_possible: hides_processes(root),
             });
@@ -386,7 +386,7 @@ mod tests {
             assert!(tree.contains(&parent) && !tree.contains(&own_pid()));
         }
         let nobody = Target::Name("no such program".into()).resolve(&root);
-        assert!(matches!(nobody, Err(TargetError::Nobody { .. })));
+        assert!(matches!(nobody, Err(TargetError::NoMatch { .. })));
     }
 
     fn process(pid: u32, uid: u32, cgroup: &str) -> Process {
@@ -425,9 +425,9 @@ mod tests {
     /// Returns what a command that changes something takes. Empty if no process matches.
     fn taken(root: &Root, text: &str) -> Vec<u32> {
         let target: Target = text.parse().unwrap();
-        match target.resolve(root).and_then(Resolved::one) {
+        match target.resolve(root).and_then(Resolved::single_tree) {
             Ok(pids) => pids.iter().map(|pid| pid.0).collect(),
-            Err(TargetError::Nobody { .. }) => Vec::new(),
+            Err(TargetError::NoMatch { .. }) => Vec::new(),
             Err(error) => panic!("{text}: {error}"),
         }
     }
@@ -523,7 +523,7 @@ mod tests {
         let (_dir, root) = captured(&[of_one.as_slice(), &[of_other]].concat(), &[]);
         let found = Target::Unit("redis.service".into()).resolve(&root).unwrap();
         assert_eq!(found.clone().all(), [Pid(20), Pid(21)]);
-        let said = found.one().unwrap_err().to_string();
+        let said = found.single_tree().unwrap_err().to_string();
         assert!(
             said.contains("uid 1000, user@1000.service") && said.contains("uid 1001"),
             "{said}"
@@ -570,7 +570,7 @@ mod tests {
             trees: two,
         };
         assert_eq!(resolved.clone().all(), [Pid(10), Pid(12), Pid(21)]);
-        let said = resolved.one().unwrap_err().to_string();
+        let said = resolved.single_tree().unwrap_err().to_string();
         let names =
             "tree:10 (/bin/db 10, uid 0, processes: 2); tree:21 (/bin/db 21, uid 0, processes: 1)";
         assert!(said.ends_with(names), "{said}");
@@ -698,7 +698,7 @@ mod tests {
             (at, depth) in any::<(prop::sample::Index, prop::sample::Index)>(),
         ) {
             let (_dir, root) = host_of(&all);
-            let one = |target: Target| target.resolve(&root).and_then(Resolved::one).ok();
+            let one = |target: Target| target.resolve(&root).and_then(Resolved::single_tree).ok();
             let has = |units: &[String]| units.iter().any(|own| own == unit);
 
             let of_system = those(&all, |at| has(&all[at].system));

@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use crate::model::{Held, Host, Process, Segment, SharedObject};
+use crate::model::{PageUsage, Host, Process, Segment, SharedObject};
 
 /// Returns the memory of a host's processes by page size, each page once. Uses the kernel's own counters
 /// (`/proc/meminfo` and the pools), not the sum over processes.
-pub fn of_host(host: &Host) -> Vec<Held> {
+pub fn host_memory(host: &Host) -> Vec<PageUsage> {
     let m = &host.memory;
     let known = |f: &crate::Fact<Bytes>| f.get().unwrap_or_default();
     let pmd_mapped = known(&m.anon_huge) + known(&m.shmem_pmd_mapped) + known(&m.file_pmd_mapped);
     let mapped = known(&m.anon) + known(&m.mapped);
     let mut table = Vec::new();
-    Held::add(
+    PageUsage::add(
         &mut table,
         host.base_page,
         PageKind::Base,
         mapped - pmd_mapped,
     );
     if let Some(pmd) = host.pmd_page.get() {
-        Held::add(&mut table, pmd, PageKind::Thp, pmd_mapped);
+        PageUsage::add(&mut table, pmd, PageKind::Thp, pmd_mapped);
     }
     for pool in host.pools.iter().filter(|p| p.node.is_none()) {
         if let (Some(total), Some(free)) = (pool.total.get(), pool.free.get()) {
-            let used = total.of(pool.size) - free.of(pool.size);
-            Held::add(&mut table, pool.size, PageKind::Hugetlb, used);
+            let used = total.in_bytes(pool.size) - free.in_bytes(pool.size);
+            PageUsage::add(&mut table, pool.size, PageKind::Hugetlb, used);
         }
     }
     table
@@ -35,13 +35,13 @@ pub fn of_host(host: &Host) -> Vec<Held> {
 
 /// Returns the memory of some processes together, by page size, from their segments, each page once (see
 /// [`counted`]).
-pub fn of_processes(processes: &[Process]) -> Vec<Held> {
+pub fn process_memory(processes: &[Process]) -> Vec<PageUsage> {
     let all: Vec<&Process> = processes.iter().collect();
     let mut table = Vec::new();
     for (process, counts) in processes.iter().zip(counted(&all)) {
         for (segment, counts) in process.segments.iter().zip(counts) {
             for held in part_of(segment, counts.resident) {
-                Held::add(&mut table, held.size, held.kind, held.bytes);
+                PageUsage::add(&mut table, held.size, held.kind, held.bytes);
             }
         }
     }
@@ -51,14 +51,14 @@ pub fn of_processes(processes: &[Process]) -> Vec<Held> {
 /// Returns the memory of a group of processes by page size, from a scan of the whole host (`read_all_processes`), which has
 /// no segments. A page of a shared object counts once. That scan does not tell which other pages are shared, those of
 /// libraries and those shared since a fork, so they count in each process.
-pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<Held> {
+pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsage> {
     // The parts of the processes' memory in shared objects, in each of them and counted once.
     let (mut in_each, mut once, mut table) = (Vec::new(), Vec::new(), Vec::new());
     for object in shared {
         let views = processes.iter().filter_map(|p| table_in(object, p.pid));
         let best =
-            views.max_by_key(|held| (Held::total(held) - Held::on_base(held), Held::total(held)));
-        add_all(&mut once, best.unwrap_or_default());
+            views.max_by_key(|held| (PageUsage::total(held) - PageUsage::on_base(held), PageUsage::total(held)));
+        add_all(&mut union_len, best.unwrap_or_default());
     }
     for process in processes {
         let mut objects = Vec::new();
@@ -66,40 +66,40 @@ pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<Held> {
             add_all(&mut objects, held);
         }
         // A process may have touched a part of the objects only.
-        let whole = Held::total(&objects);
+        let whole = PageUsage::total(&objects);
         let touched = process.resident_shmem + process.resident_file + process.hugetlb;
         let touched = touched.min(whole);
         for held in process.by_page_size.known().into_iter().flatten() {
             let common = of_size(&objects, held)
                 .scaled(touched, whole)
                 .min(held.bytes);
-            Held::add(&mut in_each, held.size, held.kind, common);
-            Held::add(&mut table, held.size, held.kind, held.bytes - common);
+            PageUsage::add(&mut in_each, held.size, held.kind, common);
+            PageUsage::add(&mut table, held.size, held.kind, held.bytes - common);
         }
     }
     for held in &in_each {
-        let common = of_size(&once, held).min(held.bytes);
-        Held::add(&mut table, held.size, held.kind, common);
+        let common = of_size(&union_len, held).min(held.bytes);
+        PageUsage::add(&mut table, held.size, held.kind, common);
     }
     table
 }
 
 /// Returns an object's memory by page size as one of its processes maps it; `None` if that process does not attach it.
-fn table_in(object: &SharedObject, pid: Pid) -> Option<&[Held]> {
+fn table_in(object: &SharedObject, pid: Pid) -> Option<&[PageUsage]> {
     // Attached processes are in order of their ids.
     object.attached.binary_search(&pid).ok()?;
     let worse = object.worse.iter().find(|(worse, _)| *worse == pid);
     Some(worse.map_or(object.by_page_size.as_slice(), |(_, held)| held.as_slice()))
 }
 
-fn add_all(table: &mut Vec<Held>, more: &[Held]) {
+fn add_all(table: &mut Vec<PageUsage>, more: &[PageUsage]) {
     for held in more {
-        Held::add(table, held.size, held.kind, held.bytes);
+        PageUsage::add(table, held.size, held.kind, held.bytes);
     }
 }
 
 /// Returns the bytes of a table on pages of the same size and kind.
-fn of_size(table: &[Held], like: &Held) -> Bytes {
+fn of_size(table: &[PageUsage], like: &PageUsage) -> Bytes {
     let same = table
         .iter()
         .find(|h| (h.size, h.kind) == (like.size, like.kind));
@@ -145,7 +145,7 @@ pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
 }
 
 /// Returns the total length of ranges. Overlaps count once.
-pub fn once(mut ranges: Vec<Range>) -> Bytes {
+pub fn union_len(mut ranges: Vec<Range>) -> Bytes {
     ranges.sort_unstable_by_key(|range| range.start());
     let (mut sum, mut end) = (Bytes::ZERO, 0);
     for range in ranges {
@@ -178,7 +178,7 @@ fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
                 _ => segment.offset,
             };
             let of_file = segment.object != (0, 0, 0) && !segment.shared;
-            let is_part = of_file && segment.asked.hugetlb.is_none();
+            let is_part = of_file && segment.request.hugetlb.is_none();
             let space = (segment.object, is_part.then_some(start));
             spaces.entry(space).or_default().push(View {
                 at: (p, n),
@@ -224,24 +224,24 @@ impl View<'_> {
         self.segment.resident
     }
 
-    fn common(&self) -> Bytes {
+    fn shared(&self) -> Bytes {
         self.segment.shared_with_others.min(self.segment.resident)
     }
 
-    fn own(&self) -> Bytes {
-        self.resident() - self.common()
+    fn private(&self) -> Bytes {
+        self.resident() - self.shared()
     }
 
-    fn large(&self) -> Bytes {
-        self.resident() - Held::on_base(&self.segment.by_page_size)
+    fn huge(&self) -> Bytes {
+        self.resident() - PageUsage::on_base(&self.segment.by_page_size)
     }
 
     /// Returns the counted part of pages that are mapped elsewhere too.
-    fn common_share(&self, views: u64) -> Bytes {
-        let proportional = self.segment.pss - self.own();
+    fn shared_part(&self, views: u64) -> Bytes {
+        let proportional = self.segment.pss - self.private();
         proportional
-            .max(Bytes(self.common().get() / views))
-            .min(self.common())
+            .max(Bytes(self.shared().get() / views))
+            .min(self.shared())
     }
 
     fn swapped_share(&self, views: u64) -> Bytes {
@@ -256,32 +256,32 @@ impl View<'_> {
 
 /// Returns the counted resident bytes of each view of a group.
 fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
-    let is_pool = group.iter().any(|v| v.segment.asked.hugetlb.is_some());
+    let is_pool = group.iter().any(|v| v.segment.request.hugetlb.is_some());
     let common = match is_pool {
-        true => group.iter().map(View::common).max().unwrap_or_default(),
-        false => group.iter().map(|v| v.common_share(deepest)).sum(),
+        true => group.iter().map(View::shared).max().unwrap_or_default(),
+        false => group.iter().map(|v| v.shared_part(deepest)).sum(),
     };
-    let own: Bytes = group.iter().map(View::own).sum();
+    let own: Bytes = group.iter().map(View::private).sum();
     let order = |i: &usize| {
         (
             group[*i].resident(),
-            group[*i].large(),
+            group[*i].huge(),
             std::cmp::Reverse(*i),
         )
     };
     let holder = (0..group.len()).max_by_key(order).unwrap_or(0);
     let rest = (own + common) - group[holder].resident();
     let others = || group.iter().enumerate().filter(|(i, _)| *i != holder);
-    let own_of_others: Bytes = others().map(|(_, v)| v.own()).sum();
-    let common_of_others: Bytes = others().map(|(_, v)| v.common()).sum();
+    let own_of_others: Bytes = others().map(|(_, v)| v.private()).sum();
+    let common_of_others: Bytes = others().map(|(_, v)| v.shared()).sum();
     // Private memory counts first, then a part of the shared memory.
     let of_own = rest.min(own_of_others);
     let of_common = rest - of_own;
     let share = |(i, view): (usize, &View<'_>)| match i == holder {
         true => view.resident(),
         false => {
-            view.own().scaled(of_own, own_of_others)
-                + view.common().scaled(of_common, common_of_others)
+            view.private().scaled(of_own, own_of_others)
+                + view.shared().scaled(of_common, common_of_others)
         }
     };
     group.iter().enumerate().map(share).collect()
@@ -289,7 +289,7 @@ fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
 
 /// Divides the counted bytes of a segment by page size. Private memory counts from the smallest pages up,
 /// because pages written since fork were copied one by one.
-fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
+fn part_of(segment: &Segment, counted: Bytes) -> Vec<PageUsage> {
     let mut left = counted;
     let mut table = Vec::new();
     for held in &segment.by_page_size {
@@ -298,7 +298,7 @@ fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
             false => held.bytes.min(left),
         };
         left = left - bytes;
-        Held::add(&mut table, held.size, held.kind, bytes);
+        PageUsage::add(&mut table, held.size, held.kind, bytes);
     }
     table
 }
@@ -307,7 +307,7 @@ fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
 mod tests {
     use super::*;
     use crate::fact::Fact;
-    use crate::model::{Asked, Role, VmFlags};
+    use crate::model::{MappingRequest, Role, VmFlags};
     use hugeleaf_units::{PageSize, Range};
     use proptest::prelude::*;
 
@@ -324,7 +324,7 @@ mod tests {
         let shared = resident.iter().filter(|n| **n > 1).count();
         let pss: u64 = resident.iter().map(|n| PAGE / n).sum();
         let mut by_page_size = Vec::new();
-        Held::add(
+        PageUsage::add(
             &mut by_page_size,
             base(),
             PageKind::Base,
@@ -338,7 +338,7 @@ mod tests {
             shared: false,
             offset: 0,
             object: (0, 0, 0),
-            asked: Asked::default(),
+            request: MappingRequest::default(),
             flags: VmFlags::default(),
             thp_eligible: Fact::Absent,
             collapses: Fact::Absent,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     fn total(processes: &[Process]) -> Bytes {
-        of_processes(processes).iter().map(|h| h.bytes).sum()
+        process_memory(processes).iter().map(|h| h.bytes).sum()
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn an_object_of_a_group_counts_once() {
         let large: PageSize = "2M".parse().unwrap();
-        let held = |size, kind, pages: u64| Held {
+        let held = |size, kind, pages: u64| PageUsage {
             size,
             kind,
             bytes: Bytes(pages * PAGE),
@@ -409,7 +409,7 @@ mod tests {
             misaligned: vec![Pid(3)],
             worse: vec![(Pid(3), vec![on_base(800)])],
         };
-        let one = |pid, touched: u64, table: Vec<Held>| Process {
+        let one = |pid, touched: u64, table: Vec<PageUsage>| Process {
             pid: Pid(pid),
             resident_shmem: Bytes(touched * PAGE),
             by_page_size: Fact::Known(table),
@@ -451,7 +451,7 @@ mod tests {
         let pool = |shared: usize, own: usize| {
             let mut segment = segment(0, &[vec![2; shared], vec![1; own]].concat());
             segment.object = (0, 1, 9);
-            segment.asked.hugetlb = Some(base());
+            segment.request.hugetlb = Some(base());
             segment.pss = segment.resident;
             process(vec![segment])
         };

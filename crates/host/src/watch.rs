@@ -23,7 +23,7 @@ use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of
 use crate::root::Root;
 use crate::snapshot::all_pids;
 use crate::system::counters::read_uptime;
-use crate::totals::once;
+use crate::totals::union_len;
 
 /// Number of scans after which a kernel thread is read again, because its id may have been reused.
 const KERNEL_THREADS_EVERY: u32 = 12;
@@ -32,11 +32,11 @@ const COMMAND: Bytes = Bytes::from_kib(4);
 
 /// State kept from one scan to the next.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct ProcessScanner {
     known: BTreeMap<Pid, Known>,
     /// Time of the last scan, since boot.
     at: Option<Duration>,
-    looks: u32,
+    scans: u32,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Known {
     resident: Bytes,
     /// Processor time up to the previous scan, in ticks. `None` at the first.
     before: Option<u64>,
-    about: Option<Arc<About>>,
+    info: Option<Arc<ProgramInfo>>,
 }
 
 /// Identifies a running process tree, distinct from later ones with the same process id.
@@ -57,7 +57,7 @@ pub struct ProgramId {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Program {
+pub struct ForkTree {
     /// Its first process, whose parent runs another program.
     pub leader: Pid,
     /// Start time of the leader, in clock ticks since boot.
@@ -72,12 +72,12 @@ pub struct Program {
     pub resident: Bytes,
     pub threads: u64,
     /// Owner and names. `None` for programs smaller than the requested minimum.
-    pub about: Option<Arc<About>>,
+    pub info: Option<Arc<ProgramInfo>>,
 }
 
 /// Properties that do not change while a program runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
+pub struct ProgramInfo {
     /// The last part of the first argument, if it differs from the name of the command.
     pub program_name: Option<String>,
     pub cgroup: Option<String>,
@@ -85,7 +85,7 @@ pub struct About {
     pub uid: u32,
 }
 
-impl Watch {
+impl ProcessScanner {
     /// Scans once, and returns the programs of this host and the time since boot. `page` is the host's base page
     /// size. Only programs with at least `least` resident are read from more than one file.
     ///
@@ -96,7 +96,7 @@ impl Watch {
         root: &Root,
         page: PageSize,
         least: Bytes,
-    ) -> Result<(Vec<Program>, Duration), ReadError> {
+    ) -> Result<(Vec<ForkTree>, Duration), ReadError> {
         let now = match since_boot(root) {
             // A captured host may lack it, and no time passes there.
             Err(_) if !root.is_live() => Duration::ZERO,
@@ -104,8 +104,8 @@ impl Watch {
         };
         let passed = self.at.map(|at| now.saturating_sub(at));
         self.at = Some(now);
-        self.looks = self.looks.wrapping_add(1);
-        let all = self.looks % KERNEL_THREADS_EVERY == 1;
+        self.scans = self.scans.wrapping_add(1);
+        let all = self.scans % KERNEL_THREADS_EVERY == 1;
         let mut before = std::mem::take(&mut self.known);
         for pid in all_pids(root) {
             let is_kernel_thread = before.get(&pid).is_some_and(|k| k.stat.is_kernel_thread());
@@ -129,7 +129,7 @@ impl Watch {
         least: Bytes,
         now: Duration,
         passed: Option<Duration>,
-    ) -> Vec<Program> {
+    ) -> Vec<ForkTree> {
         let mut leaders: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
         for (pid, known) in &self.known {
             if !known.stat.is_kernel_thread() && !matches!(known.stat.state, 'Z' | 'X') {
@@ -143,8 +143,8 @@ impl Watch {
             let resident: Bytes = pids.iter().map(|pid| of(pid).resident).sum();
             if resident >= least {
                 let known = self.known.get_mut(&leader);
-                if let Some(known) = known.filter(|known| known.about.is_none()) {
-                    known.about = read_about(root, leader, &known.stat.name).map(Arc::new);
+                if let Some(known) = known.filter(|known| known.info.is_none()) {
+                    known.info = read_program_info(root, leader, &known.stat.name).map(Arc::new);
                 }
             }
             let of = |pid: &Pid| &self.known[pid];
@@ -158,7 +158,7 @@ impl Watch {
                 _ => None,
             };
             let started = Duration::from_secs_f64(seconds(first.stat.start_ticks));
-            programs.push(Program {
+            programs.push(ForkTree {
                 leader,
                 start_ticks: first.stat.start_ticks,
                 name: first.stat.name.clone(),
@@ -166,7 +166,7 @@ impl Watch {
                 cpu,
                 resident,
                 threads: pids.iter().map(|pid| of(pid).stat.threads).sum(),
-                about: first.about.clone(),
+                info: first.info.clone(),
                 pids,
             });
         }
@@ -203,14 +203,14 @@ fn before_of(before: &mut BTreeMap<Pid, Known>, pid: Pid, now: &Stat) -> Option<
 impl Known {
     fn new(stat: Stat, page: PageSize, old: Option<Known>) -> Known {
         let (before, about) = match old {
-            Some(old) => (Some(old.stat.user_ticks + old.stat.system_ticks), old.about),
+            Some(old) => (Some(old.stat.user_ticks + old.stat.system_ticks), old.info),
             None => (None, None),
         };
         Known {
             resident: Bytes(stat.resident_pages.saturating_mul(page.bytes().get())),
             stat,
             before,
-            about,
+            info: about,
         }
     }
 
@@ -233,7 +233,7 @@ pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
     }
 }
 
-fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
+fn read_program_info(root: &Root, pid: Pid, name: &str) -> Option<ProgramInfo> {
     let status = root.parse(file_of(pid, "status"), parse_status);
     let cgroup = root.read(file_of(pid, "cgroup"));
     let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
@@ -245,7 +245,7 @@ fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
             .next()
             .filter(|p| !p.is_empty() && *p != name)
     });
-    Some(About {
+    Some(ProgramInfo {
         program_name: program.map(str::to_owned),
         unit: cgroup.as_deref().and_then(unit_of),
         cgroup,
@@ -255,11 +255,11 @@ fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
 
 /// Memory of a program, from a page-table walk. Memory that its processes share counts once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Holding {
+pub struct TreeMemory {
     /// Anonymous and shared memory on base pages that could be on huge pages.
-    pub small: Bytes,
+    pub base: Bytes,
     /// Memory on huge pages, of THP and of pools.
-    pub large: Bytes,
+    pub huge: Bytes,
     /// Page tables of all its processes.
     pub page_tables: Bytes,
     /// True if THP is disabled for its first process (`THP_enabled: 0`).
@@ -284,7 +284,7 @@ struct ForkInfo {
     /// Its private memory.
     anon: Bytes,
     /// The part of it that is shared since a fork.
-    common: Bytes,
+    shared: Bytes,
 }
 
 /// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at
@@ -297,7 +297,7 @@ fn is_save(first: &ForkInfo, forked: &[ForkInfo]) -> bool {
         return false;
     };
     let is_late = one.age < (first.age / 2).min(LONGEST_SAVE);
-    first.anon >= SAVE && !one.common.is_zero() && is_late
+    first.anon >= SAVE && !one.shared.is_zero() && is_late
 }
 
 /// Walks the memory of a program's processes.
@@ -310,7 +310,7 @@ pub fn walk_pages(
     host: &Host,
     pids: &[Pid],
     leader: Pid,
-) -> Fact<Holding> {
+) -> Fact<TreeMemory> {
     let status = |pid: Pid| root.parse(file_of(pid, "status"), parse_status);
     let first = match status(leader) {
         Fact::Known(status) => status,
@@ -320,13 +320,13 @@ pub fn walk_pages(
     let Some(pmd) = host.pmd_page.get() else {
         return Fact::Absent;
     };
-    let mut holding = Holding {
+    let mut holding = TreeMemory {
         page_tables: first.page_tables.unwrap_or_default(),
-        large: first.hugetlb.unwrap_or_default(),
+        huge: first.hugetlb.unwrap_or_default(),
         thp_disabled: first.thp_enabled == Some(false),
-        room: limits::of(root, leader).memory_room_at_most(),
+        room: limits::read_limits(root, leader).memory_room_at_most(),
         file: file_of_program(root, leader),
-        ..Holding::default()
+        ..TreeMemory::default()
     };
     let mut all = vec![(leader, first)];
     for pid in pids.iter().filter(|pid| **pid != leader) {
@@ -347,7 +347,7 @@ pub fn walk_pages(
             _ => ScanDetail::Exclusive,
         },
         objects: BTreeMap::new(),
-        common: Sizes::default(),
+        shared: Sizes::default(),
     };
     let now = since_boot(root).unwrap_or_default();
     let (mut first, mut forked) = (ForkInfo::default(), Vec::new());
@@ -359,12 +359,12 @@ pub fn walk_pages(
             // It ended between two files.
             Fact::Absent | Fact::Unreadable(_) => continue,
         };
-        holding.small += found.small;
-        holding.large += found.large;
+        holding.base += found.base;
+        holding.huge += found.huge;
         let kin = ForkInfo {
             age: age_of(root, *pid, now),
             anon: status.resident_anon.unwrap_or_default(),
-            common: found.common,
+            shared: found.shared,
         };
         match *pid == leader {
             true => first = kin,
@@ -372,13 +372,13 @@ pub fn walk_pages(
         }
     }
     for (small, large) in walk.objects.into_values() {
-        holding.small += small;
-        holding.large += large;
+        holding.base += small;
+        holding.huge += large;
     }
-    let large = once(walk.common.large.clone());
-    let of_all = once([walk.common.small, walk.common.large].concat());
-    holding.small += of_all - large;
-    holding.large += large;
+    let large = union_len(walk.shared.huge.clone());
+    let of_all = union_len([walk.shared.base, walk.shared.huge].concat());
+    holding.base += of_all - large;
+    holding.huge += large;
     holding.saving = is_save(&first, &forked);
     Fact::Known(holding)
 }
@@ -395,17 +395,17 @@ type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 /// Memory ranges by page size.
 #[derive(Default)]
 struct Sizes {
-    small: Vec<Range>,
-    large: Vec<Range>,
+    base: Vec<Range>,
+    huge: Vec<Range>,
 }
 
 /// Private memory of a process that could be on huge pages.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
-    small: Bytes,
-    large: Bytes,
+    base: Bytes,
+    huge: Bytes,
     /// Memory shared since a fork, which is in neither of the two.
-    common: Bytes,
+    shared: Bytes,
 }
 
 /// The walk over the processes of a program.
@@ -417,7 +417,7 @@ struct Walk<'a> {
     /// Shared objects, each by the first process that has it.
     objects: Objects,
     /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
-    common: Sizes,
+    shared: Sizes,
 }
 
 impl Walk<'_> {
@@ -457,17 +457,17 @@ impl Walk<'_> {
                     *(if is_large { large } else { small }) += len;
                 } else if detail == ScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
                     *(if is_large {
-                        &mut found.large
+                        &mut found.huge
                     } else {
-                        &mut found.small
+                        &mut found.base
                     }) += len;
                 } else {
-                    found.common += len;
-                    let common = &mut self.common;
+                    found.shared += len;
+                    let common = &mut self.shared;
                     (if is_large {
-                        &mut common.large
+                        &mut common.huge
                     } else {
-                        &mut common.small
+                        &mut common.base
                     })
                     .push(run.range);
                 }
@@ -512,9 +512,9 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
             true => {}
             // Shared memory counts by the kernel's shares.
             false => {
-                found.small += small.scaled(counts.pss, counts.resident);
-                found.large += large.scaled(counts.pss, counts.resident);
-                found.common += counts.shared;
+                found.base += small.scaled(counts.pss, counts.resident);
+                found.huge += large.scaled(counts.pss, counts.resident);
+                found.shared += counts.shared;
             }
         }
     }
@@ -535,14 +535,14 @@ mod tests {
     #[test]
     fn this_program_and_what_it_forks() {
         let root = Root::live();
-        let mut watch = Watch::default();
+        let mut watch = ProcessScanner::default();
         let own = hugeleaf_sys::own_pid();
         let page = Kernel::new().base_page();
         let (programs, first) = watch.scan(&root, page, Bytes::ZERO).unwrap();
         let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
         assert!(me.cpu.is_none() && !me.resident.is_zero() && me.threads > 0);
         assert!(
-            me.about
+            me.info
                 .as_ref()
                 .is_some_and(|a| a.uid == hugeleaf_sys::effective_uid())
         );
@@ -575,7 +575,7 @@ mod tests {
         let memory = vec![1u8; much];
         let after = held();
         std::hint::black_box(&memory);
-        let grown = (after.small + after.large) - (before.small + before.large);
+        let grown = (after.base + after.huge) - (before.base + before.huge);
         assert!(
             grown.get() >= pmd.bytes().get() * 14,
             "{before:?} {after:?}"
@@ -589,7 +589,7 @@ mod tests {
         let kin = |minutes: u64, mib, common| ForkInfo {
             age: Duration::from_secs(minutes * 60),
             anon: Bytes::from_mib(mib),
-            common: Bytes::from_mib(common),
+            shared: Bytes::from_mib(common),
         };
         let first = kin(100, 1000, 500);
         for (forked, saves) in [

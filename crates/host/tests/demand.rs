@@ -84,7 +84,7 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     assert_eq!((user.name.as_deref(), user.uid), (Some("postgres"), 999));
     // The setting is missing, so its default applies.
     assert_eq!(
-        (service.wish.how, service.wish.said.as_str()),
+        (service.huge_page_setting.requirement, service.huge_page_setting.text.as_str()),
         (Requirement::IfAvailable, "")
     );
     let demand = &service.demands[0];

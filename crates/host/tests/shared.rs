@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_host::{Held, Process, Root, SharedObject, read_all_processes, read_host};
+use hugeleaf_host::{PageUsage, Process, Root, SharedObject, read_all_processes, read_host};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 
@@ -122,7 +122,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
     assert_eq!(object.attached.len(), PROCESSES);
     assert_eq!(object.misaligned, [odd]);
     assert!(
-        Held::coverage(&object.by_page_size).unwrap() > 0.9,
+        PageUsage::coverage(&object.by_page_size).unwrap() > 0.9,
         "{object:?}"
     );
     assert_eq!(
@@ -157,8 +157,8 @@ fn memory_on_base_pages_is_not_taken_for_large() {
         .iter()
         .find(|o| o.attached.contains(&holders[0].pid()))
         .unwrap();
-    assert_eq!(Held::coverage(&object.by_page_size), Some(0.0));
-    assert_eq!(Held::on_base(&object.by_page_size), size);
+    assert_eq!(PageUsage::coverage(&object.by_page_size), Some(0.0));
+    assert_eq!(PageUsage::on_base(&object.by_page_size), size);
     for holder in &holders {
         let process = processes.iter().find(|p| p.pid == holder.pid()).unwrap();
         assert_eq!(on_thp(process), Bytes::ZERO);

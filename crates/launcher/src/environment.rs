@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
 use hugeleaf_units::{Bytes, Failure, Ladder};
-use hugeleaf_verdict::run::{SANITIZER_OPTION, Settled};
+use hugeleaf_verdict::run::{SANITIZER_OPTION, ResolvedPolicy};
 
 use crate::library::Library;
 
@@ -32,7 +32,7 @@ impl SqliteCache {
 /// Returns the variables to set for a program into which `library` is loaded; `None` if its loader must not load it.
 /// With `sqlite`, a second library is loaded.
 pub fn variables(
-    settled: &Settled,
+    settled: &ResolvedPolicy,
     library: Option<PathBuf>,
     sqlite: Option<&SqliteCache>,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {

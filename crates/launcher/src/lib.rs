@@ -26,7 +26,7 @@ pub use watch::{Watch, Watcher};
 
 /// A process as observed when it held the most memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Seen {
+pub struct ProcessPeak {
     pub pid: Pid,
     pub name: String,
     /// Time of the observation, since the program's start.
@@ -43,9 +43,9 @@ pub struct Seen {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
+pub struct WatchReport {
     /// The processes, largest first.
-    pub processes: Vec<Seen>,
+    pub processes: Vec<ProcessPeak>,
     /// Number of processes not listed, each smaller than all listed ones.
     #[serde(rename = "processes_left_out")]
     pub left_out: usize,
@@ -60,7 +60,7 @@ pub struct Found {
 }
 
 /// Returns the obstacle that prevents loading the library into the program, if the policy selects the program.
-pub fn stands_in_the_way(policy: &Policy, program: &Program) -> Option<Obstacle> {
+pub fn find_obstacle(policy: &Policy, program: &Program) -> Option<Obstacle> {
     let name = program.path.file_name()?.to_string_lossy();
     let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
     obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)
@@ -84,7 +84,7 @@ pub fn library_for(
 /// Returns the file of a library that is loaded into any program, as [`library_for`].
 pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     match is_dry {
-        true => library::where_it_would_be(library),
+        true => library::planned_path(library),
         false => library::place(library),
     }
 }

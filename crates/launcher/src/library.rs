@@ -65,7 +65,7 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the path that [`place`] would return, without writing anything.
-pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
+pub fn planned_path(library: &Library) -> Result<PathBuf, Failure> {
     match existing(library)? {
         Some(path) => Ok(path),
         None => Ok(own_folder(library)?.join(file_name(library))),

@@ -18,7 +18,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
 
-use crate::{Found, Seen};
+use crate::{WatchReport, ProcessPeak};
 
 const LISTED: usize = 200;
 /// Maximum number of files that are searched for a SQLite.
@@ -30,7 +30,7 @@ struct Member {
     resident: Bytes,
     /// Peak resident memory as the kernel reports it.
     peak: Bytes,
-    best: Option<(Seen, Roles)>,
+    best: Option<(ProcessPeak, Roles)>,
 }
 
 pub struct Tree {
@@ -43,7 +43,7 @@ pub struct Tree {
     /// Ids that existed at the last scan, members or not.
     known: BTreeSet<Pid>,
     members: BTreeMap<Pid, Member>,
-    ended: Vec<Seen>,
+    ended: Vec<ProcessPeak>,
     left_out: usize,
     peak: Bytes,
     roles: Vec<RoleState>,
@@ -98,13 +98,13 @@ impl Tree {
         self.sum_up();
     }
 
-    pub fn found(mut self) -> Found {
+    pub fn found(mut self) -> WatchReport {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
             self.drop_member(pid);
         }
         self.keep_largest();
         let code = self.code.take().unwrap_or_default().into_iter();
-        Found {
+        WatchReport {
             hidden_sqlite: code.filter(|path| has_hidden_sqlite(path)).collect(),
             processes: self.ended,
             left_out: self.left_out,
@@ -160,7 +160,7 @@ impl Tree {
         // After an execve the resident size starts anew, but the earlier peak remains.
         member.resident = resident;
         member.peak = member.peak.max(peak);
-        let is_more = |(seen, _): &(Seen, Roles)| match at_exit {
+        let is_more = |(seen, _): &(ProcessPeak, Roles)| match at_exit {
             // At equal size the later observation is better, because the library may have corrected
             // growth.
             true => resident >= less_a_little(seen.resident),
@@ -191,7 +191,7 @@ impl Tree {
         }
         self.note_code(&process);
         let roles = self.judge(&process);
-        let seen = Seen {
+        let seen = ProcessPeak {
             pid,
             name: process.name,
             seconds: self.started.elapsed().as_secs_f64(),

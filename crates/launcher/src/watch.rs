@@ -20,7 +20,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Failure;
 use tempfile::{Builder, TempDir};
 
-use crate::Found;
+use crate::WatchReport;
 use crate::tree::{Tree, ids};
 
 /// Delay of the first scan, and the longest pause between two.
@@ -38,7 +38,7 @@ pub struct Watcher {
 
 #[derive(Debug)]
 pub struct Watch {
-    thread: JoinHandle<Found>,
+    thread: JoinHandle<WatchReport>,
     events: Sender<Event>,
     started: Instant,
     _folder: TempDir,
@@ -135,7 +135,7 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
+fn watch(mut tree: Tree, events: &Receiver<Event>) -> WatchReport {
     let mut pause = FIRST;
     let mut next = Instant::now() + pause;
     loop {
@@ -159,7 +159,7 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
 }
 
 impl Watch {
-    pub fn finish(self) -> Result<(f64, Found), Failure> {
+    pub fn finish(self) -> Result<(f64, WatchReport), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);
         let found = self.thread.join().map_err(|_| {

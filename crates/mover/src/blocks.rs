@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hugeleaf_host::{Held, Host, Process, Role, Segment};
+use hugeleaf_host::{PageUsage, Host, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
@@ -35,7 +35,7 @@ pub struct Block {
     /// Offset in the object, in bytes.
     pub offset: u64,
     /// True if another process of the plan promotes it; here it only has to be mapped.
-    pub attach: bool,
+    pub map_only: bool,
     /// Memory that is not resident and that promotion would fill up.
     pub missing: Bytes,
     /// Zero pages that an earlier split returned to the kernel. The block was a huge page then, so filling them
@@ -73,7 +73,7 @@ impl Block {
         match self.kind {
             Kind::File => Some(eligible::Reason::FileStays.into()),
             _ if self.locked => Some(Reason::Locked),
-            Kind::Shared if self.attach || !self.exclusive => {
+            Kind::Shared if self.map_only || !self.exclusive => {
                 no_split.map(|why| Reason::SharedByOthers(Some(why)))
             }
             _ => None,
@@ -97,7 +97,7 @@ pub struct Plan {
     pub holes: BTreeMap<eligible::Reason, Holes>,
     /// Blocks of which every page is private to the process or the zero page, as after a split of a huge page. They
     /// are neither selected nor left out before [`Plan::settle`] is called.
-    pub torn: Vec<SplitCandidate>,
+    pub split_candidates: Vec<SplitCandidate>,
     /// True if the page map does not report which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,
     /// Memory of `blocks` that is already on the target page size, by smaps; nonzero only with `huge_unknown`.
@@ -112,7 +112,7 @@ impl Plan {
 
     /// Selects the torn blocks that were huge pages before, and leaves out the others.
     pub fn settle(&mut self, huge: PageSize, was_huge: impl Fn(&SplitCandidate) -> bool) {
-        for torn in std::mem::take(&mut self.torn) {
+        for torn in std::mem::take(&mut self.split_candidates) {
             let block = torn.block;
             if was_huge(&torn) {
                 self.blocks.push(Block {
@@ -285,7 +285,7 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
         if segment.role == Role::Vdso || eligible::is_on_pool(segment) {
             continue;
         }
-        let base_bytes = Held::on_base(&segment.by_page_size);
+        let base_bytes = PageUsage::on_base(&segment.by_page_size);
         let share = Share::of(segment);
         let kind = match eligible::mapping(rules.host, process, segment) {
             Ok(kind) => kind,
@@ -355,12 +355,12 @@ fn plan_slot(
     }
     let union = shared.get(block.object, block.offset);
     match judge(block, tally, rules, union, place.index) {
-        Ok(block) if place.is_registered(range) && !block.attach => {
+        Ok(block) if place.is_registered(range) && !block.map_only => {
             plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
         }
         Ok(block) => plan.blocks.push(block),
         Err(reason) if rules.held.is_none() && is_torn(&block, tally) => {
-            plan.torn.push(SplitCandidate {
+            plan.split_candidates.push(SplitCandidate {
                 block,
                 own: rules.base.pages_for(tally.present).get(),
                 reason,
@@ -401,7 +401,7 @@ impl Place<'_> {
             kind: self.kind,
             object: object_of(segment),
             offset: offset_of(segment, range),
-            attach: false,
+            map_only: false,
             missing,
             restores: Bytes::ZERO,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
@@ -442,7 +442,7 @@ fn judge(
     };
     eligible::block(block.kind, len, &together, rules.needs(&block))?;
     Ok(rules.counted(Block {
-        attach,
+        map_only: attach,
         missing: if attach { Bytes::ZERO } else { missing },
         ..block
     }))
@@ -481,7 +481,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     let mut plan = Plan::default();
     for segment in &process.segments {
         let share = Share::of(segment);
-        let base = Held::on_base(&segment.by_page_size);
+        let base = PageUsage::on_base(&segment.by_page_size);
         plan.already += base;
         plan.already_private += share.of_any(base);
         let pool: Bytes = held_on(segment, PageKind::Hugetlb);
@@ -570,7 +570,7 @@ pub fn chunk_len(blocks: &[Block], todo: &[usize], most: Bytes) -> usize {
         bytes += block.range.len();
         let alike = block.kind == first.kind
             && block.object == first.object
-            && block.attach == first.attach;
+            && block.map_only == first.map_only;
         if block.range.start() != end || !alike || bytes > most {
             break;
         }
@@ -622,7 +622,7 @@ impl Union {
             .iter()
             .map(|word| u64::from(word.count_ones()))
             .sum();
-        rules.huge.bytes() - hugeleaf_units::Pages(present).of(rules.base)
+        rules.huge.bytes() - hugeleaf_units::Pages(present).in_bytes(rules.base)
     }
 
     fn mark(&mut self, block: Range, part: Range, rules: &Rules<'_>) {
@@ -632,7 +632,7 @@ impl Union {
         if self.full {
             return;
         }
-        let words = rules.huge.holds(rules.base).div_ceil(64);
+        let words = rules.huge.ratio_to(rules.base).div_ceil(64);
         self.pages.resize(usize::try_from(words).unwrap_or(0), 0);
         let page = rules.base.bytes().get();
         let first = (part.start() - block.start()) / page;

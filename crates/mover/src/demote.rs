@@ -52,7 +52,7 @@ pub fn demote(
     };
     // A split needs almost no memory, so there is no floor to keep.
     let mut job = Job::new(context, progress, options.pace, Bytes::ZERO);
-    job.held = options.notes_held.then(HeldBeforeSplit::default);
+    job.held = options.record_held.then(HeldBeforeSplit::default);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
     job.begin(&works);
     if !options.dry_run {
@@ -116,7 +116,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
             return;
         };
         todo.retain(|i| {
-            now[*i] == readback::Now::Huge
+            now[*i] == readback::ReadbackState::Huge
                 && work.plan.blocks[*i].exclusive
                 && !matches!(work.states[*i], State::Failed(_))
         });
@@ -156,7 +156,7 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
         for i in &chunk[..through] {
             note(job, work, *i, State::Called);
         }
-        zeros::bring_back(job, work, &chunk[..through]);
+        zeros::restore_after_split(job, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {

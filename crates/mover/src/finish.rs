@@ -42,7 +42,7 @@ pub struct Outcome {
 impl Outcome {
     /// Returns all requested memory over all processes, each page once.
     pub const fn requested(&self) -> Bytes {
-        self.totals.asked
+        self.totals.requested
     }
 
     pub const fn done(&self) -> Bytes {
@@ -55,7 +55,7 @@ impl Outcome {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
         let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
-        let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
+        let all = totals.done == totals.requested && self.processes.iter().all(|p| p.done == p.requested);
         let untold = Reason::Not(eligible::Reason::ExclusiveUnknown);
         let told =
             (self.processes.iter()).all(|p| p.left_out.iter().all(|part| part.reason != untold));
@@ -75,7 +75,7 @@ pub(crate) fn finish(
 ) -> Outcome {
     job.report(Stage::ReadingBack, None);
     let unreached = match job.stopped_by {
-        Some(StoppedBy::Pressure) => Reason::Pressure,
+        Some(StoppedBy::MemoryPressure) => Reason::Pressure,
         Some(StoppedBy::NoContiguousMemory) => Reason::NoContiguousMemory,
         Some(StoppedBy::Signal) => Reason::Interrupted,
         None => Reason::NotSeen,
@@ -86,7 +86,7 @@ pub(crate) fn finish(
         false => readback::outcome(&job.context, work, to_huge, unreached, held.as_mut()),
     };
     let processes: Vec<_> = works.iter_mut().map(read).collect();
-    let totals = totals::of(&works, &processes);
+    let totals = totals::sum_totals(&works, &processes);
     Outcome {
         processes,
         skipped,
@@ -94,7 +94,7 @@ pub(crate) fn finish(
         stopped_by: job.stopped_by,
         dry_run,
         estimated_seconds: (dry_run && to_huge)
-            .then(|| pacer::estimate_seconds(totals.asked, job.pace.budget)),
+            .then(|| pacer::estimate_seconds(totals.requested, job.pace.budget)),
         totals,
         seconds: job.elapsed().as_secs_f64(),
         stalls: job.stalls,

@@ -54,4 +54,4 @@ pub use promote::promote;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use working_set::{Look, MAX_LOCK_TIME, Touched, Watch, may_walk, sample, touched, walk_time};
+pub use working_set::{AccessSample, MAX_LOCK_TIME, Touched, WatchOptions, may_walk, sample, measure_touch_rate, walk_time};

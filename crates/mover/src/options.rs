@@ -120,7 +120,7 @@ pub struct DemoteOptions {
     /// all huge pages.
     pub only: Option<Vec<Memory>>,
     /// Records the memory that blocks hold when they are split ([`PromoteOptions::held`]).
-    pub notes_held: bool,
+    pub record_held: bool,
     pub dry_run: bool,
 }
 
@@ -130,7 +130,7 @@ impl Default for DemoteOptions {
         DemoteOptions {
             pace: Pace::default(),
             only: None,
-            notes_held: false,
+            record_held: false,
             dry_run: false,
         }
     }

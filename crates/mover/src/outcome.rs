@@ -196,7 +196,7 @@ pub struct RoleOutcome {
     pub role: Role,
     /// Requested from the kernel, or planned in a dry run.
     #[serde(rename = "asked_bytes")]
-    pub asked: Bytes,
+    pub requested: Bytes,
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
 }
@@ -208,7 +208,7 @@ impl RoleOutcome {
         let at = at.unwrap_or_else(|| {
             table.push(RoleOutcome {
                 role,
-                asked: Bytes::ZERO,
+                requested: Bytes::ZERO,
                 done: Bytes::ZERO,
             });
             table.len() - 1
@@ -227,7 +227,7 @@ pub struct ProcessOutcome {
     pub name: String,
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]
-    pub asked: Bytes,
+    pub requested: Bytes,
     /// Memory that was already on the target page size before.
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
@@ -243,10 +243,10 @@ pub struct ProcessOutcome {
     /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
     /// blocks split earlier.
     #[serde(rename = "zeros_restored_bytes")]
-    pub zeros_brought_back: Bytes,
+    pub zeros_restored: Bytes,
     /// The same if they are not restored; the process is smaller by this amount.
     #[serde(rename = "zeros_lost_bytes")]
-    pub zeros_given_back: Bytes,
+    pub zeros_lost: Bytes,
     /// Shared memory that splitting unmapped. The process maps it again on touch.
     #[serde(rename = "unmapped_bytes")]
     pub unmapped: Bytes,
@@ -279,7 +279,7 @@ pub struct ProcessOutcome {
     pub resident_after: Option<Bytes>,
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
     #[serde(rename = "thp_enabled")]
-    pub switched_on: bool,
+    pub thp_enabled: bool,
     pub ended: Option<Ended>,
 }
 
@@ -299,7 +299,7 @@ pub enum StoppedBy {
     /// The stop flag was set (Ctrl-C).
     Signal,
     #[serde(rename = "memory-pressure")]
-    Pressure,
+    MemoryPressure,
     NoContiguousMemory,
 }
 

@@ -27,7 +27,7 @@ const ASSUMED_SPLIT: Duration = Duration::from_micros(500);
 const LARGEST_CALL: Bytes = Bytes(64 << 20);
 
 /// Number of huge pages that one call maps into another process that shares them. Nothing is copied.
-const ATTACHED_A_CALL: u64 = 16;
+const MAP_ONLY_PER_CALL: u64 = 16;
 
 /// Returns the pause after a call of length `took`, so that calls use `budget` of the time.
 pub fn pause_after(took: Duration, budget: Percent) -> Duration {
@@ -84,11 +84,11 @@ pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
 }
 
 /// Returns how much memory one call may map into a process that shares huge pages with another.
-pub fn attached_a_call(pace: Pace, huge: PageSize) -> Bytes {
+pub fn map_only_per_call(pace: Pace, huge: PageSize) -> Bytes {
     let pages = if pace.longest_stall.is_some() {
         1
     } else {
-        ATTACHED_A_CALL
+        MAP_ONLY_PER_CALL
     };
     Bytes(huge.bytes().get().saturating_mul(pages))
         .min(Bytes(1 << 30))
@@ -178,9 +178,9 @@ mod tests {
         assert_eq!(bytes_a_call(any, small), LARGEST_CALL);
         assert_eq!(bytes_a_call(any, large), large.bytes());
         assert_eq!(bytes_a_call(millisecond, small), Bytes(2 << 20));
-        assert_eq!(attached_a_call(any, small), Bytes(32 << 20));
-        assert_eq!(attached_a_call(any, large), Bytes(1 << 30));
-        assert_eq!(attached_a_call(millisecond, small), Bytes(2 << 20));
+        assert_eq!(map_only_per_call(any, small), Bytes(32 << 20));
+        assert_eq!(map_only_per_call(any, large), Bytes(1 << 30));
+        assert_eq!(map_only_per_call(millisecond, small), Bytes(2 << 20));
         assert_eq!((splits_a_call(any), splits_a_write(any)), (4, 32));
         assert_eq!(
             (splits_a_call(millisecond), splits_a_write(millisecond)),

@@ -42,7 +42,7 @@ pub fn promote(
     stop: &AtomicBool,
 ) -> Result<Outcome, PreconditionError> {
     let huge = work::huge_page_of(kernel, host)?;
-    if !kernel.knows_collapse() {
+    if !kernel.supports_collapse() {
         return Err(PreconditionError::NoCollapse);
     }
     let context = Context {
@@ -241,13 +241,13 @@ impl Mover<'_, '_> {
         let most = pacer::bytes_a_call(options.pace, self.rules.huge);
         for attach in [false, true] {
             let most = if attach {
-                pacer::attached_a_call(options.pace, self.rules.huge).max(most)
+                pacer::map_only_per_call(options.pace, self.rules.huge).max(most)
             } else {
                 most
             };
             for work in works.iter_mut() {
                 let todo = indices(work, |i, w| {
-                    w.states[i] == State::Todo && w.plan.blocks[i].attach == attach
+                    w.states[i] == State::Todo && w.plan.blocks[i].map_only == attach
                 });
                 self.job.stage = Stage::Moving;
                 self.pass(work, &todo, most);
@@ -271,7 +271,7 @@ impl Mover<'_, '_> {
         // The result of a call over many blocks says little about each, so read the page map first.
         if let Some(now) = readback::read_pages(&self.job.context, work) {
             for i in &again {
-                if now[*i] == readback::Now::Huge {
+                if now[*i] == readback::ReadbackState::Huge {
                     work.states[*i] = State::Called;
                 }
             }
@@ -299,7 +299,7 @@ impl Mover<'_, '_> {
                 self.job.done += blocks.sum();
             }
             // Fetching may take a while, so it comes before the last check of the process.
-            if !work.plan.blocks[chunk[0]].attach {
+            if !work.plan.blocks[chunk[0]].map_only {
                 self.fetch(chunk.len());
             }
             if !self.job.may_go_on(work) {

@@ -15,7 +15,7 @@ use crate::work::{Context, State, Work};
 use crate::zeros;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Now {
+pub(crate) enum ReadbackState {
     Huge,
     Base,
     /// Not resident: unmapped, returned to the kernel, or (shared memory) not mapped since the
@@ -25,7 +25,7 @@ pub(crate) enum Now {
 
 /// Returns the current state of a process's blocks, in their order; `None` if the page map does not
 /// report huge pages (Linux before 6.7) or cannot be read.
-pub(crate) fn read_pages(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
+pub(crate) fn read_pages(context: &Context<'_>, work: &Work) -> Option<Vec<ReadbackState>> {
     let blocks = &work.plan.blocks;
     let mut now = Vec::with_capacity(blocks.len());
     let mut at = 0;
@@ -58,15 +58,15 @@ fn neighbours(blocks: &[Block]) -> usize {
         .count()
 }
 
-fn states_of(blocks: &[Block], runs: &[PageRun]) -> Vec<Now> {
+fn states_of(blocks: &[Block], runs: &[PageRun]) -> Vec<ReadbackState> {
     let mut at = 0;
     let each = blocks.iter().map(|block| {
-        let mut now = Now::Nothing;
+        let mut now = ReadbackState::Nothing;
         while let Some(run) = runs.get(at) {
             if run.range.intersect(block.range).is_some() {
                 match run.state.has(PageState::HUGE) && !run.state.has(PageState::ZERO) {
-                    true => now = Now::Huge,
-                    false if now == Now::Nothing => now = Now::Base,
+                    true => now = ReadbackState::Huge,
+                    false if now == ReadbackState::Nothing => now = ReadbackState::Base,
                     false => {}
                 }
             }
@@ -108,7 +108,7 @@ pub(crate) fn outcome(
     let mut outcome = empty_outcome(work, after.as_ref());
     match (work.lost_reason(), now) {
         (Some(reason), _) => {
-            Part::add(&mut outcome.failed, reason, outcome.asked);
+            Part::add(&mut outcome.failed, reason, outcome.requested);
             work.fates = vec![BlockResult::Failed(reason); work.plan.blocks.len()];
         }
         (None, Some(now)) => {
@@ -116,7 +116,7 @@ pub(crate) fn outcome(
             if !to_huge {
                 let split = work.fates.iter().map(|fate| *fate == BlockResult::Done);
                 let split: Vec<bool> = split.collect();
-                outcome.zeros_given_back = zeros::given_back(context, work, &split, held);
+                outcome.zeros_lost = zeros::unrestored_zeros(context, work, &split, held);
                 outcome.no_zeros = work.no_zeros;
             }
         }
@@ -145,10 +145,10 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         who: work.identity.who,
         name: before.name.clone(),
         unit: before.unit.clone(),
-        asked: work.plan.requested(),
+        requested: work.plan.requested(),
         already: work.plan.already,
         left_out: work.plan.left_out.clone(),
-        zeros_brought_back: work.brought_back,
+        zeros_restored: work.brought_back,
         seconds: work.spent.as_secs_f64(),
         coverage_before: before.coverage(),
         coverage_after: after.and_then(Process::coverage),
@@ -156,12 +156,12 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         page_tables_after: after.map(|p| p.page_tables),
         resident_before: before.resident,
         resident_after: after.map(|p| p.resident),
-        switched_on: work.switched_on,
+        thp_enabled: work.switched_on,
         ended: work.ended(),
         ..ProcessOutcome::default()
     };
     for block in &work.plan.blocks {
-        role_of(&mut outcome, block).asked += block.range.len();
+        role_of(&mut outcome, block).requested += block.range.len();
     }
     outcome
 }
@@ -173,7 +173,7 @@ fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOu
 fn tell_blocks(
     outcome: &mut ProcessOutcome,
     work: &Work,
-    now: &[Now],
+    now: &[ReadbackState],
     to_huge: bool,
     unreached: Reason,
 ) -> Vec<BlockResult> {
@@ -181,12 +181,12 @@ fn tell_blocks(
     let mut fates = Vec::with_capacity(now.len());
     for (((block, state), method), now) in each.zip(now) {
         let len = block.range.len();
-        if (*now == Now::Huge) == to_huge && !(to_huge && *now == Now::Nothing) {
+        if (*now == ReadbackState::Huge) == to_huge && !(to_huge && *now == ReadbackState::Nothing) {
             outcome.done += len;
             role_of(outcome, block).done += len;
             if to_huge {
                 outcome.grown += block.missing;
-                outcome.zeros_brought_back += block.restores;
+                outcome.zeros_restored += block.restores;
             }
             if let (true, Some(reason)) = (to_huge, block.one_way(work.no_split)) {
                 Part::add(&mut outcome.one_way, reason, len);
@@ -194,13 +194,13 @@ fn tell_blocks(
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
             fates.push(BlockResult::Done);
-            if *now == Now::Nothing && block.kind == Kind::Shared {
+            if *now == ReadbackState::Nothing && block.kind == Kind::Shared {
                 outcome.unmapped += len;
             }
             continue;
         }
         let reason = match *now {
-            Now::Nothing if *state == State::Called => Reason::Unmapped,
+            ReadbackState::Nothing if *state == State::Called => Reason::Unmapped,
             _ => {
                 let passed_over = !to_huge && is_passed_over(block, *method);
                 why_not(*state, work, passed_over, unreached).unwrap_or(Reason::NotSeen)
@@ -226,13 +226,13 @@ fn tell_totals(
         let was = thp_of(&work.before, role.role);
         let is = after.map_or(was, |process| thp_of(process, role.role));
         // Memory that is already huge is among the blocks, because nothing distinguishes it.
-        role.asked = match to_huge {
-            true => role.asked - was,
-            false => role.asked.min(was),
+        role.requested = match to_huge {
+            true => role.requested - was,
+            false => role.requested.min(was),
         };
         let gained = if to_huge { is - was } else { was - is };
-        role.done = gained.min(role.asked);
-        rest.push((role.role, role.asked - role.done));
+        role.done = gained.min(role.requested);
+        rest.push((role.role, role.requested - role.done));
         let mut done = role.done;
         let blocks = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
         let called = |b: &Block, s: State| b.role == role.role && s == State::Called;
@@ -245,8 +245,8 @@ fn tell_totals(
             }
         }
     }
-    outcome.by_role.retain(|role| !role.asked.is_zero());
-    outcome.asked = outcome.by_role.iter().map(|r| r.asked).sum();
+    outcome.by_role.retain(|role| !role.requested.is_zero());
+    outcome.requested = outcome.by_role.iter().map(|r| r.requested).sum();
     outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
     let mut counted = outcome.done;
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
@@ -266,9 +266,9 @@ fn tell_totals(
     Part::add(
         &mut outcome.failed,
         Reason::NotSeen,
-        outcome.asked - counted,
+        outcome.requested - counted,
     );
-    if outcome.done == outcome.asked && !outcome.done.is_zero() {
+    if outcome.done == outcome.requested && !outcome.done.is_zero() {
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));
     }

@@ -159,7 +159,7 @@ impl Splitter {
                 continue;
             }
             match &now {
-                Some(now) if now[i] == readback::Now::Huge => whole.push(i),
+                Some(now) if now[i] == readback::ReadbackState::Huge => whole.push(i),
                 Some(_) if state == State::Todo => {
                     work.states[i] = State::Called;
                     if key(work, i).is_some_and(|key| self.done.contains(&key)) {
@@ -226,7 +226,7 @@ impl Splitter {
                     work.states[*i] = State::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
-                zeros::bring_back(job, work, slice);
+                zeros::restore_after_split(job, work, slice);
             }
             Err(e) => {
                 let state = refused(job, work, &e);

@@ -21,7 +21,7 @@ use crate::work::{Context, Work};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     #[serde(rename = "asked_bytes")]
-    pub asked: Bytes,
+    pub requested: Bytes,
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
     /// Memory that was promoted or demoted in every process that maps it, as read back.
@@ -53,7 +53,7 @@ pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part>
         works.iter_mut().for_each(|work| work.no_split = no_split);
     }
     let planned: Vec<_> = works.iter().map(readback::planned).collect();
-    let parts = of(works, &planned).one_way;
+    let parts = sum_totals(works, &planned).one_way;
     parts.into_iter().max_by_key(|part| part.bytes)
 }
 
@@ -66,7 +66,7 @@ struct Entry {
 }
 
 /// Returns the totals of `works`; `processes` are their outcomes in the same order.
-pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
+pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     let mut totals = Totals::default();
     let mut entries: Vec<Entry> = Vec::new();
     let mut seen: HashMap<BlockKey, usize> = HashMap::new();
@@ -99,7 +99,7 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
         totals.add(entry);
     }
     let pools = works.iter().flat_map(|work| &work.plan.pool_shared);
-    let pools = once(pools.copied().collect());
+    let pools = union_len(pools.copied().collect());
     Part::add(
         &mut totals.left_out,
         eligible::Reason::Hugetlb.into(),
@@ -130,8 +130,8 @@ impl Entry {
 
 impl Totals {
     fn add(&mut self, entry: &Entry) {
-        self.asked += entry.bytes;
-        self.role(entry.role).asked += entry.bytes;
+        self.requested += entry.bytes;
+        self.role(entry.role).requested += entry.bytes;
         match entry.fate {
             BlockResult::Done => {
                 self.done += entry.bytes;
@@ -166,14 +166,14 @@ impl Totals {
                     new += block.share;
                 }
             }
-            let asked = role.asked.scaled(new, mapped);
+            let asked = role.requested.scaled(new, mapped);
             let done = role.done.scaled(new, mapped);
-            self.asked += asked;
+            self.requested += asked;
             self.done += done;
             let sum = self.role(role.role);
-            sum.asked += asked;
+            sum.requested += asked;
             sum.done += done;
-            all += role.asked - role.done;
+            all += role.requested - role.done;
             left += asked - done;
         }
         self.grown += outcome.grown;
@@ -198,11 +198,11 @@ impl Totals {
 }
 
 /// Returns the total length of ranges of objects, overlaps counted once.
-fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
+fn union_len(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
     ranges.sort_unstable_by_key(|(object, _)| *object);
     let each = ranges.chunk_by(|a, b| a.0 == b.0);
     let each = each.map(|of| of.iter().map(|(_, range)| *range).collect());
-    each.map(hugeleaf_host::totals::once).sum()
+    each.map(hugeleaf_host::totals::union_len).sum()
 }
 
 #[cfg(test)]
@@ -220,8 +220,8 @@ mod tests {
             (one, range(12, 15)),
             (one, range(40, 50)),
         ];
-        assert_eq!(once(ranges), Bytes(30 + 10 + 5));
-        assert_eq!(once(Vec::new()), Bytes::ZERO);
+        assert_eq!(union_len(ranges), Bytes(30 + 10 + 5));
+        assert_eq!(union_len(Vec::new()), Bytes::ZERO);
     }
 
     #[test]

@@ -206,7 +206,7 @@ const HOLD_BACK: Duration = Duration::from_millis(200);
 const OWN_PART: u64 = 16;
 
 fn own_room(root: &Root) -> Option<Bytes> {
-    limits::of(root, "self").memory_room().get()
+    limits::read_limits(root, "self").memory_room().get()
 }
 
 pub(crate) struct Job<'a> {
@@ -346,7 +346,7 @@ impl<'a> Job<'a> {
                 }
                 Pressure::Stalling | Pressure::Low => {
                     if kernel.now().saturating_sub(began) >= PATIENCE {
-                        self.stopped_by = Some(StoppedBy::Pressure);
+                        self.stopped_by = Some(StoppedBy::MemoryPressure);
                         return false;
                     }
                     self.hold_back(work, HOLD_BACK);
@@ -411,7 +411,7 @@ pub(crate) fn rules<'a>(
 
 /// Returns the host's huge page size, if the kernel has all required calls.
 pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, PreconditionError> {
-    if !kernel.knows_process_madvise() {
+    if !kernel.supports_process_madvise() {
         return Err(PreconditionError::NoProcessMadvise);
     }
     match &host.pmd_page {

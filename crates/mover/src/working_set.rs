@@ -29,7 +29,7 @@ const WALK_TIME_PER_PAGE: Duration = Duration::from_nanos(100);
 
 /// Settings for watching a process.
 #[derive(Debug, Clone, Copy)]
-pub struct Watch<'a> {
+pub struct WatchOptions<'a> {
     pub time: Duration,
     /// Longest time that the walk may keep the process from mapping memory.
     pub held: Duration,
@@ -45,7 +45,7 @@ pub struct Touched {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct AccessSample {
     pub seen: Touches,
     pub cost: Duration,
 }
@@ -54,7 +54,7 @@ pub struct Look {
 ///
 /// # Errors
 /// The process ended meanwhile, or its bits could not be cleared or read.
-pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Watch<'_>) -> Result<Touched, String> {
+pub fn measure_touch_rate(kernel: &Kernel, root: &Root, pid: Pid, time: WatchOptions<'_>) -> Result<Touched, String> {
     watch(kernel, root, pid, time, "smaps_rollup").map(|seen| Touched {
         bytes_per_second: seen.rate(),
         cost: seen.cost,
@@ -69,8 +69,8 @@ pub fn sample(
     root: &Root,
     pid: Pid,
     ranges: &[Range],
-    time: Watch<'_>,
-) -> Result<Look, String> {
+    time: WatchOptions<'_>,
+) -> Result<AccessSample, String> {
     let seen = watch(kernel, root, pid, time, "smaps")?;
     let of_ranges = |entry: &&SmapsEntry| {
         ranges
@@ -90,7 +90,7 @@ pub fn sample(
         all.touched += counts.referenced.min(small);
         all.large += counts.pmd_mapped + counts.hugetlb;
     }
-    Ok(Look {
+    Ok(AccessSample {
         seen: all,
         cost: seen.cost,
     })
@@ -114,7 +114,7 @@ fn watch(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    Watch { time, held, stop }: Watch<'_>,
+    WatchOptions { time, held, stop }: WatchOptions<'_>,
     file: &str,
 ) -> Result<Seen, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
@@ -206,9 +206,9 @@ mod tests {
     use hugeleaf_sys::{Kernel, effective_uid, own_pid};
 
     /// A watch that is never stopped.
-    fn whole(time: Duration, held: Duration) -> Watch<'static> {
+    fn whole(time: Duration, held: Duration) -> WatchOptions<'static> {
         static STOP: AtomicBool = AtomicBool::new(false);
-        Watch {
+        WatchOptions {
             time,
             held,
             stop: &STOP,
@@ -305,6 +305,6 @@ mod tests {
     fn nobody_touches_nothing() {
         let (kernel, root) = (Kernel::new(), Root::live());
         let watch = whole(Duration::ZERO, Duration::MAX);
-        assert!(touched(&kernel, &root, Pid(u32::MAX / 2), watch).is_err());
+        assert!(measure_touch_rate(&kernel, &root, Pid(u32::MAX / 2), watch).is_err());
     }
 }

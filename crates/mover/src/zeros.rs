@@ -19,7 +19,7 @@ use crate::work::{Context, Job, Work};
 
 /// Restores the zero pages and mappings that the split of these blocks (indices, ascending) removed. Copy-on-write memory
 /// of several processes is skipped, because each process would get a page of its own.
-pub(crate) fn bring_back(job: &mut Job<'_>, work: &mut Work, split: &[usize]) {
+pub(crate) fn restore_after_split(job: &mut Job<'_>, work: &mut Work, split: &[usize]) {
     for i in split {
         let block = work.plan.blocks[*i];
         if work.no_zeros.is_some() {
@@ -67,7 +67,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
 
 /// Returns how many bytes of private blocks are zero pages that were not restored. Records in `held` the memory that each
 /// block of `split` (one entry per block) holds.
-pub(crate) fn given_back(
+pub(crate) fn unrestored_zeros(
     context: &Context<'_>,
     work: &Work,
     split: &[bool],

@@ -20,7 +20,7 @@ use hugeleaf_mover::{
     PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_sys::{Kernel, Pid};
-use hugeleaf_testkit::host::{self, Host as Held};
+use hugeleaf_testkit::host::{self, HostAccess as Held};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use victim::Victim;
@@ -44,9 +44,9 @@ impl Bench {
     /// files start and end.
     fn alone(test: &str) -> Option<Bench> {
         Bench::holding(test, || {
-            let host = host::alone();
+            let host = host::exclusive();
             host.choose("enabled", "madvise");
-            Held::Alone(host)
+            Held::Exclusive(host)
         })
     }
 
@@ -67,7 +67,7 @@ impl Bench {
         if huge.bytes() > Bytes::from_mib(32) {
             return not_run("huge pages of this host are too large for a small test");
         }
-        if !kernel.knows_collapse() || !kernel.knows_process_madvise() {
+        if !kernel.supports_collapse() || !kernel.supports_process_madvise() {
             return not_run("needs process_madvise(MADV_COLLAPSE), Linux 6.1");
         }
         Some(Bench {
@@ -81,7 +81,7 @@ impl Bench {
 
     /// Returns the size of `n` huge pages in bytes.
     fn pages(&self, n: u64) -> Bytes {
-        hugeleaf_units::Pages(n).of(self.huge)
+        hugeleaf_units::Pages(n).in_bytes(self.huge)
     }
 
     /// Starts a process with private memory of `n` huge pages on base pages.
@@ -145,7 +145,7 @@ impl Bench {
 fn check_sums(outcome: &Outcome) {
     for p in &outcome.processes {
         if !outcome.dry_run {
-            assert_eq!(p.asked, p.done + Part::total(&p.failed), "{p:#?}");
+            assert_eq!(p.requested, p.done + Part::total(&p.failed), "{p:#?}");
         }
         let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
         assert_eq!(moved, p.done, "{p:#?}");
@@ -153,12 +153,12 @@ fn check_sums(outcome: &Outcome) {
     let totals = &outcome.totals;
     if !outcome.dry_run {
         let sum = totals.done + Part::total(&totals.failed);
-        assert_eq!(totals.asked, sum, "{totals:#?}");
+        assert_eq!(totals.requested, sum, "{totals:#?}");
     }
-    let mapped: Bytes = outcome.processes.iter().map(|p| p.asked).sum();
-    assert!(totals.asked <= mapped, "{outcome:#?}");
-    let of_roles: Bytes = totals.by_role.iter().map(|r| r.asked).sum();
-    assert_eq!(totals.asked, of_roles, "{totals:#?}");
+    let mapped: Bytes = outcome.processes.iter().map(|p| p.requested).sum();
+    assert!(totals.requested <= mapped, "{outcome:#?}");
+    let of_roles: Bytes = totals.by_role.iter().map(|r| r.requested).sum();
+    assert_eq!(totals.requested, of_roles, "{totals:#?}");
 }
 
 /// Options for full speed.
@@ -173,7 +173,7 @@ fn fast() -> PromoteOptions {
 fn fast_demote() -> DemoteOptions {
     DemoteOptions {
         pace: Percent::ALL.into(),
-        notes_held: true,
+        record_held: true,
         ..DemoteOptions::default()
     }
 }

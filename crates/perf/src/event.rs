@@ -22,7 +22,7 @@ pub enum PerfKind {
     Cycles,
     PageFaults,
     /// A dummy event that carries process records.
-    Records,
+    Dummy,
     /// A tracepoint, by the number in its `id` file.
     Tracepoint(u64),
 }
@@ -43,7 +43,7 @@ pub enum PerfStack {
     /// The kernel stack, with a maximum number of frames.
     Kernel(u16),
     /// The kernel and user stacks, with a maximum number of frames. The user stack needs frame pointers.
-    Both(u16),
+    KernelAndUser(u16),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +218,7 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     (attr.type_, attr.config) = match setup.kind {
         PerfKind::CpuClock => software(abi::PERF_COUNT_SW_CPU_CLOCK),
         PerfKind::PageFaults => software(abi::PERF_COUNT_SW_PAGE_FAULTS),
-        PerfKind::Records => software(abi::PERF_COUNT_SW_DUMMY),
+        PerfKind::Dummy => software(abi::PERF_COUNT_SW_DUMMY),
         PerfKind::Cycles => (
             abi::PERF_TYPE_HARDWARE,
             u64::from(abi::PERF_COUNT_HW_CPU_CYCLES),
@@ -236,7 +236,7 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     attr.sample_type = SAMPLE_TYPE;
     match setup.stack {
         PerfStack::No => {}
-        PerfStack::Kernel(frames) | PerfStack::Both(frames) => {
+        PerfStack::Kernel(frames) | PerfStack::KernelAndUser(frames) => {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_CALLCHAIN);
             attr.sample_max_stack = frames;
         }
@@ -247,7 +247,7 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     if setup.raw {
         attr.sample_type |= u64::from(abi::PERF_SAMPLE_RAW);
     }
-    if setup.kind == PerfKind::Records {
+    if setup.kind == PerfKind::Dummy {
         attr.set_comm(1);
         attr.set_comm_exec(1);
         attr.set_task(1);

@@ -43,7 +43,7 @@ impl Processor {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counts {
+pub enum HardwareEvent {
     Cycles,
     Instructions,
     /// Misses of the data TLB. The TLB level, and the inclusion of stores, depend on the processor.
@@ -59,21 +59,21 @@ pub enum Counts {
     CodeWalkCycles,
 }
 
-impl Counts {
+impl HardwareEvent {
     /// Returns the name in files, the same for all processors.
     pub const fn name(self) -> &'static str {
         match self {
-            Counts::Cycles => "cycles",
-            Counts::Instructions => "instructions",
-            Counts::DataMisses => "dtlb_load_misses",
-            Counts::DataLastMisses => "dtlb_l2_misses",
-            Counts::CodeMisses => "itlb_misses",
-            Counts::DataWalks => "page_walks_data",
-            Counts::CodeWalks => "page_walks_code",
-            Counts::LoadWalkCycles => "page_walk_cycles_loads",
-            Counts::StoreWalkCycles => "page_walk_cycles_stores",
-            Counts::DataWalkCycles => "page_walk_cycles_data",
-            Counts::CodeWalkCycles => "page_walk_cycles_code",
+            HardwareEvent::Cycles => "cycles",
+            HardwareEvent::Instructions => "instructions",
+            HardwareEvent::DataMisses => "dtlb_load_misses",
+            HardwareEvent::DataLastMisses => "dtlb_l2_misses",
+            HardwareEvent::CodeMisses => "itlb_misses",
+            HardwareEvent::DataWalks => "page_walks_data",
+            HardwareEvent::CodeWalks => "page_walks_code",
+            HardwareEvent::LoadWalkCycles => "page_walk_cycles_loads",
+            HardwareEvent::StoreWalkCycles => "page_walk_cycles_stores",
+            HardwareEvent::DataWalkCycles => "page_walk_cycles_data",
+            HardwareEvent::CodeWalkCycles => "page_walk_cycles_code",
         }
     }
 
@@ -81,59 +81,59 @@ impl Counts {
     pub const fn is_walk_cycles(self) -> bool {
         matches!(
             self,
-            Counts::LoadWalkCycles
-                | Counts::StoreWalkCycles
-                | Counts::DataWalkCycles
-                | Counts::CodeWalkCycles
+            HardwareEvent::LoadWalkCycles
+                | HardwareEvent::StoreWalkCycles
+                | HardwareEvent::DataWalkCycles
+                | HardwareEvent::CodeWalkCycles
         )
     }
 
     pub const fn is_walks(self) -> bool {
-        matches!(self, Counts::DataWalks | Counts::CodeWalks)
+        matches!(self, HardwareEvent::DataWalks | HardwareEvent::CodeWalks)
     }
 
     /// True if first touches of data must change the count.
     pub const fn is_of_data(self) -> bool {
         !matches!(
             self,
-            Counts::CodeMisses | Counts::CodeWalks | Counts::CodeWalkCycles
+            HardwareEvent::CodeMisses | HardwareEvent::CodeWalks | HardwareEvent::CodeWalkCycles
         )
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorEvent {
-    pub counts: Counts,
+    pub event: HardwareEvent,
     /// The vendor's name, or the kernel's for a generic event.
     pub name: &'static str,
     pub kind: CounterKind,
 }
 
-const fn event(counts: Counts, name: &'static str, kind: CounterKind) -> ProcessorEvent {
-    ProcessorEvent { counts, name, kind }
+const fn event(counts: HardwareEvent, name: &'static str, kind: CounterKind) -> ProcessorEvent {
+    ProcessorEvent { event: counts, name, kind }
 }
 
-const fn raw(counts: Counts, name: &'static str, config: u64) -> ProcessorEvent {
+const fn raw(counts: HardwareEvent, name: &'static str, config: u64) -> ProcessorEvent {
     event(counts, name, CounterKind::Raw(config))
 }
 
 /// Generic kernel events: read misses of the data TLB (3) and of the instruction TLB (4).
 const DATA_MISSES: ProcessorEvent = event(
-    Counts::DataMisses,
+    HardwareEvent::DataMisses,
     "dTLB-load-misses",
     CounterKind::Cache(3 | 1 << 16),
 );
 const CODE_MISSES: ProcessorEvent = event(
-    Counts::CodeMisses,
+    HardwareEvent::CodeMisses,
     "iTLB-load-misses",
     CounterKind::Cache(4 | 1 << 16),
 );
 
 /// Cycles and instructions, which the kernel supports on every processor.
-pub const CYCLES: ProcessorEvent = event(Counts::Cycles, "cycles", CounterKind::Cycles);
+pub const CYCLES: ProcessorEvent = event(HardwareEvent::Cycles, "cycles", CounterKind::Cycles);
 /// See [`CYCLES`].
 pub const INSTRUCTIONS: ProcessorEvent = event(
-    Counts::Instructions,
+    HardwareEvent::Instructions,
     "instructions",
     CounterKind::Instructions,
 );
@@ -141,9 +141,9 @@ pub const INSTRUCTIONS: ProcessorEvent = event(
 /// Creates Intel's walk-cycle events for loads, stores and code.
 const fn walk_cycles(names: [&'static str; 3], numbers: [u64; 3]) -> [ProcessorEvent; 3] {
     [
-        raw(Counts::LoadWalkCycles, names[0], numbers[0]),
-        raw(Counts::StoreWalkCycles, names[1], numbers[1]),
-        raw(Counts::CodeWalkCycles, names[2], numbers[2]),
+        raw(HardwareEvent::LoadWalkCycles, names[0], numbers[0]),
+        raw(HardwareEvent::StoreWalkCycles, names[1], numbers[1]),
+        raw(HardwareEvent::CodeWalkCycles, names[2], numbers[2]),
     ]
 }
 
@@ -170,44 +170,44 @@ const GOLDEN_COVE: [ProcessorEvent; 3] =
 
 /// Events of all Zen processors, which count walks but not walk cycles.
 const ZEN: [ProcessorEvent; 2] = [
-    raw(Counts::DataMisses, "ls_l1_d_tlb_miss.all", 0xff45),
+    raw(HardwareEvent::DataMisses, "ls_l1_d_tlb_miss.all", 0xff45),
     raw(
-        Counts::DataLastMisses,
+        HardwareEvent::DataLastMisses,
         "ls_l1_d_tlb_miss.all_l2_miss",
         0xf045,
     ),
 ];
 const ZEN_WALKERS: [ProcessorEvent; 2] = [
-    raw(Counts::DataWalks, "ls_tablewalker.dside", 0x0346),
-    raw(Counts::CodeWalks, "ls_tablewalker.iside", 0x0c46),
+    raw(HardwareEvent::DataWalks, "ls_tablewalker.dside", 0x0346),
+    raw(HardwareEvent::CodeWalks, "ls_tablewalker.iside", 0x0c46),
 ];
 /// Zen 1 and Hygon's derivatives.
-const ZEN_1: [ProcessorEvent; 1] = [raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_miss", 0x0085)];
+const ZEN_1: [ProcessorEvent; 1] = [raw(HardwareEvent::CodeMisses, "bp_l1_tlb_miss_l2_miss", 0x0085)];
 const ZEN_2: [ProcessorEvent; 1] = [raw(
-    Counts::CodeMisses,
+    HardwareEvent::CodeMisses,
     "bp_l1_tlb_miss_l2_tlb_miss",
     0x0785,
 )];
 const ZEN_3: [ProcessorEvent; 1] = [raw(
-    Counts::CodeMisses,
+    HardwareEvent::CodeMisses,
     "bp_l1_tlb_miss_l2_tlb_miss",
     0xff85,
 )];
 /// Zen 4 and later have no event of the walker, but a miss of the last TLB level causes a walk.
 const ZEN_4: [ProcessorEvent; 3] = [
-    raw(Counts::DataWalks, "ls_l1_d_tlb_miss.all_l2_miss", 0xf045),
-    raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
-    raw(Counts::CodeWalks, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
+    raw(HardwareEvent::DataWalks, "ls_l1_d_tlb_miss.all_l2_miss", 0xf045),
+    raw(HardwareEvent::CodeMisses, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
+    raw(HardwareEvent::CodeWalks, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
 ];
 
 /// Architectural events of Arm. Only opening an event shows if a core has it.
 const ARM: [ProcessorEvent; 6] = [
-    raw(Counts::DataWalks, "DTLB_WALK", 0x34),
-    raw(Counts::CodeWalks, "ITLB_WALK", 0x35),
-    raw(Counts::DataMisses, "L1D_TLB_REFILL", 0x05),
-    raw(Counts::CodeMisses, "L1I_TLB_REFILL", 0x02),
-    raw(Counts::DataWalkCycles, "DTLB_WALK_PERCYC", 0x8128),
-    raw(Counts::CodeWalkCycles, "ITLB_WALK_PERCYC", 0x8129),
+    raw(HardwareEvent::DataWalks, "DTLB_WALK", 0x34),
+    raw(HardwareEvent::CodeWalks, "ITLB_WALK", 0x35),
+    raw(HardwareEvent::DataMisses, "L1D_TLB_REFILL", 0x05),
+    raw(HardwareEvent::CodeMisses, "L1I_TLB_REFILL", 0x02),
+    raw(HardwareEvent::DataWalkCycles, "DTLB_WALK_PERCYC", 0x8128),
+    raw(HardwareEvent::CodeWalkCycles, "ITLB_WALK_PERCYC", 0x8129),
 ];
 
 impl Processor {
@@ -260,11 +260,11 @@ impl Processor {
     pub fn data_misses(&self) -> Vec<ProcessorEvent> {
         let all = self.events();
         let order = [
-            Counts::DataWalks,
-            Counts::DataLastMisses,
-            Counts::DataMisses,
+            HardwareEvent::DataWalks,
+            HardwareEvent::DataLastMisses,
+            HardwareEvent::DataMisses,
         ];
-        let of = |wanted: Counts| all.iter().copied().find(move |e| e.counts == wanted);
+        let of = |wanted: HardwareEvent| all.iter().copied().find(move |e| e.event == wanted);
         let mut best: Vec<ProcessorEvent> = order.into_iter().filter_map(of).collect();
         if !best.contains(&DATA_MISSES) {
             best.push(DATA_MISSES);
@@ -275,13 +275,13 @@ impl Processor {
     /// Returns the events for walk cycles; empty if the processor does not count them.
     pub fn walk_cycles(&self) -> Vec<ProcessorEvent> {
         let all = self.events().into_iter();
-        all.filter(|e| e.counts.is_walk_cycles()).collect()
+        all.filter(|e| e.event.is_walk_cycles()).collect()
     }
 
     /// Returns the events for numbers of walks; empty if the processor does not count them.
     pub fn walks(&self) -> Vec<ProcessorEvent> {
         let all = self.events().into_iter();
-        all.filter(|e| e.counts.is_walks()).collect()
+        all.filter(|e| e.event.is_walks()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use hugeleaf_host::demand::{Mappings, PageSource};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::model::{ForDemand, PagesOf, Plan, PoolPlan};
+use super::model::{DemandPlan, PageCount, Plan, PoolPlan};
 
 /// Maximum waste of a larger page size: one part in 50 of the mapping (2 %).
 const WASTE: u64 = 50;
@@ -21,8 +21,8 @@ pub(super) enum SizeChoice {
 
 impl SizeChoice {
     /// Returns the pages of one mapping, largest size first.
-    pub fn pages(&self, mapping: Bytes) -> Vec<PagesOf> {
-        let all = |page: PageSize| PagesOf::new(page, page.pages_for(mapping));
+    pub fn pages(&self, mapping: Bytes) -> Vec<PageCount> {
+        let all = |page: PageSize| PageCount::new(page, page.pages_for(mapping));
         match self {
             SizeChoice::Only(size) => vec![all(*size)],
             SizeChoice::OneOf(sizes) => {
@@ -37,27 +37,27 @@ impl SizeChoice {
 
 /// True if rounding a mapping up to pages of this size wastes at most 2 % of it.
 pub(super) fn wastes_little(mapping: Bytes, size: PageSize) -> bool {
-    let waste = size.pages_for(mapping).of(size) - mapping;
+    let waste = size.pages_for(mapping).in_bytes(size) - mapping;
     waste * WASTE <= mapping
 }
 
-fn mix(mapping: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
+fn mix(mapping: Bytes, sizes: &[PageSize]) -> Vec<PageCount> {
     let mut left = mapping;
     let mut found = Vec::new();
     for (i, size) in sizes.iter().enumerate() {
         let is_last = i + 1 == sizes.len();
         let whole = Pages(left.get() / size.bytes().get());
         let pages = if is_last { size.pages_for(left) } else { whole };
-        left = left - pages.of(*size);
+        left = left - pages.in_bytes(*size);
         if pages.get() > 0 {
-            found.push(PagesOf::new(*size, pages));
+            found.push(PageCount::new(*size, pages));
         }
     }
     found
 }
 
 /// Adds pages to a list with one entry per size, largest first.
-pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
+pub(super) fn add(to: &mut Vec<PageCount>, more: PageCount) {
     if more.pages.get() == 0 {
         return;
     }
@@ -71,7 +71,7 @@ pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
 }
 
 /// Sums pages by size over several lists, largest first.
-pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
+pub fn sum_pages(all: impl IntoIterator<Item = PageCount>) -> Vec<PageCount> {
     let mut sum = Vec::new();
     for pages in all {
         add(&mut sum, pages);
@@ -80,7 +80,7 @@ pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
 }
 
 /// Returns the pages of all mappings, each rounded up separately.
-pub(super) fn pages_of_all(mappings: &[Mappings], takes: &SizeChoice) -> Vec<PagesOf> {
+pub(super) fn pages_of_all(mappings: &[Mappings], takes: &SizeChoice) -> Vec<PageCount> {
     let each = mappings.iter().flat_map(|mapping| {
         let pages = takes.pages(mapping.bytes).into_iter();
         pages.map(|one| one.times(mapping.count))
@@ -93,7 +93,7 @@ pub fn bytes_of(mappings: &[Mappings]) -> Bytes {
 }
 
 /// Formats `4163 pages of 2M`.
-pub fn pages_text(pages: PagesOf) -> String {
+pub fn pages_text(pages: PageCount) -> String {
     let word = if pages.pages == Pages(1) {
         "page"
     } else {
@@ -103,7 +103,7 @@ pub fn pages_text(pages: PagesOf) -> String {
 }
 
 /// Formats several sizes: `8 pages of 1G + 65 pages of 2M`, or `no pages`.
-pub fn all_pages_text(pages: &[PagesOf]) -> String {
+pub fn all_pages_text(pages: &[PageCount]) -> String {
     let each: Vec<String> = pages.iter().map(|p| pages_text(*p)).collect();
     match each.is_empty() {
         true => "no pages".to_owned(),
@@ -112,7 +112,7 @@ pub fn all_pages_text(pages: &[PagesOf]) -> String {
 }
 
 /// Shows the sum of a demand, with one line per group of equal mappings.
-pub fn demand(demand: &ForDemand) -> Vec<String> {
+pub fn demand(demand: &DemandPlan) -> Vec<String> {
     if demand.from == PageSource::Thp {
         let bytes = bytes_of(&demand.mappings);
         return vec![format!(
@@ -139,7 +139,7 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
 fn line(mapping: Mappings, size: PageSize) -> String {
     let each = size.pages_for(mapping.bytes);
     let bytes = mapping.bytes;
-    let pages = pages_text(PagesOf::new(size, each).times(mapping.count));
+    let pages = pages_text(PageCount::new(size, each).times(mapping.count));
     match mapping.count {
         1 => format!("1 mapping of {bytes:#} bytes ({bytes}) = {pages}"),
         n => format!("{n} mappings of {bytes:#} bytes ({bytes}), {each} each = {pages}"),

@@ -6,11 +6,11 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use hugeleaf_verdict::reservation::{Margin, most_in_pools};
 
-use crate::layout::{NodeNow, OnNode, Wants, place};
-use crate::model::PagesOf;
+use crate::layout::{NodePool, NodePlacement, Wants, place};
+use crate::model::PageCount;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PoolNow {
+pub(super) struct CurrentPool {
     pub total: u64,
     /// Pages that stay in the pool. Surplus pages leave it when freed.
     pub lasting: u64,
@@ -21,7 +21,7 @@ pub(super) struct PoolNow {
 ///
 /// # Errors
 /// A count could not be read, so the pages of others would be a guess.
-pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Failure> {
+pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, CurrentPool>, Failure> {
     let mut found = BTreeMap::new();
     for pool in host.totals() {
         for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
@@ -33,9 +33,9 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
             }
         }
         let taken = pool.used() + pool.reserved.get().unwrap_or_default();
-        let now = PoolNow {
+        let now = CurrentPool {
             total: pool.all().get(),
-            lasting: pool.lasting().get(),
+            lasting: pool.persistent().get(),
             taken: taken.min(pool.all()).get(),
         };
         found.insert(pool.size, now);
@@ -45,8 +45,8 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct PoolBudget {
-    pub now: PoolNow,
-    pub nodes: Vec<NodeNow>,
+    pub now: CurrentPool,
+    pub nodes: Vec<NodePool>,
     pub others: u64,
     /// Pages that no running process holds. They stay until the file or segment is removed.
     pub left_over: u64,
@@ -75,7 +75,7 @@ impl PoolBudget {
 
     /// Returns the pages of a pool for all of these, at least the current number. A service that starts later may need
     /// the idle ones.
-    fn placed(&self) -> Vec<OnNode> {
+    fn placed(&self) -> Vec<NodePlacement> {
         place(&self.nodes, &self.wants(), false)
     }
 
@@ -117,7 +117,7 @@ impl Budget {
     fn in_pools(&self) -> Bytes {
         self.sizes
             .iter()
-            .map(|(size, book)| Pages(book.resulting_pages()).of(*size))
+            .map(|(size, book)| Pages(book.resulting_pages()).in_bytes(*size))
             .sum()
     }
 
@@ -141,13 +141,13 @@ impl Budget {
 
     pub fn grows_by(&self) -> Bytes {
         let sizes = self.sizes.iter();
-        let now = sizes.map(|(size, book)| Pages(book.now.total).of(*size));
+        let now = sizes.map(|(size, book)| Pages(book.now.total).in_bytes(*size));
         self.in_pools() - now.sum()
     }
 
     /// Plans these pages if they fit, on `node` if their user is bound to it. `moves` is the base-page memory that the
     /// user gives up.
-    pub fn take(&mut self, pages: &[PagesOf], node: Option<u32>, moves: Bytes) -> bool {
+    pub fn take(&mut self, pages: &[PageCount], node: Option<u32>, moves: Bytes) -> bool {
         let before = self.clone();
         for more in pages {
             let book = self.sizes.entry(more.page).or_default();
@@ -165,7 +165,7 @@ impl Budget {
     }
 
     /// Plans these pages as often as they fit, at most `most` times, and returns the number.
-    pub fn take_most(&mut self, each: PagesOf, node: Option<u32>, most: u64) -> u64 {
+    pub fn take_most(&mut self, each: PageCount, node: Option<u32>, most: u64) -> u64 {
         let (mut low, mut high) = (0, most);
         while low < high {
             let middle = high - (high - low) / 2;

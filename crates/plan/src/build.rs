@@ -8,16 +8,16 @@ use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 
 use super::arithmetic::{SizeChoice, add, bytes_of, pages_of_all};
 use super::budget::{Budget, PoolBudget, pools_now};
-use super::facts::{Facts, Wishes, held_of, unit_entry};
-use super::layout::{NodeNow, Wanted, by_node};
-use super::model::{BasePages, Boot, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
-use super::promise::{self, listed, standing};
+use super::facts::{Facts, PlanOptions, held_of, unit_entry};
+use super::layout::{NodePool, Wanted, by_node};
+use super::model::{BasePages, Boot, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
+use super::promise::{self, listed, open_promises};
 use super::{knobs, notes, rights, service_hints};
 use hugeleaf_verdict::reservation::{Margin, most_by_commit, sizes, used};
 use hugeleaf_verdict::{asking, clean, free_name, list};
 
 /// Makes a plan for these services, in order of priority.
-pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
+pub fn build_plan(facts: &Facts<'_>, services: &[Service], wishes: &PlanOptions) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
     possible_sizes(services, wishes, &had)?;
@@ -27,9 +27,9 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     let books = pools_now(host)?.into_iter().map(|(size, now)| {
         let book = PoolBudget {
             now,
-            nodes: by_node(host, size).into_iter().map(NodeNow::of).collect(),
+            nodes: by_node(host, size).into_iter().map(NodePool::of).collect(),
             configured: configured.get(&size).copied().unwrap_or_default(),
-            left_over: host.left_over(size).get().min(now.taken),
+            left_over: host.leftover_pages(size).get().min(now.taken),
             ..PoolBudget::default()
         };
         (size, book)
@@ -43,8 +43,8 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         sizes: books.collect(),
         forced: wishes.force.is_some(),
     };
-    let standing = standing(facts, services);
-    promise::enter(&mut ledger, services, &standing, facts.in_force);
+    let standing = open_promises(facts, services);
+    promise::add_to_budget(&mut ledger, services, &standing, facts.in_force);
     let chooser = Chooser::new(host, &had, wishes);
     let taken = standing
         .iter()
@@ -83,7 +83,7 @@ fn pools(host: &Host, ledger: &Budget, plan: &Plan) -> Vec<PoolPlan> {
             others: book.others,
             left_over: book.left_over,
             promised: book.promised,
-            whom: whom.map(|s| s.name.clone()).collect(),
+            services: whom.map(|s| s.name.clone()).collect(),
             wants: book.wants(),
             configured: book.configured,
             may_shrink: false,
@@ -94,7 +94,7 @@ fn pools(host: &Host, ledger: &Budget, plan: &Plan) -> Vec<PoolPlan> {
 }
 
 /// Checks that this kernel has the named sizes and those that services require.
-fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Result<(), Failure> {
+fn possible_sizes(services: &[Service], wishes: &PlanOptions, had: &[PageSize]) -> Result<(), Failure> {
     let mut named = wishes.sizes.iter().flatten();
     if let Some(size) = named.find(|size| !had.contains(size)) {
         let next = "hugeleaf status    # lists the sizes of this kernel";
@@ -138,7 +138,7 @@ fn settings(
     plan: &mut Plan,
     facts: &Facts<'_>,
     services: &[Service],
-    wishes: &Wishes,
+    wishes: &PlanOptions,
 ) -> Vec<String> {
     let host = facts.host;
     for (service, index) in services.iter().zip(0..) {
@@ -162,7 +162,7 @@ fn settings(
     }
     for (service, index) in services.iter().zip(0..) {
         plan.services[index].ways =
-            service_hints::ways(plan, facts, service, &plan.services[index]);
+            service_hints::manual_steps(plan, facts, service, &plan.services[index]);
     }
     unwanted
 }
@@ -190,7 +190,7 @@ fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Servi
 
 pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
     let known = |fact: &Fact<String>| fact.text().map(clean);
-    let host = ForHost {
+    let host = TargetHost {
         name: known(&facts.identity.name),
         id: known(&facts.identity.id),
         kernel: known(&facts.host.kernel),
@@ -209,7 +209,7 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
     };
     Plan {
         schema: super::SCHEMA,
-        made: facts.made.map(str::to_owned),
+        made: facts.created_at.map(str::to_owned),
         force: None,
         notes: Vec::new(),
         host,
@@ -230,7 +230,7 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
 fn other_pools(ledger: &Budget) -> Bytes {
     let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
     others
-        .map(|(size, book)| Pages(book.now.total).of(*size))
+        .map(|(size, book)| Pages(book.now.total).in_bytes(*size))
         .sum()
 }
 
@@ -258,16 +258,16 @@ fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
 
 pub(super) struct Chooser {
     /// All sizes that can be reserved, largest first.
-    had: Vec<PageSize>,
+    available_sizes: Vec<PageSize>,
     default: Option<PageSize>,
     named: Option<Vec<PageSize>>,
 }
 
 impl Chooser {
-    fn new(host: &Host, had: &[PageSize], wishes: &Wishes) -> Chooser {
+    fn new(host: &Host, had: &[PageSize], wishes: &PlanOptions) -> Chooser {
         Chooser {
-            had: had.to_vec(),
-            default: asking::page(host, None),
+            available_sizes: had.to_vec(),
+            default: asking::requested_page_size(host, None),
             named: wishes.sizes.clone(),
         }
     }
@@ -281,7 +281,7 @@ impl Chooser {
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
-        if let Some(size) = demand.page.filter(|size| self.had.contains(size)) {
+        if let Some(size) = demand.page.filter(|size| self.available_sizes.contains(size)) {
             return Some(SizeChoice::Only(size));
         }
         let mixes = matches!(kind, Mover | Other);
@@ -290,18 +290,18 @@ impl Chooser {
             Some(named) => SizeChoice::OneOf(named.clone()),
             None => SizeChoice::Only(self.default?),
         })
-        .filter(|_| !self.had.is_empty())
+        .filter(|_| !self.available_sizes.is_empty())
     }
 }
 
 fn service(ledger: &mut Budget, chooser: &Chooser, name: String, service: &Service) -> ServicePlan {
-    let demands: Vec<ForDemand> = service
+    let demands: Vec<DemandPlan> = service
         .demands
         .iter()
         .map(|d| demand(ledger, chooser, service, d))
         .collect();
-    let lacks = |(asked, got): (&Demand, &ForDemand)| {
-        let lack = |p: &PagesOf| held_of(asked, p.page) < p.bytes();
+    let lacks = |(asked, got): (&Demand, &DemandPlan)| {
+        let lack = |p: &PageCount| held_of(asked, p.page) < p.bytes();
         got.pages.iter().any(lack)
     };
     let user = service.user.as_ref();
@@ -332,13 +332,13 @@ fn is_divisible(kind: ServiceKind) -> bool {
     matches!(kind, Container | Mover | Other)
 }
 
-fn demand(ledger: &mut Budget, chooser: &Chooser, service: &Service, demand: &Demand) -> ForDemand {
+fn demand(ledger: &mut Budget, chooser: &Chooser, service: &Service, demand: &Demand) -> DemandPlan {
     let node = service.node;
     let takes = match demand.place {
         PageSource::Pool => chooser.takes(service.kind, demand),
         PageSource::Thp => None,
     };
-    let mut planned = ForDemand {
+    let mut planned = DemandPlan {
         what: clean(&demand.what),
         source: clean(&demand.source),
         from: if takes.is_some() {
@@ -379,7 +379,7 @@ fn freed_base_memory(demand: &Demand) -> Bytes {
 fn cut_by_pages(
     (ledger, node): (&mut Budget, Option<u32>),
     chooser: &Chooser,
-    planned: &mut ForDemand,
+    planned: &mut DemandPlan,
     takes: &SizeChoice,
 ) {
     let takes = match (takes, chooser.default) {
@@ -392,7 +392,7 @@ fn cut_by_pages(
         }
     };
     for all in pages_of_all(&planned.mappings, &takes) {
-        let one = PagesOf::new(all.page, Pages(1));
+        let one = PageCount::new(all.page, Pages(1));
         let got = ledger.take_most(one, node, all.pages.get());
         add(&mut planned.pages, one.times(got));
         add(&mut planned.missing, one.times(all.pages.get() - got));
@@ -401,7 +401,7 @@ fn cut_by_pages(
 
 fn cut_by_mappings(
     (ledger, node): (&mut Budget, Option<u32>),
-    planned: &mut ForDemand,
+    planned: &mut DemandPlan,
     takes: &SizeChoice,
 ) {
     for mapping in &planned.mappings {
@@ -456,7 +456,7 @@ fn is_gigantic(host: &Host, size: PageSize) -> bool {
 
 /// Returns the unit's own command, started through `hugeleaf run`. `None` for a command that systemd
 /// would interpret differently from its text.
-fn command(facts: &Facts<'_>, wishes: &Wishes, service: &Service) -> Option<String> {
+fn command(facts: &Facts<'_>, wishes: &PlanOptions, service: &Service) -> Option<String> {
     let (flags, command) = (wishes.run.as_ref()?, service.exec_start.as_ref()?);
     let program = facts.program.to_str()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -475,7 +475,7 @@ fn command(facts: &Facts<'_>, wishes: &Wishes, service: &Service) -> Option<Stri
 fn started_through(
     plan: &mut Plan,
     facts: &Facts<'_>,
-    wishes: &Wishes,
+    wishes: &PlanOptions,
     service: &Service,
     index: usize,
 ) {

@@ -11,7 +11,7 @@ use hugeleaf_verdict::list;
 use hugeleaf_verdict::reservation::{self, Margin};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Now<'a> {
+pub struct CurrentHost<'a> {
     pub host: &'a Host,
     pub identity: &'a Identity,
     /// Applied plans that are not undone, newest first.
@@ -22,7 +22,7 @@ pub struct Now<'a> {
 ///
 /// # Errors
 /// All reasons why it must not be applied.
-pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Failure>> {
+pub fn check(plan: &Plan, now: &CurrentHost<'_>) -> Result<Vec<String>, Vec<Failure>> {
     let mut refusals = identity(plan, now.identity);
     refusals.extend(machine(plan, now.host));
     // On another machine all the rest differs too, so its messages are useless.
@@ -98,7 +98,7 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
 fn pages_now(host: &Host, pool: &PoolPlan) -> Option<Pages> {
     let same = |p: &&hugeleaf_host::Pool| p.size == pool.page && p.node == pool.node;
     let pool = host.pools.iter().find(same)?;
-    pool.total.get().map(|_| pool.lasting())
+    pool.total.get().map(|_| pool.persistent())
 }
 
 /// Finds values that are neither the old value nor between it and the planned one, so they were
@@ -160,9 +160,9 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut in_pools = Bytes::ZERO;
     let mut grows = Bytes::ZERO;
     for pool in host.totals() {
-        let now = pool.all().of(pool.size);
+        let now = pool.all().in_bytes(pool.size);
         let of_size = || plan.of_size(pool.size);
-        let planned: Bytes = of_size().map(|p| p.pages.of(p.page)).sum();
+        let planned: Bytes = of_size().map(|p| p.pages.in_bytes(p.page)).sum();
         in_pools += match of_size().next() {
             None => now,
             Some(_) => planned,

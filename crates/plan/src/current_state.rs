@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::verify::{self, Did, Facts, PlaceState, ReclaimablePages, Report};
+use crate::verify::{self, StepKind, Facts, PlaceState, ReclaimablePages, Report};
 use crate::{InForce, Plan, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::programs::read_running;
@@ -12,7 +12,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
 
 use crate::host::{
-    Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, inspect,
+    Applied, AppliedStep, JOURNAL, StepPreview, Obstacle, Place, State, applied, inspect,
 };
 
 /// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
@@ -151,16 +151,16 @@ fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
     };
     verify::Place {
         id: step.listed.id.clone(),
-        what: Did::of_step(&step.listed.what),
+        what: StepKind::of_step(&step.listed.what),
         path: step.listed.path.clone(),
         before: step.begun.as_ref().and_then(|begun| words(&begun.before)),
         wanted: step.begun.as_ref().and_then(|begun| words(&begun.wanted)),
         now,
-        stands,
+        state: stands,
     }
 }
 
-fn stands(looked: &Looked) -> PlaceState {
+fn stands(looked: &StepPreview) -> PlaceState {
     match (looked.state, &looked.before) {
         (State::Already, _) => PlaceState::AsApplied,
         (State::NotApplicable, _) => PlaceState::NotApplicable,

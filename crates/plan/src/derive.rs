@@ -9,8 +9,8 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::pages_text;
 use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
-use super::model::{Mount, PagesOf, Plan, PoolPlan};
-use super::step::{Needs, Step, What};
+use super::model::{Mount, PageCount, Plan, PoolPlan};
+use super::step::{Needs, Step, StepAction};
 use hugeleaf_verdict::{each_its_own, list};
 
 const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
@@ -93,7 +93,7 @@ fn with_kept(plan: &Plan, path: &str, body: String) -> Option<String> {
 }
 
 fn file(id: &str, path: &str, body: &str, why: &str, verify: &str) -> Step {
-    let what = What::File {
+    let what = StepAction::File {
         text: format!("{OURS}\n{body}"),
         mode: READABLE,
     };
@@ -101,7 +101,7 @@ fn file(id: &str, path: &str, body: &str, why: &str, verify: &str) -> Step {
 }
 
 fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
-    let what = What::Knob {
+    let what = StepAction::Knob {
         value: value.to_owned(),
     };
     Step::new(id, what, path, why, format!("cat {}", path.display()))
@@ -124,12 +124,12 @@ fn pool(plan: &Plan, pool: &PoolPlan) -> Step {
         true => "the maximum observed use".to_owned(),
         false => pool.services.join(", "),
     };
-    let what = What::Pool {
+    let what = StepAction::Pool {
         size: pool.page,
         node: pool.node.unwrap_or(0),
         pages: pool.pages,
     };
-    let pages = pages_text(PagesOf::new(pool.page, pool.pages));
+    let pages = pages_text(PageCount::new(pool.page, pool.pages));
     let (id, why) = (
         format!("pool-{}{node}", pool.page),
         format!("{pages} for {whom}"),
@@ -279,11 +279,11 @@ fn mount_steps(mount: &Mount) -> [Step; 2] {
     let name = path_name(&mount.path);
     let verify = format!("findmnt {}", mount.path.display());
     let (page, path) = (mount.page, &mount.path);
-    let folder = What::Folder {
+    let folder = StepAction::Folder {
         mode: CLOSED,
         owner: None,
     };
-    let mounted = What::Mount {
+    let mounted = StepAction::Mount {
         options: options(mount),
     };
     let why_folder = format!("the mount point of a hugetlbfs with pages of {page}");
@@ -303,7 +303,7 @@ fn fstab(mount: &Mount) -> Step {
     let why = "mounts the hugetlbfs again after a reboot";
     Step::new(
         id,
-        What::Block { text },
+        StepAction::Block { text },
         FSTAB,
         why,
         "findmnt --verify --fstab",

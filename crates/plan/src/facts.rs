@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub tmpfiles: bool,
     pub program: &'a Path,
     /// The time, as in `2026-11-21T17:20:00Z`.
-    pub made: Option<&'a str>,
+    pub created_at: Option<&'a str>,
     /// Applied plans that are not undone, newest first.
     pub in_force: &'a [InForce],
     /// All services found on the host, to match them with promises.
@@ -32,7 +32,7 @@ pub struct Facts<'a> {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Wishes {
+pub struct PlanOptions {
     /// Memory that stays free for base pages. Default: the larger of 10 % of memory and 1 GB.
     pub margin: Option<Margin>,
     /// The page sizes to choose from, in this order. Default: the sizes that the programs will

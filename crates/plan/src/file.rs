@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::model::Plan;
 use super::read::check;
-use super::validate::{Contradiction, sense};
+use super::validate::{Contradiction, contradictions};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Plan, PlanError> {
         check(key.get_ref(), value).map_err(|(span, what)| at(text, Some(span), what))?;
     }
     let plan: Plan = toml::from_str(text).map_err(read)?;
-    match sense(&plan).into_iter().next() {
+    match contradictions(&plan).into_iter().next() {
         None => Ok(plan),
         Some(Contradiction { at: path, what }) => Err(at(text, span(text, &path), what)),
     }

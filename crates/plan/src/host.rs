@@ -30,7 +30,7 @@ pub use journal::{Applied, AppliedStep, JOURNAL, applied};
 pub use outcome::{ApplyOutcome, State, StepOutcome, StopReason, UndoOutcome};
 pub use place::{Content, Place};
 pub use pool::POOL_ATTEMPTS;
-pub use preview::{Looked, inspect, mount_point};
+pub use preview::{StepPreview, inspect, mount_point};
 pub use record::{Damage, Record, line as record_line, parse_records};
 pub use resize::{Resized, resize_pool};
 pub use shortage::Shortage;

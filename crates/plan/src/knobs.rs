@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
-use hugeleaf_host::{Host, Limited, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
+use hugeleaf_host::{Host, HugetlbAccounting, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
 use hugeleaf_units::Bytes;
 
 use super::model::{Knob, Plan, ServicePlan};
@@ -34,8 +34,8 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
     [ThpUse::Private, ThpUse::Shared].iter().find_map(|of| {
         let mut orders = thp.orders.iter();
         let fact = match path == of.file() {
-            true => thp.top(*of),
-            false => orders.find(|order| path == order.file(*of))?.own(*of),
+            true => thp.global_setting(*of),
+            false => orders.find(|order| path == order.file(*of))?.own_setting(*of),
         };
         fact.known().cloned()
     })
@@ -82,7 +82,7 @@ fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
         matches!(kind, PostgreSql | SysV | Container | Other)
     };
     let on_base = |service: &&ServicePlan| {
-        let left = |d: &super::ForDemand| match d.from {
+        let left = |d: &super::DemandPlan| match d.from {
             PageSource::Pool => !d.missing.is_empty(),
             PageSource::Thp => matches!(service.kind, ServiceKind::PostgreSql | ServiceKind::SysV),
         };
@@ -158,7 +158,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
     };
     let takes = |s: &&ServicePlan| is_run(s) || s.kind == ServiceKind::Mover;
     let gain: Vec<&ServicePlan> = services.iter().filter(takes).collect();
-    let is_for_stacks = |o: &&ThpOrder| o.size.holds(host.base_page) == STACK_HOLDS;
+    let is_for_stacks = |o: &&ThpOrder| o.size.ratio_to(host.base_page) == STACK_HOLDS;
     let order = thp.orders.iter().find(is_for_stacks)?;
     let was = order.anon.known()?;
     if gain.is_empty() || was != "never" {
@@ -223,7 +223,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ServicePlan]) -> Option<Knob> {
         .map(|d| super::arithmetic::bytes_of(&d.mappings))
         .sum();
     let k = &thp.khugepaged;
-    let round = k.pages_to_scan.get()?.of(host.base_page);
+    let round = k.pages_to_scan.get()?.in_bytes(host.base_page);
     let sleep = k.scan_sleep_millis.get()?;
     if sleep <= PACE_MILLIS || round.is_zero() {
         return None;
@@ -286,7 +286,7 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
     knobs
 }
 
-const LIMITED: [Limited; 2] = [Limited::Faults, Limited::Reservations];
+const LIMITED: [HugetlbAccounting; 2] = [HugetlbAccounting::Faults, HugetlbAccounting::Reservations];
 
 /// Returns the current limit of a cgroup. The outer `None` means that the path is not a limit file.
 fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
@@ -307,7 +307,7 @@ pub(super) fn cgroup_knobs(service: &Service, planned: &ServicePlan) -> Vec<Knob
     let groups = service.limits.hugetlb.iter();
     for group in groups.filter(|_| !service.limits.is_in_container) {
         for limit in &group.hugetlb {
-            let needed = planned.pages_of(limit.size).of(limit.size);
+            let needed = planned.pages_of(limit.size).in_bytes(limit.size);
             for of in LIMITED {
                 let most = limit.limit(of).get().flatten();
                 let Some(most) = most.filter(|most| *most < needed) else {

@@ -18,7 +18,7 @@ pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NodeNow {
+pub(super) struct NodePool {
     /// The node; `None` on a host that only counts pools of all nodes together.
     pub node: Option<u32>,
     /// Pages that stay in the pool. Surplus pages leave it when freed.
@@ -26,11 +26,11 @@ pub(super) struct NodeNow {
     pub used: u64,
 }
 
-impl NodeNow {
-    pub fn of(pool: &Pool) -> NodeNow {
-        NodeNow {
+impl NodePool {
+    pub fn of(pool: &Pool) -> NodePool {
+        NodePool {
             node: pool.node,
-            lasting: pool.lasting().get(),
+            lasting: pool.persistent().get(),
             used: pool.used().get(),
         }
     }
@@ -46,7 +46,7 @@ pub(super) struct Wants {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OnNode {
+pub(super) struct NodePlacement {
     pub pages: u64,
     pub idle: u64,
 }
@@ -54,8 +54,8 @@ pub(super) struct OnNode {
 /// Spreads the wanted pages over the nodes. Existing idle pages serve only users that may take them. Those on
 /// one node are useless to a service bound to another, and stay in place, because a service that starts later
 /// may need them. Missing pages are spread evenly. With `may_shrink`, idle pages are removed.
-pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<OnNode> {
-    let of = |map: &BTreeMap<u32, u64>, node: &NodeNow| {
+pub(super) fn place(nodes: &[NodePool], wants: &Wants, may_shrink: bool) -> Vec<NodePlacement> {
+    let of = |map: &BTreeMap<u32, u64>, node: &NodePool| {
         node.node
             .and_then(|n| map.get(&n).copied())
             .unwrap_or_default()
@@ -94,7 +94,7 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
     let room = spread(free, &room);
     let mine = spread_below(free, &least, &room);
     let each = bound.iter().zip(&room).zip(mine);
-    each.map(|((bound, room), mine)| OnNode {
+    each.map(|((bound, room), mine)| NodePlacement {
         pages: bound.saturating_add(*room),
         idle: room.saturating_sub(mine),
     })
@@ -109,7 +109,7 @@ pub(super) struct Wanted {
     /// them at boot.
     pub left_over: u64,
     pub promised: u64,
-    pub whom: Vec<String>,
+    pub services: Vec<String>,
     pub wants: Wants,
     /// Pages that files of other owners request at boot.
     pub configured: u64,
@@ -120,7 +120,7 @@ impl Wanted {
     /// Returns the pages by node, or in total on a host that only counts totals.
     pub fn layout(&self, host: &Host) -> Vec<PoolPlan> {
         let pools = by_node(host, self.size);
-        let now: Vec<NodeNow> = pools.iter().map(|pool| NodeNow::of(pool)).collect();
+        let now: Vec<NodePool> = pools.iter().map(|pool| NodePool::of(pool)).collect();
         let mut on = place(&now, &self.wants, self.may_shrink);
         let mut left_over = self.left_over;
         for on in &mut on {
@@ -138,9 +138,9 @@ impl Wanted {
             found.push(PoolPlan {
                 page: self.size,
                 node: pool.node,
-                was: pool.total.get().map(|_| pool.lasting()),
+                was: pool.total.get().map(|_| pool.persistent()),
                 pages: Pages(on.pages),
-                services: self.whom.clone(),
+                services: self.services.clone(),
                 others: Pages(others),
                 promised: Pages(0),
                 idle: Pages(on.idle),
@@ -163,7 +163,7 @@ impl Wanted {
 
     /// Keeps idle pages that a file of another owner requests at each boot. They are intended, and hugeleaf's
     /// file, which is read later, must not remove them.
-    fn keep_configured(&self, on: &mut [OnNode]) {
+    fn keep_configured(&self, on: &mut [NodePlacement]) {
         let lasting: u64 = on.iter().map(|n| n.pages - n.idle).sum();
         let idle: Vec<u64> = on.iter().map(|n| n.idle).collect();
         let keep = self.configured.saturating_sub(lasting);

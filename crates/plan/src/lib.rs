@@ -50,20 +50,20 @@ mod tests;
 
 pub use allowed::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
-pub use build::make;
-pub use check::{Now, check};
+pub use build::build_plan;
+pub use check::{CurrentHost, check};
 pub use derive::{pool_path, steps};
-pub use facts::{Facts, InForce, Wishes};
+pub use facts::{Facts, InForce, PlanOptions};
 pub use file::{PlanError, parse};
 pub use files::{FILES, GRUB, OURS};
 pub use hugeleaf_verdict::reservation::Margin;
 pub use merge::keep;
 pub use model::{
-    BasePages, Boot, ForDemand, ForHost, Group, Kept, Knob, Limit, Mount, PagesOf, Plan, PoolPlan,
+    BasePages, Boot, DemandPlan, TargetHost, Group, KeptLines, Knob, Limit, Mount, PageCount, Plan, PoolPlan,
     Promise, ServicePlan, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;
 pub use rightsize::{Sample, sample, tighten};
-pub use step::{Needs, Step, What};
+pub use step::{Needs, Step, StepAction};
 pub use write::{needs, write};

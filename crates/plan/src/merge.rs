@@ -8,8 +8,8 @@ use hugeleaf_units::Failure;
 use super::allowed::is_line;
 use super::derive::{key, sets_pool, steps};
 use super::files::{FILES, OURS};
-use super::model::{Kept, Plan};
-use super::step::What;
+use super::model::{KeptLines, Plan};
+use super::step::StepAction;
 
 /// Keeps the lines of hugeleaf's files that the plan does not set. `read` returns the text of a
 /// file, if it exists.
@@ -27,7 +27,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
             continue;
         };
         let new = written.iter().find_map(|step| match &step.what {
-            What::File { text, .. } if step.path == path => Some(text.as_str()),
+            StepAction::File { text, .. } if step.path == path => Some(text.as_str()),
             _ => None,
         });
         let keys: Vec<String> = new
@@ -50,7 +50,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
                 format!("move that line to another file: $EDITOR {path}"),
             ));
         }
-        plan.kept.push(Kept {
+        plan.kept.push(KeptLines {
             path,
             lines: kept.into_iter().map(str::to_owned).collect(),
         });

@@ -24,7 +24,7 @@ pub struct Plan {
     /// Notes and instructions for the user; no step follows from them.
     #[serde(default)]
     pub notes: Vec<String>,
-    pub host: ForHost,
+    pub host: TargetHost,
     pub base: BasePages,
     #[serde(default, rename = "service")]
     pub services: Vec<ServicePlan>,
@@ -46,12 +46,12 @@ pub struct Plan {
     pub promises: Vec<Promise>,
     /// Lines of earlier plans in files that this plan rewrites.
     #[serde(default, rename = "keep")]
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptLines>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForHost {
+pub struct TargetHost {
     pub name: Option<String>,
     /// A hash of the machine id. Without one, the other fields identify the host.
     pub id: Option<String>,
@@ -102,11 +102,11 @@ pub struct ServicePlan {
     #[serde(default)]
     pub ways: Vec<String>,
     #[serde(default, rename = "demand", skip_serializing)]
-    pub demands: Vec<ForDemand>,
+    pub demands: Vec<DemandPlan>,
 }
 
 impl ServicePlan {
-    pub fn pages(&self) -> impl Iterator<Item = PagesOf> {
+    pub fn pages(&self) -> impl Iterator<Item = PageCount> {
         self.demands.iter().flat_map(|d| &d.pages).copied()
     }
 
@@ -123,7 +123,7 @@ impl ServicePlan {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForDemand {
+pub struct DemandPlan {
     pub what: String,
     pub source: String,
     pub from: PageSource,
@@ -131,36 +131,36 @@ pub struct ForDemand {
     #[serde(rename = "mappings", alias = "pieces")]
     pub mappings: Vec<Mappings>,
     #[serde(default, rename(serialize = "got"))]
-    pub pages: Vec<PagesOf>,
+    pub pages: Vec<PageCount>,
     /// Pages that could not be planned because base pages need the memory.
     #[serde(default)]
-    pub missing: Vec<PagesOf>,
+    pub missing: Vec<PageCount>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PagesOf {
+pub struct PageCount {
     #[serde(deserialize_with = "read::size")]
     pub page: PageSize,
     pub pages: Pages,
 }
 
-impl PagesOf {
-    pub const fn new(page: PageSize, pages: Pages) -> PagesOf {
-        PagesOf { page, pages }
+impl PageCount {
+    pub const fn new(page: PageSize, pages: Pages) -> PageCount {
+        PageCount { page, pages }
     }
 
     #[must_use]
-    pub fn times(self, count: u64) -> PagesOf {
-        PagesOf::new(self.page, self.pages * count)
+    pub fn times(self, count: u64) -> PageCount {
+        PageCount::new(self.page, self.pages * count)
     }
 
     pub fn bytes(self) -> Bytes {
-        self.pages.of(self.page)
+        self.pages.in_bytes(self.page)
     }
 }
 
-impl Serialize for PagesOf {
+impl Serialize for PageCount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("PagesOf", 4)?;
         fields.serialize_field("page_bytes", &self.page)?;
@@ -211,7 +211,7 @@ pub struct Promise {
     /// The service; `None` if the plan of that apply cannot be read.
     pub name: Option<String>,
     #[serde(default)]
-    pub pages: Vec<PagesOf>,
+    pub pages: Vec<PageCount>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -293,7 +293,7 @@ pub struct Boot {
 /// Lines of an earlier plan in a hugeleaf file that this plan does not set.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct KeptLines {
     pub path: PathBuf,
     pub lines: Vec<String>,
 }
@@ -305,7 +305,7 @@ impl Plan {
 
     /// Returns the size of all pools, including those that the plan does not change.
     pub fn in_pools(&self) -> Bytes {
-        let planned: Bytes = self.pools.iter().map(|p| p.pages.of(p.page)).sum();
+        let planned: Bytes = self.pools.iter().map(|p| p.pages.in_bytes(p.page)).sum();
         planned + self.base.other_pools
     }
 
@@ -318,7 +318,7 @@ impl Plan {
         Some(Bytes(left))
     }
 
-    pub fn missing(&self) -> impl Iterator<Item = (&ServicePlan, PagesOf)> {
+    pub fn missing(&self) -> impl Iterator<Item = (&ServicePlan, PageCount)> {
         self.services.iter().flat_map(|service| {
             let missing = service.demands.iter().flat_map(|d| &d.missing);
             missing.map(move |pages| (service, *pages))

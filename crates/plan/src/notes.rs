@@ -8,8 +8,8 @@ use hugeleaf_units::{Bytes, Pages};
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::budget::{Budget, PoolBudget};
 use super::derive::boot_arguments;
-use super::facts::{Facts, Wishes, lacks};
-use super::model::{PagesOf, Plan, PoolPlan, ServicePlan};
+use super::facts::{Facts, PlanOptions, lacks};
+use super::model::{PageCount, Plan, PoolPlan, ServicePlan};
 use hugeleaf_verdict::reservation::{commit_bound, fits};
 use hugeleaf_verdict::{clean, list};
 
@@ -18,7 +18,7 @@ pub(super) fn notes(
     facts: &Facts<'_>,
     services: &[Service],
     ledger: &Budget,
-    wishes: &Wishes,
+    wishes: &PlanOptions,
 ) -> Vec<String> {
     let mut lines = cut(plan, facts.host, ledger);
     lines.extend(stop_first(plan, facts.host, ledger));
@@ -129,9 +129,9 @@ fn idle(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
     for size in &plan.host.pages {
         let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
         let idle = ledger.sizes.get(size).map_or(0, PoolBudget::idle);
-        let until_boot = until_boot.saturating_sub(host.left_over(*size).get());
+        let until_boot = until_boot.saturating_sub(host.leftover_pages(*size).get());
         let configured = idle.saturating_sub(until_boot);
-        let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
+        let text = |pages| all_pages_text(&[PageCount::new(*size, Pages(pages))]);
         // A pool outside the plan does not change.
         if until_boot > 0 {
             lines.push(format!(
@@ -262,7 +262,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<Strin
         let mapping = d.mappings.iter().find(|p| !wastes_little(p.bytes, size))?;
         Some((
             size,
-            size.pages_for(mapping.bytes).of(size) - mapping.bytes,
+            size.pages_for(mapping.bytes).in_bytes(size) - mapping.bytes,
             mapping.bytes,
         ))
     });
@@ -297,7 +297,7 @@ fn not_started(
     plan: &Plan,
     asked: &Service,
     planned: &ServicePlan,
-    wishes: &Wishes,
+    wishes: &PlanOptions,
 ) -> Option<String> {
     let entry = plan
         .units
@@ -334,7 +334,7 @@ fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
     })
 }
 
-fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &Wishes) -> Option<String> {
+fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &PlanOptions) -> Option<String> {
     use hugeleaf_host::demand::PageSource;
     if wishes.sizes.as_ref().is_some_and(Vec::is_empty) {
         return None;

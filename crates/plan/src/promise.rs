@@ -11,7 +11,7 @@ use hugeleaf_units::PageSize;
 use super::arithmetic::sum_pages;
 use super::budget::Budget;
 use super::facts::{Facts, InForce, held};
-use super::model::{PagesOf, Plan, Promise, ServicePlan};
+use super::model::{PageCount, Plan, Promise, ServicePlan};
 use hugeleaf_verdict::clean;
 
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
     )
 }
 
-pub fn pages_of(planned: &ServicePlan) -> Vec<PagesOf> {
+pub fn pages_of(planned: &ServicePlan) -> Vec<PageCount> {
     let from_pool = planned
         .demands
         .iter()
@@ -121,12 +121,12 @@ pub fn pages_of(planned: &ServicePlan) -> Vec<PagesOf> {
 
 /// A promise to a service outside the new plan, and the service if it was found.
 #[derive(Debug, Clone)]
-pub(super) struct Standing<'a> {
+pub(super) struct OpenPromise<'a> {
     pub promised: Promised<'a>,
     pub found: Option<&'a Service>,
 }
 
-impl Standing<'_> {
+impl OpenPromise<'_> {
     /// Returns its pages of a size: the promised ones, and those that it holds beyond.
     pub fn wants(&self, size: PageSize) -> u64 {
         let pages = pages_of(self.promised.service);
@@ -159,7 +159,7 @@ fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
 
 /// Returns the promises besides a plan for the services `new`. The new plan replaces the promises to its
 /// own services.
-pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'a>> {
+pub(super) fn open_promises<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<OpenPromise<'a>> {
     let mut new: Vec<&Service> = new.iter().collect();
     let others = facts.found.iter().filter(|s| !is_one_of(s, &new));
     let mut others: Vec<&Service> = others.collect();
@@ -171,7 +171,7 @@ pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'
             new.remove(at);
         } else if let Some(at) = others.iter().position(is) {
             let found = Some(others.remove(at));
-            stand.push(Standing { promised, found });
+            stand.push(OpenPromise { promised, found });
         } else {
             open.push(promised);
         }
@@ -182,12 +182,12 @@ pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'
         let is = |service: &&Service| is_same(service, promised.service);
         if let Some(at) = others.iter().position(is) {
             let found = Some(others.remove(at));
-            stand.push(Standing { promised, found });
+            stand.push(OpenPromise { promised, found });
         } else if let Some(at) = new.iter().position(|s| !s.is_unnamed && is(s)) {
             new.remove(at);
         } else {
             let found = None;
-            stand.push(Standing { promised, found });
+            stand.push(OpenPromise { promised, found });
         }
     }
     stand
@@ -204,10 +204,10 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
 
 /// Enters promised and used pages into the books: pages of services in the plan, of promised services,
 /// and of services without a plan.
-pub(super) fn enter(
+pub(super) fn add_to_budget(
     ledger: &mut Budget,
     new: &[Service],
-    standing: &[Standing<'_>],
+    standing: &[OpenPromise<'_>],
     in_force: &[InForce],
 ) {
     let newest = in_force.iter().find_map(|one| one.plan.as_ref().ok());
@@ -252,7 +252,7 @@ pub(super) fn enter(
     }
 }
 
-pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Promise> {
+pub(super) fn listed(standing: &[OpenPromise<'_>], in_force: &[InForce]) -> Vec<Promise> {
     let known = standing.iter().map(|one| Promise {
         apply: one.promised.apply,
         name: Some(one.promised.service.name.clone()),
@@ -286,13 +286,13 @@ pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
             .iter()
             .find(|p| p.name.as_ref() == Some(&promised.service.name));
         let pages = pages_of(promised.service);
-        let is_in = |one: &PagesOf| {
+        let is_in = |one: &PageCount| {
             let mut listed = listed.iter().flat_map(|promise| &promise.pages);
             listed.any(|p| p.page == one.page && p.pages >= one.pages)
         };
         // A plan that does not change the size takes none of its pages.
-        let touches = |one: &PagesOf| plan.pools.iter().any(|pool| pool.page == one.page);
-        let missing: Vec<PagesOf> = pages
+        let touches = |one: &PageCount| plan.pools.iter().any(|pool| pool.page == one.page);
+        let missing: Vec<PageCount> = pages
             .into_iter()
             .filter(|p| touches(p) && !is_in(p))
             .collect();

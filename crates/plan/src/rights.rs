@@ -7,7 +7,7 @@ use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_units::Bytes;
 
 use super::facts::unit_entry;
-use super::model::{Group, Limit, PagesOf, Plan, ServicePlan};
+use super::model::{Group, Limit, PageCount, Plan, ServicePlan};
 
 /// True if the service is known to use shmget with SHM_HUGETLB.
 fn makes_segments(service: &Service) -> bool {
@@ -22,19 +22,19 @@ fn makes_segments(service: &Service) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Has {
+struct HugetlbRights {
     all: bool,
     group: bool,
     memlock: bool,
 }
 
-fn has(user: &User, host: &Host, needed: Bytes) -> Has {
+fn has(user: &User, host: &Host, needed: Bytes) -> HugetlbRights {
     let group = host.limits.hugetlb_shm_group.get();
     let in_group = |gid: u64| {
         let own = user.groups.iter().chain([&user.gid]);
         own.into_iter().any(|g| u64::from(*g) == gid)
     };
-    Has {
+    HugetlbRights {
         all: user.uid == 0 || user.ipc_lock,
         group: group.is_some_and(in_group),
         memlock: user.memlock.get().is_some_and(|most| most >= needed),
@@ -43,7 +43,7 @@ fn has(user: &User, host: &Host, needed: Bytes) -> Has {
 
 pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usize) {
     let planned = &plan.services[index];
-    let needed: Bytes = planned.pages().map(PagesOf::bytes).sum();
+    let needed: Bytes = planned.pages().map(PageCount::bytes).sum();
     let Some(user) = service.user.as_ref().filter(|_| makes_segments(service)) else {
         return;
     };
@@ -94,7 +94,7 @@ fn limit(plan: &mut Plan, user: String, was: Option<Bytes>, needed: Bytes, why: 
     }
 }
 
-fn why(user: &User, host: &Host, has: &Has, service: &ServicePlan, needed: Bytes) -> String {
+fn why(user: &User, host: &Host, has: &HugetlbRights, service: &ServicePlan, needed: Bytes) -> String {
     let name = user.name.as_deref().unwrap_or("its user");
     let uid = user.uid;
     let mut lacks = vec!["has no CAP_IPC_LOCK".to_owned()];

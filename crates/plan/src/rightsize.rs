@@ -7,17 +7,17 @@ use std::time::Duration;
 use hugeleaf_host::Host;
 use hugeleaf_units::{Failure, PageSize, Pages};
 
-use super::Wishes;
+use super::PlanOptions;
 use super::arithmetic::{all_pages_text, pages_text};
 use super::build::{bare, boot};
 use super::facts::Facts;
 use super::layout::{Wanted, Wants};
-use super::model::{PagesOf, Plan};
+use super::model::{PageCount, Plan};
 use super::notes::{command_line, contradicted};
-use super::promise::standing;
+use super::promise::open_promises;
 use hugeleaf_verdict::reservation::{Margin, used};
 
-use super::budget::{PoolNow, pools_now};
+use super::budget::{CurrentPool, pools_now};
 
 /// The pages in use or reserved in each pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn tighten(
     facts: &Facts<'_>,
     samples: &[Sample],
     watched: Duration,
-    wishes: &Wishes,
+    wishes: &PlanOptions,
 ) -> Result<Plan, Failure> {
     let host = facts.host;
     let now = pools_now(host)?;
@@ -59,7 +59,7 @@ pub fn tighten(
         pools.extend(wanted.layout(host));
         notes.push(line(*size, pool.total, most, keep, samples.len(), watched));
         if waiting > 0 {
-            let pages = pages_text(PagesOf::new(*size, Pages(waiting)));
+            let pages = pages_text(PageCount::new(*size, Pages(waiting)));
             notes.push(format!(
                 "{pages} of them are for stopped services of earlier plans"
             ));
@@ -75,7 +75,7 @@ pub fn tighten(
     Ok(plan)
 }
 
-fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Failure> {
+fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, CurrentPool>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
         return Err(Failure::new(
             "all pools are empty: there is nothing to tighten",
@@ -97,8 +97,8 @@ fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), 
 
 /// Returns the new size of a pool: the maximum use with a small reserve, and the pages that stopped
 /// services need.
-fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
-    let left_over = host.left_over(size).get().min(pool.taken);
+fn wanted(host: &Host, size: PageSize, pool: &CurrentPool, most: u64, waiting: u64) -> Wanted {
+    let left_over = host.leftover_pages(size).get().min(pool.taken);
     let keep = most
         .saturating_add(most.div_ceil(KEPT))
         .saturating_add(waiting)
@@ -108,7 +108,7 @@ fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) 
         others: pool.taken - left_over,
         left_over,
         promised: waiting.min(keep.saturating_sub(pool.taken)),
-        whom: Vec::new(),
+        services: Vec::new(),
         wants: Wants {
             free: keep,
             ..Wants::default()
@@ -121,7 +121,7 @@ fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) 
 /// Returns the pages that plans in force promise to stopped services, whose needs no sample shows.
 /// A service known only by a demand in bytes may run, and counts as running.
 fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
-    let standing = standing(facts, &[]);
+    let standing = open_promises(facts, &[]);
     let stopped = standing.iter().filter(|one| !one.may_run());
     stopped.map(|one| one.wants(size)).sum()
 }
@@ -134,7 +134,7 @@ fn line(
     samples: usize,
     watched: Duration,
 ) -> String {
-    let of = |pages| PagesOf::new(page, Pages(pages));
+    let of = |pages| PageCount::new(page, Pages(pages));
     let seen = format!(
         "at most {most} of {} were in use in {samples} samples over {} s",
         pages_text(of(total)),

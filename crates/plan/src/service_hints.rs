@@ -10,7 +10,7 @@ use super::model::{Plan, ServicePlan};
 use hugeleaf_verdict::advice::pod_line;
 use hugeleaf_verdict::clean;
 
-pub(super) fn ways(
+pub(super) fn manual_steps(
     plan: &Plan,
     facts: &Facts<'_>,
     service: &Service,
@@ -42,7 +42,7 @@ fn sizes(planned: &ServicePlan) -> Vec<PageSize> {
 
 /// Formats its current setting, as in ` (now huge_pages = try)`.
 fn said(service: &Service) -> String {
-    match service.wish.said.as_str() {
+    match service.huge_page_setting.text.as_str() {
         "" => String::new(),
         said => format!(" (now {said})"),
     }
@@ -60,7 +60,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
     if let Some(size) = unusual(plan, service, planned) {
         lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
     }
-    lines.push(match service.wish.how {
+    lines.push(match service.huge_page_setting.requirement {
         Requirement::Always => return lines,
         Requirement::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL uses a \
@@ -77,7 +77,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
 }
 
 fn mariadb(service: &Service) -> Vec<String> {
-    match service.wish.how {
+    match service.huge_page_setting.requirement {
         Requirement::IfAvailable | Requirement::Always => Vec::new(),
         Requirement::Never | Requirement::Cannot | Requirement::Unknown => {
             vec![format!(
@@ -90,7 +90,7 @@ fn mariadb(service: &Service) -> Vec<String> {
 
 fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut flags = Vec::new();
-    if service.wish.how.is_off() || service.wish.how == Requirement::Unknown {
+    if service.huge_page_setting.requirement.is_off() || service.huge_page_setting.requirement == Requirement::Unknown {
         flags.push("-XX:+UseLargePages".to_owned());
     }
     if let Some(size) = unusual(plan, service, planned) {
@@ -135,7 +135,7 @@ fn sysv(service: &Service) -> Vec<String> {
 }
 
 fn pod(planned: &ServicePlan) -> Vec<String> {
-    let line = |size: PageSize| pod_line(size, planned.pages_of(size).of(size));
+    let line = |size: PageSize| pod_line(size, planned.pages_of(size).in_bytes(size));
     sizes(planned)
         .into_iter()
         .map(|size| {

@@ -10,7 +10,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 pub struct Step {
     /// A short id, unique within a plan, as in `pool-2M-node0`. Messages and JSON use it.
     pub id: String,
-    pub what: What,
+    pub what: StepAction,
     /// The file, knob or mount point: absolute, below the root of the host.
     pub path: PathBuf,
     pub why: String,
@@ -22,7 +22,7 @@ impl Step {
     /// Creates a step without further needs.
     pub(super) fn new(
         id: impl Into<String>,
-        what: What,
+        what: StepAction,
         path: impl Into<PathBuf>,
         why: impl Into<String>,
         verify: impl Into<String>,
@@ -43,7 +43,7 @@ impl Step {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum StepAction {
     /// Writes a value into a file of /proc/sys or /sys.
     Knob {
         /// The value, without a newline. For a knob that shows its choices, as in `always [madvise]
@@ -74,15 +74,15 @@ pub enum What {
     },
 }
 
-impl What {
+impl StepAction {
     pub const fn name(&self) -> &'static str {
         match self {
-            What::Knob { .. } => "knob",
-            What::Pool { .. } => "pool",
-            What::File { .. } => "file",
-            What::Block { .. } => "block",
-            What::Folder { .. } => "folder",
-            What::Mount { .. } => "mount",
+            StepAction::Knob { .. } => "knob",
+            StepAction::Pool { .. } => "pool",
+            StepAction::File { .. } => "file",
+            StepAction::Block { .. } => "block",
+            StepAction::Folder { .. } => "folder",
+            StepAction::Mount { .. } => "mount",
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hugeleaf_host::demand::{
     Demand, Mappings, PageSource, Requirement, Service, ServiceKind, User,
 };
-use hugeleaf_host::{Fact, Held, Host, Identity, Leftover, LeftoverKind, Sysctl};
+use hugeleaf_host::{Fact, PageUsage, Host, Identity, Leftover, LeftoverKind, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;
@@ -57,7 +57,7 @@ fn fill(host: &mut Host, page: &str, each: u64, used: u64, promised: u64) {
         .pools
         .iter()
         .filter(|p| p.node.is_none())
-        .map(|p| p.total.get().unwrap().of(p.size).get())
+        .map(|p| p.total.get().unwrap().in_bytes(p.size).get())
         .sum();
     host.memory.available = Fact::Known(Bytes(40 * GIB - in_pools));
 }
@@ -95,10 +95,10 @@ fn running(mut service: Service, page: &str, kind: PageKind) -> Service {
         let bytes = demand.bytes();
         let page = size(page);
         let bytes = match kind {
-            PageKind::Hugetlb => page.pages_for(bytes).of(page),
+            PageKind::Hugetlb => page.pages_for(bytes).in_bytes(page),
             _ => bytes,
         };
-        demand.held = Some(vec![Held {
+        demand.held = Some(vec![PageUsage {
             size: page,
             kind,
             bytes,
@@ -127,22 +127,22 @@ fn facts<'a>(host: &'a Host, identity: &'a Identity) -> Facts<'a> {
         grub_text: "",
         tmpfiles: true,
         program: Path::new("/usr/bin/hugeleaf"),
-        made: Some("2026-11-21T17:20:00Z"),
+        created_at: Some("2026-11-21T17:20:00Z"),
         in_force: &[],
         found: &[],
         wants: &[],
     }
 }
 
-fn planned(host: &Host, services: &[Service], wishes: &Wishes) -> Plan {
-    let plan = make(&facts(host, &identity()), services, wishes).unwrap();
+fn planned(host: &Host, services: &[Service], wishes: &PlanOptions) -> Plan {
+    let plan = build_plan(&facts(host, &identity()), services, wishes).unwrap();
     let text = written(&plan);
     assert_eq!(parse(&text).as_ref(), Ok(&plan), "{text}");
     plan
 }
 
 fn usual(host: &Host, services: &[Service]) -> Plan {
-    planned(host, services, &Wishes::default())
+    planned(host, services, &PlanOptions::default())
 }
 
 /// Writes the plan for a host without hugeleaf files.
@@ -189,12 +189,12 @@ fn full() -> Plan {
     postgres.unit = Some("postgresql@15-main.service".to_owned());
     postgres.exec_start = Some("/usr/bin/postgres -D /srv/pg".to_owned());
     postgres.user = Some(user(26));
-    postgres.wish.how = Requirement::IfAvailable;
-    postgres.wish.said = "huge_pages = try".to_owned();
+    postgres.huge_page_setting.requirement = Requirement::IfAvailable;
+    postgres.huge_page_setting.text = "huge_pages = try".to_owned();
     let postgres = running(postgres, "4K", PageKind::Base);
     let cache = sized(service("cache", ServiceKind::Other, 2 * GIB), "1G");
     let big = service("big", ServiceKind::PostgreSql, 100 * GIB);
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         run: Some("--stack 64K".to_owned()),
         environment: vec!["MALLOC_CONF=thp:always".to_owned()],
         mounts: vec![Mount {
@@ -205,7 +205,7 @@ fn full() -> Plan {
             mode: 0o770,
             size: Some(Bytes(GIB)),
         }],
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let mut plan = planned(&host, &[oracle, postgres, cache, big], &wishes);
     keep(&mut plan, |path| {

@@ -30,7 +30,7 @@ impl Found {
     }
 }
 
-pub(super) fn sense(plan: &Plan) -> Vec<Contradiction> {
+pub(super) fn contradictions(plan: &Plan) -> Vec<Contradiction> {
     let mut found = Found::default();
     host(plan, &mut found);
     pools(plan, &mut found);
@@ -230,12 +230,12 @@ fn sizes(plan: &Plan, found: &mut Found) {
 fn memory(plan: &Plan, found: &mut Found) {
     // Report the largest pool.
     let pools = plan.pools.iter().enumerate();
-    let Some((largest, _)) = pools.max_by_key(|(_, p)| p.pages.of(p.page)) else {
+    let Some((largest, _)) = pools.max_by_key(|(_, p)| p.pages.in_bytes(p.page)) else {
         return;
     };
     let (pools, total) = (plan.in_pools(), plan.host.memory);
     let were = plan.pools.iter();
-    let were: Bytes = were.map(|p| p.was.unwrap_or_default().of(p.page)).sum();
+    let were: Bytes = were.map(|p| p.was.unwrap_or_default().in_bytes(p.page)).sum();
     let floor = Margin::floor(total);
     let (used, margin) = (plan.base.used - plan.base.moves, plan.base.margin);
     let what = if pools > total {

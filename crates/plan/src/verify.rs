@@ -19,7 +19,7 @@ use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::{Serialize, Serializer};
 
-use crate::{PagesOf, Plan};
+use crate::{PageCount, Plan};
 use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub use needs::slack;
@@ -70,7 +70,7 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     pub id: String,
-    pub what: Did,
+    pub what: StepKind,
     pub path: PathBuf,
     /// The previous content; `None` if nothing existed.
     pub before: Option<String>,
@@ -79,12 +79,12 @@ pub struct Place {
     pub wanted: Option<String>,
     pub now: Option<String>,
     #[serde(rename = "state")]
-    pub stands: PlaceState,
+    pub state: PlaceState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Did {
+pub enum StepKind {
     Knob,
     Pool,
     File,
@@ -92,15 +92,15 @@ pub enum Did {
     Mount,
 }
 
-impl Did {
+impl StepKind {
     /// Maps a step name to its kind (see `What::name`). A block is part of a file.
-    pub fn of_step(name: &str) -> Did {
+    pub fn of_step(name: &str) -> StepKind {
         match name {
-            "knob" => Did::Knob,
-            "pool" => Did::Pool,
-            "folder" => Did::Folder,
-            "mount" => Did::Mount,
-            _ => Did::File,
+            "knob" => StepKind::Knob,
+            "pool" => StepKind::Pool,
+            "folder" => StepKind::Folder,
+            "mount" => StepKind::Mount,
+            _ => StepKind::File,
         }
     }
 }
@@ -164,8 +164,8 @@ pub struct Row {
     /// Start time in seconds since 1970.
     #[serde(serialize_with = "utc")]
     pub since: Fact<u64>,
-    pub asked: Vec<PagesOf>,
-    pub got: Vec<PagesOf>,
+    pub asked: Vec<PageCount>,
+    pub got: Vec<PageCount>,
     /// Number of missing pages of the first requested size; zero if the service does not run.
     #[serde(rename = "short_pages")]
     pub short: Pages,
@@ -181,7 +181,7 @@ impl Row {
         !self.pids.is_empty()
     }
 
-    fn bytes(pages: &[PagesOf]) -> Bytes {
+    fn bytes(pages: &[PageCount]) -> Bytes {
         pages.iter().map(|pages| pages.bytes()).sum()
     }
 }
@@ -219,5 +219,5 @@ impl PoolRow {
 
 /// Formats `4200 pages of 2M`.
 fn pages_text(pages: Pages, size: PageSize) -> String {
-    crate::all_pages_text(&[PagesOf::new(size, pages)])
+    crate::all_pages_text(&[PageCount::new(size, pages)])
 }

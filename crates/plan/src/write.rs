@@ -8,8 +8,8 @@ use hugeleaf_host::demand::Mappings;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
-use super::model::{ForDemand, Knob, Mount, PagesOf, Plan, PoolPlan, Promise, ServicePlan, Unit};
-use super::step::{Needs, Step, What};
+use super::model::{DemandPlan, Knob, Mount, PageCount, Plan, PoolPlan, Promise, ServicePlan, Unit};
+use super::step::{Needs, Step, StepAction};
 use super::steps;
 use hugeleaf_verdict::list;
 
@@ -82,7 +82,7 @@ fn sizes(sizes: &[PageSize]) -> String {
     format!("[{}]", list(sizes.iter().copied().map(size)))
 }
 
-fn pages(pages: &[PagesOf]) -> impl Iterator<Item = String> {
+fn pages(pages: &[PageCount]) -> impl Iterator<Item = String> {
     let pages = pages.iter();
     pages.map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages))
 }
@@ -186,7 +186,7 @@ fn service(out: &mut Out, service: &ServicePlan) {
     }
 }
 
-fn demand(out: &mut Out, demand: &ForDemand) {
+fn demand(out: &mut Out, demand: &DemandPlan) {
     out.head("[[service.demand]]");
     for line in arithmetic::demand(demand) {
         out.comment(&line);
@@ -301,18 +301,18 @@ fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
 /// with `+`.
 fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
     let one = match &step.what {
-        What::Knob { value } => format!("{} -> {value}", was(plan, step)),
-        What::Pool { size, pages, .. } => {
+        StepAction::Knob { value } => format!("{} -> {value}", was(plan, step)),
+        StepAction::Pool { size, pages, .. } => {
             format!("{} -> {pages} pages of {size}", was(plan, step))
         }
-        What::File { text, .. } => return lines(read(&step.path).as_deref(), text),
-        What::Block { text } => {
+        StepAction::File { text, .. } => return lines(read(&step.path).as_deref(), text),
+        StepAction::Block { text } => {
             let mut all = vec!["a separate block in the file, between markers:".to_owned()];
             all.extend(text.lines().map(|line| format!("  + {line}")));
             return all;
         }
-        What::Folder { mode, .. } => format!("a folder of mode {mode:04o}"),
-        What::Mount { options } => format!("a hugetlbfs, {options}"),
+        StepAction::Folder { mode, .. } => format!("a folder of mode {mode:04o}"),
+        StepAction::Mount { options } => format!("a hugetlbfs, {options}"),
     };
     vec![one]
 }

@@ -15,7 +15,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::state::{RESIDENT, down, settings, up};
+use crate::state::{RESIDENT, round_down, settings, round_up};
 use crate::{density, growth};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
@@ -36,7 +36,7 @@ pub fn reserved(start: usize, length: usize) {
     if length != HEAP && length != 2 * HEAP {
         return;
     }
-    let Some(base) = up(start, HEAP) else { return };
+    let Some(base) = round_up(start, HEAP) else { return };
     if KNOWN.load(Relaxed) == 0 {
         begin();
     }
@@ -84,15 +84,15 @@ pub fn grew(start: usize, length: usize) -> bool {
     if COUNT.load(Relaxed) == 0 {
         return false;
     }
-    let base = down(start, HEAP);
+    let base = round_down(start, HEAP);
     if find(base).is_none() {
         return false;
     }
     growth::note(length);
-    let large = growth::large(density::ARENA, length);
+    let large = growth::use_huge(density::ARENA, length);
     density::record(density::ARENA, start, length, large);
     let end = start + length;
-    let (Some(next), Some(to)) = (up(start, settings.pmd), up(end, settings.pmd)) else {
+    let (Some(next), Some(to)) = (round_up(start, settings.pmd), round_up(end, settings.pmd)) else {
         return true;
     };
     if !large || !settings.touch || end <= next || !affordable() {
@@ -103,7 +103,7 @@ pub fn grew(start: usize, length: usize) -> bool {
     if !calls::failed(result) {
         AHEAD.fetch_add(1, Relaxed);
         // Advise from the start of the block, otherwise the block would span two mappings.
-        let block = down(start, settings.pmd);
+        let block = round_down(start, settings.pmd);
         calls::advise(block, to - block, Advice::HugePage);
     }
     true

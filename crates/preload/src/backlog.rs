@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice};
 use crate::density;
 use crate::maps::{Mapping, movable};
-use crate::placement::lend;
-use crate::state::{Lock, down, settings, up};
+use crate::placement::with_buffer;
+use crate::state::{Lock, round_down, settings, round_up};
 
 /// Allows one sweep at a time.
 pub static LOCK: Lock = Lock::new();
@@ -33,7 +33,7 @@ struct Buffers {
 /// Maps the buffers, lends them, and unmaps them.
 fn with_buffers(work: impl FnOnce(&mut Buffers)) {
     // SAFETY: all zeros are valid.
-    unsafe { lend(work) };
+    unsafe { with_buffer(work) };
 }
 
 /// Start address of the next step. Zero: the start of memory.
@@ -181,8 +181,8 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
 fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -> bool {
     let settings = settings();
     let (Some(mut at), end) = (
-        up(mapping.start, settings.pmd),
-        down(mapping.end, settings.pmd),
+        round_up(mapping.start, settings.pmd),
+        round_down(mapping.end, settings.pmd),
     ) else {
         return true;
     };
@@ -199,7 +199,7 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     }
     while at < end {
         at = match calls::next_small_page(pagemap, at, end) {
-            Some(page) => down(page, settings.pmd),
+            Some(page) => round_down(page, settings.pmd),
             // Kernels before 6.7 cannot scan: check each block.
             None if calls::can_scan(pagemap) => break,
             None => at,

@@ -26,7 +26,7 @@ use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::sample::{Files, Found, How, Scratch};
-use crate::state::{Lock, RESIDENT, down, growing, settings, stood_aside, up};
+use crate::state::{Lock, RESIDENT, round_down, growing, settings, is_inactive, round_up};
 
 /// The heap that grows by `brk`.
 pub const HEAP: usize = SIZES;
@@ -123,24 +123,24 @@ pub fn credit() -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// Base pages: it is partly used, or its usage is unknown.
-    Small,
-    Large,
+    Base,
+    Huge,
     /// Its kind is used completely, but too many bytes are unchecked.
-    Short,
+    NeedsCheck,
 }
 
 /// Returns the decision for the next `length` bytes of a kind.
 pub fn judgement(kind: usize, length: usize) -> Judgement {
     let settings = settings();
     let large = |yes| match yes {
-        true => Judgement::Large,
-        false => Judgement::Small,
+        true => Judgement::Huge,
+        false => Judgement::Base,
     };
     if !judging() {
         return large(growing() || length >= settings.data_after);
     }
-    if !settings.touch || stood_aside() {
-        return Judgement::Small;
+    if !settings.touch || is_inactive() {
+        return Judgement::Base;
     }
     let Some(kind) = all().get(kind) else {
         return large(length >= settings.data_after);
@@ -150,10 +150,10 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     // only if this kind does not decide.
     let is_mostly_used = unused <= used / 2;
     if !is_dense((used, unused)) && (!is_mostly_used || !is_dense(known())) {
-        return Judgement::Small;
+        return Judgement::Base;
     }
     if length >= settings.data_after && kind.count.load(Relaxed) < FIRST {
-        return Judgement::Large;
+        return Judgement::Huge;
     }
     // A kind without samples is assumed to be like the rest.
     let is_as_the_rest = || {
@@ -161,14 +161,14 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
         is_mostly_used && is_dense(all) && all.0 >= 4 * settings.pmd
     };
     if !growing() || used < settings.pmd && !is_as_the_rest() {
-        return Judgement::Small;
+        return Judgement::Base;
     }
     // Allow one mapping at a time, of any length up to the bytes of its kind found used.
     let one = kind.unseen.load(Relaxed) == 0 && length <= used;
     if one || unseen() + length <= credit() {
-        return Judgement::Large;
+        return Judgement::Huge;
     }
-    Judgement::Short
+    Judgement::NeedsCheck
 }
 
 /// Returns the unchecked bytes on huge pages.
@@ -239,17 +239,17 @@ pub fn unmapped(start: usize, length: usize) {
     let Some(kind) = all().get(kind_of(length)) else {
         return;
     };
-    kind.gone(length);
-    if CHECK_ON_UNMAP.load(Relaxed) == start && start != 0 && !stood_aside() {
+    kind.forget_unmapped(length);
+    if CHECK_ON_UNMAP.load(Relaxed) == start && start != 0 && !is_inactive() {
         CHECK_ON_UNMAP.store(0, Relaxed);
-        kind.last_look(start, length);
+        kind.check_before_unmap(start, length);
     }
 }
 
 /// Records that bytes of the heap are returned.
 pub fn heap_shrank(bytes: usize) {
     if let Some(kind) = all().get(HEAP) {
-        kind.gone(bytes);
+        kind.forget_unmapped(bytes);
     }
 }
 
@@ -274,9 +274,9 @@ impl Sample {
         const ZERO: usize = usize::MAX;
         let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
         if self.weight.load(Relaxed) & 1 == 0 {
-            return files.look_at(scratch, start, length, How::Pages);
+            return files.sample_range(scratch, start, length, How::Pages);
         }
-        let found = files.look_at(scratch, start, length, How::Content);
+        let found = files.sample_range(scratch, start, length, How::Content);
         // Checking a few pages can miss a few used ones, so a large mapping gets a second check.
         let much = match found {
             Found::Pages { used, of, .. } => used >= of / 2,
@@ -286,7 +286,7 @@ impl Sample {
         if much || length < settings().data_after || self.used.load(Relaxed) == ZERO {
             return found;
         }
-        let found = files.look_at(scratch, start, length, How::Thorough);
+        let found = files.sample_range(scratch, start, length, How::Thorough);
         if found != Found::Untouched {
             return found;
         }
@@ -302,7 +302,7 @@ impl Kind {
     }
 
     /// Forgets unmapped bytes, which cannot become unused.
-    fn gone(&self, bytes: usize) {
+    fn forget_unmapped(&self, bytes: usize) {
         let unseen = self.unseen.load(Relaxed);
         if unseen != 0 {
             self.unseen.store(unseen.saturating_sub(bytes), Relaxed);
@@ -310,7 +310,7 @@ impl Kind {
     }
 
     #[cold]
-    fn last_look(&self, start: usize, length: usize) {
+    fn check_before_unmap(&self, start: usize, length: usize) {
         let mine = |sample: &&Sample| {
             sample.start.load(Relaxed) == start && sample.length.load(Relaxed) == length
         };
@@ -444,7 +444,7 @@ impl Kind {
 }
 
 /// Checks all samples. For the heap, only those below its end.
-pub fn look(heap_end: usize) {
+pub fn check_samples(heap_end: usize) {
     if !judging() {
         return;
     }
@@ -472,8 +472,8 @@ fn with_files(work: impl FnOnce(&Files, &mut Scratch)) {
 fn give_back(start: usize, length: usize) {
     let settings = settings();
     let (Some(mut at), end) = (
-        up(start, settings.pmd),
-        down(start.saturating_add(length), settings.pmd),
+        round_up(start, settings.pmd),
+        round_down(start.saturating_add(length), settings.pmd),
     ) else {
         return;
     };

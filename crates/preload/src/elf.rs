@@ -93,7 +93,7 @@ struct Behind {
 
 /// Returns the function that the program would call without this library, unless it is libc's.
 /// Another library must receive its call (`RTLD_NEXT` of dlsym(3)).
-pub fn another_library_s(name: &'static [u8], own: usize) -> Option<usize> {
+pub fn find_next_function(name: &'static [u8], own: usize) -> Option<usize> {
     let mut behind = Behind {
         name,
         own,

@@ -59,7 +59,7 @@ extern "C" fn in_child() {
 
 extern "C" fn before() {
     // Forks inside libc run only this handler, and can no longer be refused.
-    if heap::may_use_pools() && threads() == Some(1) && !leave_pools() {
+    if heap::may_use_pools() && threads() == Some(1) && !move_off_pools() {
         say_not_left();
     }
 }
@@ -95,7 +95,7 @@ pub fn must_refuse() -> bool {
         ]);
         return true;
     }
-    let refused = !leave_pools();
+    let refused = !move_off_pools();
     if refused {
         say_not_left();
     }
@@ -107,14 +107,14 @@ fn say_not_left() {
 }
 
 /// Moves memory from hugetlb pages to THP. Returns true if none is left.
-fn leave_pools() -> bool {
+fn move_off_pools() -> bool {
     // SAFETY: one thread, as ensured by the callers.
-    pool::leave() && unsafe { heap::leave_pools() }
+    pool::move_off_pool() && unsafe { heap::move_off_pools() }
 }
 
 /// Returns true if no other thread and no other process shares this process's memory.
 /// False if neither the kernel nor `/proc` tells.
-pub fn alone() -> bool {
+pub fn is_memory_unshared() -> bool {
     match calls::unshare_memory() {
         0 => true,
         calls::EINVAL => false,

@@ -12,7 +12,7 @@ use crate::backlog;
 use crate::calls;
 use crate::density::{self, Judgement};
 use crate::settings::number;
-use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, stood_aside};
+use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, is_inactive};
 
 /// Bytes requested since the last check.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
@@ -27,7 +27,7 @@ static SWEPT: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicBool = AtomicBool::new(true);
 /// True if a completely used kind got base pages since the last check, because too many bytes were
 /// unchecked. It triggers a check of a program that remaps memory without growing.
-static SHORT: AtomicBool = AtomicBool::new(false);
+static CHECK_DUE: AtomicBool = AtomicBool::new(false);
 
 /// Maximum bytes between two checks, for any program.
 const RAREST: usize = 1 << 30;
@@ -61,7 +61,7 @@ pub fn note(bytes: usize) {
 
 #[inline(always)]
 fn look_after(since: usize) {
-    if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
+    if since >= NEXT.load(Relaxed) && settings().data.thp && !is_inactive() {
         check();
     }
 }
@@ -75,18 +75,18 @@ pub fn note_commit(bytes: usize) {
 
 /// Returns true if the next `length` bytes of a kind get huge pages from the first touch.
 /// Call it after `note`. Runs a check if only that is missing.
-pub fn large(kind: usize, length: usize) -> bool {
+pub fn use_huge(kind: usize, length: usize) -> bool {
     let judgement = density::judgement(kind, length);
-    if judgement != Judgement::Short {
-        return judgement == Judgement::Large;
+    if judgement != Judgement::NeedsCheck {
+        return judgement == Judgement::Huge;
     }
-    SHORT.store(true, Relaxed);
+    CHECK_DUE.store(true, Relaxed);
     // A check takes as long as the first touch of a few hundred base pages.
     if SINCE.load(Relaxed) < 2 * settings().pmd {
         return false;
     }
     check();
-    density::judgement(kind, length) == Judgement::Large
+    density::judgement(kind, length) == Judgement::Huge
 }
 
 #[cold]
@@ -105,7 +105,7 @@ fn check() {
     if growing() || resident >= settings.data_after {
         let first = !GROWING.swap(true, Relaxed);
         let used = first || gained >= asked / 4;
-        let grew = SHORT.swap(false, Relaxed) || first || gained > all / 64;
+        let grew = CHECK_DUE.swap(false, Relaxed) || first || gained > all / 64;
         USED.store(used, Relaxed);
         let soon = density::credit() / 5;
         let next = match used {
@@ -116,7 +116,7 @@ fn check() {
         };
         NEXT.store(next, Relaxed);
         if grew {
-            density::look(libc_break());
+            density::check_samples(libc_break());
             go_on_sweeping(resident, all);
         }
     } else {

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::placement::populate_and_promote;
-use crate::state::{down, growing, libc_break, set_libc_break, settings, stood_aside, up};
+use crate::state::{round_down, growing, libc_break, set_libc_break, settings, is_inactive, round_up};
 use crate::{density, growth, mandatory, placement, say};
 
 /// The kernel's break, or the end of the mapped part of our own range.
@@ -85,7 +85,7 @@ fn set_from(now: usize, to: usize) -> isize {
     let mapped = MAPPED.load(Relaxed);
     if to > mapped {
         growth::note(to - mapped);
-        let large = growth::large(density::HEAP, to - mapped);
+        let large = growth::use_huge(density::HEAP, to - mapped);
         if !extend(mapped, to, large) {
             return mandatory::refused(mandatory::Role::Data);
         }
@@ -129,7 +129,7 @@ fn shrink(now: usize, to: usize) -> isize {
         return 0;
     }
     STALE.store(now.max(STALE.load(Relaxed)), Relaxed);
-    let Some(keep) = up(to, step) else {
+    let Some(keep) = round_up(to, step) else {
         return calls::ENOMEM;
     };
     let keep = keep.max(KEPT.load(Relaxed));
@@ -167,10 +167,10 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
     if settings.data.hugetlb_only() {
         return false;
     }
-    if !large || settings.pmd == 0 || stood_aside() {
+    if !large || settings.pmd == 0 || is_inactive() {
         return move_break(to);
     }
-    let Some(ahead) = up(to, settings.pmd) else {
+    let Some(ahead) = round_up(to, settings.pmd) else {
         return false;
     };
     if !move_break(ahead) {
@@ -178,11 +178,11 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
     }
     if settings.touch {
         // Advise from the start of the block, otherwise the block would span two mappings.
-        let from = down(mapped, settings.pmd).max(FIRST.load(Relaxed));
-        let from = down(from, settings.base);
+        let from = round_down(mapped, settings.pmd).max(FIRST.load(Relaxed));
+        let from = round_down(from, settings.base);
         calls::advise(from, ahead - from, Advice::HugePage);
     }
-    let blocks = up(mapped, settings.pmd).unwrap_or(ahead);
+    let blocks = round_up(mapped, settings.pmd).unwrap_or(ahead);
     if settings.data.mandatory && !populate_and_promote(blocks, ahead - blocks) {
         move_break(mapped);
         return false;
@@ -209,11 +209,11 @@ pub fn begin_own(size: usize) -> bool {
     };
     // Without access rights it counts only for a limit on addresses.
     let at = calls::map_new(whole, 0, flag::PRIVATE);
-    let Some(start) = at.and_then(|at| up(at, step)) else {
+    let Some(start) = at.and_then(|at| round_up(at, step)) else {
         return false;
     };
     OWN_START.store(start, Relaxed);
-    OWN_END.store(start + down(size, step), Relaxed);
+    OWN_END.store(start + round_down(size, step), Relaxed);
     MAPPED.store(start, Relaxed);
     set_libc_break(start);
     true
@@ -230,12 +230,12 @@ pub fn may_use_pools() -> bool {
 /// # Safety
 ///
 /// No other thread runs.
-pub unsafe fn leave_pools() -> bool {
+pub unsafe fn move_off_pools() -> bool {
     let (own, end) = (OWN_START.load(Relaxed), MAPPED.load(Relaxed));
     let start = own.max(POOL_FROM.load(Relaxed));
     if own != 0 && start < end {
         // SAFETY: ensured by the caller; the heap is mapped up to there.
-        if !unsafe { placement::leave_reserved(start, end - start) } {
+        if !unsafe { placement::move_off_hugetlb(start, end - start) } {
             return false;
         }
         POOL_FROM.store(end, Relaxed);
@@ -257,7 +257,7 @@ fn pool_step() -> usize {
 }
 
 fn extend_own(mapped: usize, to: usize) -> bool {
-    let Some(ahead) = up(to, pool_step()) else {
+    let Some(ahead) = round_up(to, pool_step()) else {
         return false;
     };
     if ahead > OWN_END.load(Relaxed) {
@@ -274,7 +274,7 @@ fn extend_own(mapped: usize, to: usize) -> bool {
 
 /// Maps populated hugetlb pages of one size over all of `[from, to)`, or nothing.
 fn map_pool(from: usize, to: usize, size: usize) -> bool {
-    let laid = placement::lay(from, to - from, size, flag::PRIVATE);
+    let laid = placement::place_hugetlb(from, to - from, size, flag::PRIVATE);
     if laid {
         POOL_FROM.fetch_min(from, Relaxed);
     }
@@ -305,7 +305,7 @@ pub fn reserve(bytes: usize) -> bool {
     let mapped = MAPPED.load(Relaxed).max(libc_break());
     let Some(to) = mapped
         .checked_add(bytes)
-        .and_then(|to| up(to, settings().pmd.max(1)))
+        .and_then(|to| round_up(to, settings().pmd.max(1)))
     else {
         return false;
     };
@@ -313,7 +313,7 @@ pub fn reserve(bytes: usize) -> bool {
     if !extend(mapped, to, growing()) {
         return false;
     }
-    let from = down(mapped, settings().base);
+    let from = round_down(mapped, settings().base);
     if !placement::populate(from, to - from, settings().base) {
         release(mapped, to);
         MAPPED.store(mapped, Relaxed);

@@ -15,7 +15,7 @@ use crate::calls::{self, Advice, failed, flag};
 use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
 use crate::shared::{self, Answer};
-use crate::state::{growing, libc_text, settings, stood_aside, up};
+use crate::state::{growing, libc_text, settings, is_inactive, round_up};
 use crate::{
     arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
     window,
@@ -71,9 +71,9 @@ fn map(
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
-        segments::changed(address, length);
+        segments::record_change(address, length);
     }
-    if stood_aside() {
+    if is_inactive() {
         return own();
     }
     let settings = settings();
@@ -199,7 +199,7 @@ fn fits_in(start: usize, length: usize) {
 /// in place shows it: EFAULT if they do not, ENOMEM if they do and another mapping follows.
 fn is_one_at(address: usize) -> bool {
     let page = settings().base;
-    let Some(at) = up(address, page).and_then(|at| at.checked_sub(page)) else {
+    let Some(at) = round_up(address, page).and_then(|at| at.checked_sub(page)) else {
         return false;
     };
     // SAFETY: in place, so nothing moves; an extension that succeeds is reverted.
@@ -262,7 +262,7 @@ pub extern "C" fn mprotect(
         calls::EINVAL
             if pool::holds(address, length)
                 && fork::threads() == Some(1)
-                && pool::leave_part(address, length) =>
+                && pool::move_off_pool_part(address, length) =>
         {
             call()
         }
@@ -285,7 +285,7 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     let heap = libc && protection == MEMORY && arena::grew(address, length);
     // Other mappings of libc are stacks.
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
-        return match mandatory::settle(address, length) {
+        return match mandatory::promote_range(address, length) {
             true => 0,
             false => mandatory::refused(mandatory::Role::Stack),
         };
@@ -294,7 +294,7 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     if must && !mandatory::usable(address, length) {
         return mandatory::refused(mandatory::Role::Data);
     }
-    if !heap && protection == MEMORY && settings.data.wanted() && !stood_aside() {
+    if !heap && protection == MEMORY && settings.data.wanted() && !is_inactive() {
         growth::note_commit(length);
         judged(address as isize, density::COMMIT, length);
     }
@@ -361,7 +361,7 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
     // SAFETY: the program's own call.
     let call = || unsafe { calls::mremap(old, old_length, length, flags, to) };
     let join = || calls::advise(old, old_length, Advice::HugePage);
-    let touch = settings().touch && !stood_aside();
+    let touch = settings().touch && !is_inactive();
     // A failed call may have unmapped the memory at a fixed address, and another thread may map there
     // before a second call. Such a call is made once.
     if flags & flag::MREMAP_FIXED != 0 {
@@ -390,7 +390,7 @@ fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
     // SAFETY: the program's own call.
     match unsafe { placement::move_parts(old, length, to, page) } {
         Ok(()) => {
-            segments::moved(old, length, to);
+            segments::record_move(old, length, to);
             to as isize
         }
         Err((_, error)) => error,
@@ -427,16 +427,16 @@ pub extern "C" fn brk(to: usize) -> i32 {
 
 /// A function of the same name in another library (libhugetlbfs has `shmget`).
 /// The program requested that library, so its call goes there. Resolved at the first call.
-struct Theirs {
+struct NextFunction {
     name: &'static [u8],
     function: AtomicUsize,
 }
 
-impl Theirs {
+impl NextFunction {
     const NONE: usize = 1;
 
-    const fn named(name: &'static [u8]) -> Theirs {
-        Theirs {
+    const fn named(name: &'static [u8]) -> NextFunction {
+        NextFunction {
             name,
             function: AtomicUsize::new(0),
         }
@@ -446,15 +446,15 @@ impl Theirs {
         let mut known = self.function.load(Relaxed);
         if known == 0 {
             let own = shmget as *const () as usize;
-            known = elf::another_library_s(self.name, own).unwrap_or(Theirs::NONE);
+            known = elf::find_next_function(self.name, own).unwrap_or(NextFunction::NONE);
             self.function.store(known, Relaxed);
         }
-        (known != Theirs::NONE).then_some(known)
+        (known != NextFunction::NONE).then_some(known)
     }
 }
 
-static SHMGET: Theirs = Theirs::named(b"shmget");
-static SHMAT: Theirs = Theirs::named(b"shmat");
+static SHMGET: NextFunction = NextFunction::named(b"shmget");
+static SHMAT: NextFunction = NextFunction::named(b"shmat");
 
 pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
     if let Some(function) = SHMGET.get() {
@@ -478,14 +478,14 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
         return function(id, address, flags);
     }
     let (id, flags) = (id as u32 as usize, flags as u32 as usize);
-    if address == 0 && settings().shm.wanted() && !stood_aside() {
+    if address == 0 && settings().shm.wanted() && !is_inactive() {
         return finish(shared::attach(id, flags));
     }
     // SAFETY: the program's own call.
     let at = unsafe { calls::shmat(id, address, flags) };
     if settings().shm.mandatory && !failed(at) && at as usize & settings().pmd.wrapping_sub(1) != 0
     {
-        mandatory::stays(mandatory::Kind::Misaligned);
+        mandatory::report_base_kind(mandatory::Kind::Misaligned);
     }
     finish(at)
 }
@@ -521,9 +521,9 @@ pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
 fn filtered() {
     let settings = settings();
     if settings.data.mandatory || settings.shm.mandatory {
-        mandatory::stays(mandatory::Kind::Filtered);
+        mandatory::report_base_kind(mandatory::Kind::Filtered);
     }
-    crate::state::stand_aside();
+    crate::state::deactivate();
 }
 
 /// Implements `syscall(2)`, with the same rule for `seccomp(2)`, which has no function in libc.

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
 use crate::placement::{collapse, populate_and_promote, reserve};
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 use crate::{backlog, say};
 
 /// A kind of memory that stays on base pages, reported once.
@@ -34,7 +34,7 @@ pub enum Kind {
 
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
-pub fn stays(kind: Kind) {
+pub fn report_base_kind(kind: Kind) {
     let bit = 1 << kind as usize;
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
         return;
@@ -85,16 +85,16 @@ pub fn small(length: usize) {
     static TOTAL: AtomicUsize = AtomicUsize::new(0);
     let total = TOTAL.fetch_add(length, Relaxed).saturating_add(length);
     if total >= settings().pmd.max(settings().data.pools[0]) {
-        stays(Kind::Small);
+        report_base_kind(Kind::Small);
     }
 }
 
 /// Maps private memory for allocators on separate huge pages, if the window has none.
 pub fn plain(length: usize) -> isize {
     let made = || {
-        let whole = up(length, settings().pmd)?;
+        let whole = round_up(length, settings().pmd)?;
         let at = reserve(whole, 0)?.open(whole, flag::MEMORY).ok()?;
-        let keep = if settle(at, whole) { length } else { 0 };
+        let keep = if promote_range(at, whole) { length } else { 0 };
         if keep < whole {
             // SAFETY: mapped above, not handed out.
             unsafe { calls::munmap(at + keep, whole - keep) };
@@ -105,9 +105,9 @@ pub fn plain(length: usize) -> isize {
 }
 
 /// Populates and promotes all whole blocks inside a range. Returns true if all are huge pages.
-pub fn settle(start: usize, length: usize) -> bool {
+pub fn promote_range(start: usize, length: usize) -> bool {
     let pmd = settings().pmd;
-    let (Some(first), last) = (up(start, pmd), down(start + length, pmd)) else {
+    let (Some(first), last) = (round_up(start, pmd), round_down(start + length, pmd)) else {
         return false;
     };
     calls::advise(start, length, Advice::HugePage);
@@ -118,7 +118,7 @@ pub fn settle(start: usize, length: usize) -> bool {
 /// Returns false if a mandatory one failed.
 pub fn committed(start: usize, length: usize) -> bool {
     let pmd = settings().pmd;
-    let (block, end) = (down(start, pmd), start + length);
+    let (block, end) = (round_down(start, pmd), start + length);
     calls::advise(start, length, Advice::HugePage);
     let mut at = block;
     while at < end {
@@ -135,7 +135,7 @@ pub fn committed(start: usize, length: usize) -> bool {
             completed(pmd - part);
         } else if whole || is_private_memory(at, at + pmd) {
             match result {
-                calls::EINVAL => stays(Kind::Protected),
+                calls::EINVAL => report_base_kind(Kind::Protected),
                 _ => return false,
             }
         } else {
@@ -154,7 +154,7 @@ fn incomplete(part: usize) {
     const PAGES: usize = 8;
     let all = INCOMPLETE.fetch_add(part, Relaxed).saturating_add(part);
     if all >= PAGES * settings().pmd {
-        stays(Kind::Small);
+        report_base_kind(Kind::Small);
     }
 }
 

@@ -11,10 +11,10 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::mandatory::{Kind, Role, committed, is_private_memory, refused, settle, small, stays};
-use crate::placement::{collapse, move_over, put, reserve_as};
+use crate::mandatory::{Kind, Role, committed, is_private_memory, refused, promote_range, small, report_base_kind};
+use crate::placement::{collapse, move_over, map_congruent, reserve_as};
 use crate::shared::{self, Answer};
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 use crate::{private, segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
@@ -83,7 +83,7 @@ impl Call {
             _ => self.address,
         };
         let end = start.saturating_add(self.length);
-        let first_ends = up(start, pmd).and_then(|first| first.checked_add(pmd));
+        let first_ends = round_up(start, pmd).and_then(|first| first.checked_add(pmd));
         pmd != 0 && first_ends.is_some_and(|to| to <= end)
     }
 }
@@ -95,7 +95,7 @@ fn private_kind(call: &Call) -> Option<isize> {
         return None;
     }
     if call.flags & flag::GROWSDOWN != 0 {
-        stays(Kind::GrowsDown);
+        report_base_kind(Kind::GrowsDown);
         return None;
     }
     if !settings.data.thp {
@@ -160,7 +160,7 @@ fn fresh(call: &Call, wish: usize) -> isize {
 
 /// Promotes a new mapping, and locks it if requested. On failure it is unmapped.
 fn settled(at: usize, call: &Call) -> isize {
-    let error = match settle(at, call.length) {
+    let error = match promote_range(at, call.length) {
         false => refused(Role::Data),
         true if call.flags & flag::LOCKED != 0 => lock(at, call.length),
         true => 0,
@@ -194,7 +194,7 @@ pub fn grow(
     to: usize,
 ) -> Option<isize> {
     let (how, base) = (flag::MAYMOVE | flag::MREMAP_FIXED, settings().base);
-    let (old_length, length) = (up(old_length, base)?, up(length, base)?);
+    let (old_length, length) = (round_up(old_length, base)?, round_up(length, base)?);
     let end = old.checked_add(old_length)?;
     if old_length == 0 || flags & !how != 0 || !is_private_memory(old, end) {
         return None;
@@ -279,7 +279,7 @@ fn file_kind(call: &Call) -> Option<isize> {
 fn file_pages(call: &Call) -> isize {
     let flags = call.flags & !(AT_ONCE | AT_ADDRESS);
     let from = (call.file, call.offset);
-    let at = put(call.length, call.offset, call.protection, flags, from);
+    let at = map_congruent(call.length, call.offset, call.protection, flags, from);
     if calls::failed(at) {
         return at;
     }
@@ -287,7 +287,7 @@ fn file_pages(call: &Call) -> isize {
     let size = calls::file_size(call.file).unwrap_or(0);
     let inside = size.saturating_sub(call.offset).min(call.length);
     if inside < call.length {
-        stays(Kind::ShortFile);
+        report_base_kind(Kind::ShortFile);
     }
     if settle_file(at, inside, call.protection) {
         return placed((at, settings().base), call.length, call);
@@ -299,11 +299,11 @@ fn file_pages(call: &Call) -> isize {
 
 fn settle_file(at: usize, length: usize, protection: usize) -> bool {
     if protection & flag::WRITE != 0 {
-        return settle(at, length);
+        return promote_range(at, length);
     }
     // Read-only: existing pages, or a hole.
     let (base, pmd) = (settings().base, settings().pmd);
-    let (Some(mut block), end) = (up(at, pmd), down(at + length, pmd)) else {
+    let (Some(mut block), end) = (round_up(at, pmd), round_down(at + length, pmd)) else {
         return false;
     };
     while block < end {

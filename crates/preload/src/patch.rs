@@ -93,8 +93,8 @@ fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
     let mut runs = [(0, 0); 5];
     let mut count = 0;
     for jump in &sorted {
-        let start = state::down(jump.entry, base);
-        let end = state::up(jump.entry + LONGEST, base)?;
+        let start = state::round_down(jump.entry, base);
+        let end = state::round_up(jump.entry + LONGEST, base)?;
         match runs.get_mut(..count).and_then(<[_]>::last_mut) {
             Some(last) if start <= last.1 => last.1 = end.max(last.1),
             _ => {
@@ -113,11 +113,11 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
     let first = jumps.iter().map(|j| j.entry).fold(usize::MAX, usize::min);
     let last = jumps.iter().map(|j| j.entry).fold(0, usize::max);
     let (start, end) = (
-        state::down(first, base),
-        state::up(last.checked_add(LONGEST)?, base)?,
+        state::round_down(first, base),
+        state::round_up(last.checked_add(LONGEST)?, base)?,
     );
     let (from, to) = libc.text;
-    (from <= start && end <= state::up(to, base)?).then_some((start, end))
+    (from <= start && end <= state::round_up(to, base)?).then_some((start, end))
 }
 
 /// Writes the jumps in place. `None` if that is not allowed, with nothing changed.

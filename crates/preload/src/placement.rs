@@ -16,24 +16,24 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 
 use crate::calls::flag::MEMORY;
 
 /// Reserved addresses without memory. `at` has the requested alignment.
-pub struct Room {
+pub struct Reservation {
     pub at: usize,
     start: usize,
     end: usize,
 }
 
 /// Reserves room for `size` bytes at an address congruent to `offset` modulo the huge page.
-pub fn reserve(size: usize, offset: usize) -> Option<Room> {
+pub fn reserve(size: usize, offset: usize) -> Option<Reservation> {
     reserve_as(size, offset, settings().pmd, 0, 0)
 }
 
 /// Reserves room at a multiple of a page size.
-pub fn reserve_for(size: usize, page: usize) -> Option<Room> {
+pub fn reserve_for(size: usize, page: usize) -> Option<Reservation> {
     reserve_as(size, 0, page, 0, 0)
 }
 
@@ -45,11 +45,11 @@ pub fn reserve_as(
     page: usize,
     rights: usize,
     flags: usize,
-) -> Option<Room> {
-    let whole = up(size, settings().base)?.checked_add(page)?;
+) -> Option<Reservation> {
+    let whole = round_up(size, settings().base)?.checked_add(page)?;
     let start = calls::map_new(whole, rights, flag::PRIVATE | flags)?;
-    let rest = down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
-    Some(Room {
+    let rest = round_down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
+    Some(Reservation {
         at: start + rest,
         start,
         end: start + whole,
@@ -61,7 +61,7 @@ pub fn reserve_as(
 ///
 /// It is not moved there from elsewhere. If the old place shares a page table with a neighbour, an empty
 /// table is moved too, and faults there do not give huge pages.
-pub fn put(
+pub fn map_congruent(
     size: usize,
     wish: usize,
     rights: usize,
@@ -91,7 +91,7 @@ pub fn put(
     calls::EEXIST
 }
 
-impl Room {
+impl Reservation {
     /// Gives access rights to `size` bytes of the room as private memory, and returns the address.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Room {
 
     /// Unmaps the rest of the room around the `size` bytes in use.
     pub fn trim(&self, size: usize) {
-        let Some(used) = up(self.at + size, settings().base) else {
+        let Some(used) = round_up(self.at + size, settings().base) else {
             return;
         };
         if self.at > self.start {
@@ -198,7 +198,7 @@ pub unsafe fn move_parts(
 
 /// Replaces our room at `at` by populated hugetlb pages of one size.
 /// Either all of `length` is replaced, or nothing. `kind` is private or shared.
-pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
+pub fn place_hugetlb(at: usize, length: usize, size: usize, kind: usize) -> bool {
     length != 0
         && can_move(size)
         && reserved_pages(length, size, kind)
@@ -223,7 +223,7 @@ pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> 
 /// # Safety
 ///
 /// The range can be read, is the caller's to replace, and no other thread writes to it meanwhile.
-pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
+pub unsafe fn move_off_hugetlb(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, start) else {
         return false;
     };
@@ -270,7 +270,7 @@ pub fn populate_and_promote(start: usize, size: usize) -> bool {
 /// # Safety
 ///
 /// All zeros must be a value of `T`.
-pub unsafe fn lend<T>(work: impl FnOnce(&mut T)) {
+pub unsafe fn with_buffer<T>(work: impl FnOnce(&mut T)) {
     let Some(at) = calls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {
         return;
     };

@@ -18,7 +18,7 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, flag};
-use crate::state::{LOCK, down, settings, up};
+use crate::state::{LOCK, round_down, settings, round_up};
 use crate::{heap, placement};
 
 /// Start and end of the range. Zero: none was reserved.
@@ -43,7 +43,7 @@ fn page() -> usize {
 /// Returns a new private mapping of `length` bytes (a multiple of the base page), or `None`.
 ///
 /// Short mappings are excluded, because programs change the rights of parts of those.
-pub fn cut(length: usize) -> Option<usize> {
+pub fn allocate(length: usize) -> Option<usize> {
     let page = page();
     if page == 0 || length < settings().pmd / 8 || !heap::may_use_pools() {
         return None;
@@ -58,8 +58,8 @@ pub fn cut(length: usize) -> Option<usize> {
         return None;
     }
     if at < mapped {
-        let from = down(at, page);
-        if !placement::lay(from, mapped - from, page, flag::PRIVATE) {
+        let from = round_down(at, page);
+        if !placement::place_hugetlb(from, mapped - from, page, flag::PRIVATE) {
             return None;
         }
         MAPPED.store(from, Relaxed);
@@ -71,7 +71,7 @@ pub fn cut(length: usize) -> Option<usize> {
 
 /// Reserves the range, as large as the host's memory, and its bits.
 fn begin(page: usize) -> Option<()> {
-    let size = up(calls::memory()?, page)?;
+    let size = round_up(calls::memory()?, page)?;
     let words = bits_of_pages(size) / WORD + 1;
     let length = words * size_of::<usize>();
     let bits = calls::map_new(length, flag::MEMORY, NOTHING)?;
@@ -80,7 +80,7 @@ fn begin(page: usize) -> Option<()> {
         unsafe { calls::munmap(bits, length) };
         return None;
     };
-    let start = up(at, page)?;
+    let start = round_up(at, page)?;
     BITS.store(bits, Relaxed);
     for edge in [&END, &MAPPED, &CUT] {
         edge.store(start + size, Relaxed);
@@ -167,9 +167,9 @@ pub fn unmap(start: usize, length: usize) {
     let Some(_held) = LOCK.take() else { return };
     let page = page();
     mark(start, start + length, false);
-    let mut at = down(start, page);
+    let mut at = round_down(start, page);
     while at < start + length {
-        let is_begun = down(CUT.load(Relaxed), page) == at;
+        let is_begun = round_down(CUT.load(Relaxed), page) == at;
         if has_left(at) {
             let (from, to) = (at.max(start), (at + page).min(start + length));
             // SAFETY: the program's own call; this memory can be unmapped in parts.
@@ -185,7 +185,7 @@ pub fn unmap(start: usize, length: usize) {
 /// Implements `mremap(2)` of a range that `holds` and may move. `new` maps the copy.
 pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() -> isize) -> isize {
     if length <= old_length {
-        if let Some(rest) = up(length, settings().base).filter(|rest| *rest < old_length) {
+        if let Some(rest) = round_up(length, settings().base).filter(|rest| *rest < old_length) {
             unmap(old + rest, old_length - rest);
         }
         return old as isize;
@@ -201,11 +201,11 @@ pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() ->
 
 /// Moves a range that `holds` to other pages, while the process has one thread.
 /// Returns false on failure.
-pub fn leave_part(start: usize, length: usize) -> bool {
+pub fn move_off_pool_part(start: usize, length: usize) -> bool {
     let page = page();
-    let mut at = down(start, page);
+    let mut at = round_down(start, page);
     while at < start + length {
-        if !has_left(at) && !leave_page(at, page) {
+        if !has_left(at) && !move_off_pool_page(at, page) {
             return false;
         }
         at += page;
@@ -214,10 +214,10 @@ pub fn leave_part(start: usize, length: usize) -> bool {
 }
 
 /// Moves everything, while the process has one thread. Returns true if nothing is left.
-pub fn leave() -> bool {
+pub fn move_off_pool() -> bool {
     let (mut at, end, page) = (MAPPED.load(Relaxed), END.load(Relaxed), page());
     while at < end {
-        if has_any(at, page) && !has_left(at) && !leave_page(at, page) {
+        if has_any(at, page) && !has_left(at) && !move_off_pool_page(at, page) {
             return false;
         }
         at += page;
@@ -225,9 +225,9 @@ pub fn leave() -> bool {
     true
 }
 
-fn leave_page(at: usize, page: usize) -> bool {
+fn move_off_pool_page(at: usize, page: usize) -> bool {
     // SAFETY: one thread, as ensured by the callers; the page is populated, and ours.
-    let left = unsafe { placement::leave_reserved(at, page) };
+    let left = unsafe { placement::move_off_hugetlb(at, page) };
     if left {
         let bit = bit_of_page(at);
         set_bits(bit, bit + 1, true);

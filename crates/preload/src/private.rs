@@ -2,7 +2,7 @@
 //! advised if its kind is used completely.
 
 use crate::calls::{self, Advice, failed};
-use crate::state::{growing, settings, stood_aside, up};
+use crate::state::{growing, settings, is_inactive, round_up};
 use crate::{density, growth, mandatory, pool, window};
 
 #[inline(always)]
@@ -10,22 +10,22 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     growth::note(length);
     let settings = settings();
     if !growing() {
-        return if growth::watching(length) && !stood_aside() {
+        return if growth::watching(length) && !is_inactive() {
             judged(own(), density::kind_of(length), length)
         } else {
             own()
         };
     }
-    let Some(length) = up(length, settings.base).filter(|length| *length != 0) else {
+    let Some(length) = round_up(length, settings.base).filter(|length| *length != 0) else {
         return own();
     };
-    if let Some(at) = pool::cut(length) {
+    if let Some(at) = pool::allocate(length) {
         return at as isize;
     }
     let kind = density::kind_of(length);
     if growth::windows() && settings.data.thp {
-        let large = growth::large(kind, length);
-        if let Some(at) = window::cut(kind, large, length) {
+        let large = growth::use_huge(kind, length);
+        if let Some(at) = window::allocate(kind, large, length) {
             density::record(kind, at, length, large);
             return at as isize;
         }
@@ -49,7 +49,7 @@ pub fn judged(at: isize, kind: usize, length: usize) -> isize {
     if failed(at) {
         return at;
     }
-    let large = length >= settings().pmd && growth::large(kind, length);
+    let large = length >= settings().pmd && growth::use_huge(kind, length);
     density::record(kind, at as usize, length, large);
     if large && settings().touch {
         calls::advise(at as usize, length, Advice::HugePage);

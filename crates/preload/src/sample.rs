@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls;
-use crate::placement::lend;
+use crate::placement::with_buffer;
 use crate::state::settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Scratch {
     /// Maps the buffers, lends them, and unmaps them.
     pub fn lend(work: impl FnOnce(&mut Scratch)) {
         // SAFETY: all zeros are valid integers and `false`.
-        unsafe { lend(work) };
+        unsafe { with_buffer(work) };
     }
 }
 
@@ -83,7 +83,7 @@ impl Files {
     }
 
     /// Checks a range on huge pages or on base pages.
-    pub fn look_at(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> Found {
+    pub fn sample_range(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> Found {
         let settings = settings();
         let block = settings.pmd.min(ENTRIES * settings.base);
         let last = start.saturating_add(length.saturating_sub(1)) & !(settings.base - 1);

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 
 struct Segment {
     start: AtomicUsize,
@@ -60,7 +60,7 @@ fn look_up(start: usize, length: usize) -> usize {
             return mapped;
         }
     }
-    changed(start, length);
+    record_change(start, length);
     length
 }
 
@@ -73,7 +73,7 @@ pub fn mapped(start: usize) -> Option<usize> {
 }
 
 /// Records another change of a range. A segment that it overlaps is no longer whole.
-pub fn changed(start: usize, length: usize) {
+pub fn record_change(start: usize, length: usize) {
     if COUNT.load(Relaxed) != 0
         && let Some(segment) = meeting(start, length)
     {
@@ -91,7 +91,7 @@ pub fn page_of(start: usize) -> Option<usize> {
 
 /// Records that the program moved a range. A whole segment is tracked at its new address. A segment
 /// moved in part is no longer tracked as whole.
-pub fn moved(start: usize, length: usize, to: usize) {
+pub fn record_move(start: usize, length: usize, to: usize) {
     let Some(segment) = meeting(start, 1) else {
         return;
     };
@@ -118,7 +118,7 @@ pub fn whole_pages(start: usize, length: usize) -> Option<(usize, usize)> {
         return None;
     }
     let page = meeting(start, length)?.page.load(Relaxed);
-    let (from, to) = (up(start, page)?, down(start.checked_add(length)?, page));
+    let (from, to) = (round_up(start, page)?, round_down(start.checked_add(length)?, page));
     Some((from, to.saturating_sub(from)))
 }
 
@@ -143,10 +143,10 @@ mod tests {
         let (start, to) = (0x1_0000_0000, 0x2_0000_0000);
         assert!(remember(start, 2 * PAGE - 1, 2 * PAGE, PAGE));
         assert_eq!(page_of(start + PAGE), Some(PAGE));
-        moved(start, 2 * PAGE - 1, to);
+        record_move(start, 2 * PAGE - 1, to);
         assert_eq!((page_of(start), page_of(to)), (None, Some(PAGE)));
         // Move a part. The rest is then unmapped as requested.
-        moved(to, PAGE, start);
+        record_move(to, PAGE, start);
         assert_eq!(unmap_length(to, 2 * PAGE - 1), 2 * PAGE - 1);
     }
 

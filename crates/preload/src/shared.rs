@@ -16,7 +16,7 @@ use crate::calls::{self, Advice, flag};
 use crate::placement::{self, move_over, populate, reserve, reserve_for, reserved_pages};
 use crate::say::{self, decimal};
 use crate::settings::number;
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 use crate::{mandatory, segments, tmpfs};
 
 pub enum Answer {
@@ -37,7 +37,7 @@ pub fn anonymous(length: usize) -> Answer {
 }
 
 fn from_pool(length: usize, size: usize) -> Option<usize> {
-    let whole = up(length, size)?;
+    let whole = round_up(length, size)?;
     // Do not use a page that is mostly beyond the segment: try the next size, or a mosaic.
     if size > settings().pmd && whole - length > length / 16 {
         return None;
@@ -57,14 +57,14 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     if !settings.shm.thp || settings.pmd == 0 {
         return None;
     }
-    let rest = down(offset, settings.base) & settings.pmd.wrapping_sub(1);
+    let rest = round_down(offset, settings.base) & settings.pmd.wrapping_sub(1);
     let at = if settings.shmem_touch && rest == 0 {
         let flags = flag::SHARED | flag::ANONYMOUS;
-        placement::put(length, 0, MEMORY, flags, (usize::MAX, 0))
+        placement::map_congruent(length, 0, MEMORY, flags, (usize::MAX, 0))
     } else {
         // Address and file offset must be congruent modulo the huge page.
-        let file = tmpfs::file(up(length.checked_add(rest)?, settings.base)?)?;
-        let at = placement::put(length, rest, MEMORY, flag::SHARED, (file, rest));
+        let file = tmpfs::file(round_up(length.checked_add(rest)?, settings.base)?)?;
+        let at = placement::map_congruent(length, rest, MEMORY, flag::SHARED, (file, rest));
         calls::close(file);
         at
     };
@@ -73,7 +73,7 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     }
     let at = at as usize;
     calls::advise(at, length, Advice::HugePage);
-    if settings.shm.mandatory && !mandatory::settle(at, length) {
+    if settings.shm.mandatory && !mandatory::promote_range(at, length) {
         // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(at, length) };
         return None;
@@ -102,7 +102,7 @@ fn mosaic(length: usize) -> Option<usize> {
         let pages = free_pages(size).unwrap_or(0);
         let pages = pages.min((length - done) >> size.trailing_zeros());
         let bytes = pages << size.trailing_zeros();
-        if placement::lay(room.at + done, bytes, size, flag::SHARED) {
+        if placement::place_hugetlb(room.at + done, bytes, size, flag::SHARED) {
             done += bytes;
         }
     }
@@ -161,7 +161,7 @@ pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset:
     if !calls::is_tmpfs(file) {
         return pass();
     }
-    let at = match placement::put(length, offset, protection, flags, (file, offset)) {
+    let at = match placement::map_congruent(length, offset, protection, flags, (file, offset)) {
         calls::EEXIST | calls::ENOMEM => return pass(),
         at => at,
     };
@@ -181,7 +181,7 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
     let new = key == 0 || flags & CREATE != 0;
     if new && flags & SHM_HUGETLB == 0 && size >= settings.shm_after && settings.shm.wanted() {
         for page in settings.shm.sizes() {
-            let beyond = up(size, page).map_or(size, |whole| whole - size);
+            let beyond = round_up(size, page).map_or(size, |whole| whole - size);
             if page > settings.pmd && beyond > size / 16 {
                 continue;
             }
@@ -215,7 +215,7 @@ fn fill(id: usize, size: usize, page: usize) -> bool {
     if calls::failed(at) {
         return false;
     }
-    let filled = up(size, page).is_some_and(|whole| populate(at as usize, whole, page));
+    let filled = round_up(size, page).is_some_and(|whole| populate(at as usize, whole, page));
     // SAFETY: attached above.
     unsafe { calls::shmdt(at as usize) };
     filled
@@ -228,7 +228,7 @@ fn fill_thp(id: usize) -> bool {
         return false;
     }
     let size = calls::shm_size(id).unwrap_or(0);
-    let huge = mandatory::settle(at as usize, size);
+    let huge = mandatory::promote_range(at as usize, size);
     // SAFETY: attached above.
     unsafe { calls::shmdt(at as usize) };
     huge
@@ -264,7 +264,7 @@ pub fn attach(id: usize, flags: usize) -> isize {
 
 fn advise_shared(start: usize, size: usize) {
     if settings().shmem_touch
-        && let Some(length) = up(size, settings().base)
+        && let Some(length) = round_up(size, settings().base)
     {
         calls::advise(start, length, Advice::HugePage);
     }

@@ -11,7 +11,7 @@
 use crate::calls::{self, Advice, flag};
 use crate::mandatory;
 use crate::placement::reserve_as;
-use crate::state::{down, settings};
+use crate::state::{round_down, settings};
 
 /// Maps a thread's stack without the flag that forbids huge pages, its top at the end of one.
 pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize> {
@@ -30,7 +30,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     // Without access rights so far (glibc's way), promotion waits until it gets them.
     if settings.stack.mandatory
         && protection & flag::WRITE != 0
-        && !mandatory::settle(room.at, length)
+        && !mandatory::promote_range(room.at, length)
     {
         // SAFETY: made above, not handed out.
         unsafe { calls::munmap(room.at, length) };
@@ -55,10 +55,10 @@ pub fn of_first_thread() {
     }
     let here = &raw const limit as usize;
     let far = (limit - limit / 4).min(FARTHEST);
-    let low = down(here.saturating_sub(far), settings.base);
+    let low = round_down(here.saturating_sub(far), settings.base);
     // The kernel extends it on touch, without a call that could be refused.
     if settings.stack.mandatory {
-        mandatory::stays(mandatory::Kind::FirstStack);
+        mandatory::report_base_kind(mandatory::Kind::FirstStack);
     }
     // A touch refused by the kernel (`ulimit -v`) would end the program; a system call fails.
     // SAFETY: the first thread's stack, far below its used part.
@@ -67,7 +67,7 @@ pub fn of_first_thread() {
     }
     calls::advise(
         low,
-        down(here, settings.pmd).saturating_sub(low),
+        round_down(here, settings.pmd).saturating_sub(low),
         Advice::HugePage,
     );
 }

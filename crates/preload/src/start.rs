@@ -34,7 +34,7 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
     if !settings.only.is_empty() && !settings.are_for(unsafe { executable(environment) }) {
         return;
     }
-    if !fork::alone() {
+    if !fork::is_memory_unshared() {
         say::once(&[b"not active: threads were started before libc's code could be changed"]);
         return;
     }
@@ -184,8 +184,8 @@ fn own_variables(ranges: &[(usize, usize); 4]) {
     let settings = state::settings();
     for (start, end) in ranges {
         if end - start >= settings.data_after && settings.pmd != 0 {
-            let start = state::down(*start, settings.base);
-            let length = state::down(*end - start, settings.base);
+            let start = state::round_down(*start, settings.base);
+            let length = state::round_down(*end - start, settings.base);
             calls::advise(start, length, calls::Advice::HugePage);
         }
     }

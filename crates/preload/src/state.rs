@@ -152,13 +152,13 @@ static ASIDE: AtomicBool = AtomicBool::new(false);
 
 /// Restricts the library to the program's own calls.
 /// A system call filter may kill the program for any other call.
-pub fn stand_aside() {
+pub fn deactivate() {
     ASIDE.store(true, Ordering::Relaxed);
     GROWING.store(false, Ordering::Relaxed);
 }
 
 #[inline(always)]
-pub fn stood_aside() -> bool {
+pub fn is_inactive() -> bool {
     ASIDE.load(Ordering::Relaxed)
 }
 
@@ -172,12 +172,12 @@ pub fn growing() -> bool {
 
 /// Returns the next multiple of a power of two, or `None` above the address space.
 #[inline(always)]
-pub fn up(value: usize, to: usize) -> Option<usize> {
+pub fn round_up(value: usize, to: usize) -> Option<usize> {
     Some(value.checked_add(to.wrapping_sub(1))? & !to.wrapping_sub(1))
 }
 
 /// Returns the multiple of a power of two at or below a value.
 #[inline(always)]
-pub const fn down(value: usize, to: usize) -> usize {
+pub const fn round_down(value: usize, to: usize) -> usize {
     value & !to.wrapping_sub(1)
 }

@@ -11,17 +11,17 @@
 use crate::calls::{self, Advice, flag};
 use crate::placement::{populate_and_promote, reserve};
 use crate::say;
-use crate::state::{down, settings, up};
+use crate::state::{round_down, settings, round_up};
 
 /// Promotes the whole blocks inside the ranges. Returns true if all of them are now on huge pages.
 pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
     let pmd = settings().pmd;
     let mut moved = true;
     for (start, end) in ranges {
-        let Some(start) = up(*start, pmd) else {
+        let Some(start) = round_up(*start, pmd) else {
             continue;
         };
-        let end = down(*end, pmd);
+        let end = round_down(*end, pmd);
         if start != 0 && start < end {
             moved &= move_blocks(start, end - start);
         }

@@ -17,7 +17,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::density::{KINDS, judging};
 use crate::placement::{populate_and_promote, reserve};
-use crate::state::{LOCK, RESIDENT, down, settings, up};
+use crate::state::{LOCK, RESIDENT, round_down, settings, round_up};
 
 /// The part of a window that is mapped but not handed out, for one kind.
 struct Window {
@@ -44,7 +44,7 @@ static WINDOWS: [[Window; 2]; KINDS] = [const { [Window::new(), Window::new()] }
 
 /// Returns a new private mapping of `length` bytes (a multiple of the base page), on huge pages if `large`.
 /// `None` makes the caller issue the program's own call, or fail if huge pages are mandatory.
-pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
+pub fn allocate(kind: usize, large: bool, length: usize) -> Option<usize> {
     // Without a judgement of usage, kinds need no separate windows, and each window costs a partly used page.
     let kind = if judging() { kind } else { 0 };
     let window = WINDOWS.get(kind)?.get(usize::from(large))?;
@@ -79,13 +79,13 @@ fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
             .max(2 * settings.pmd)
             .min(16 * settings.pmd),
     };
-    let size = up(length.checked_sub(end - start)?.max(ahead), settings.pmd)?;
+    let size = round_up(length.checked_sub(end - start)?.max(ahead), settings.pmd)?;
     let below = start.checked_sub(size).filter(|_| start != 0);
     if let Some(below) = below.and_then(|below| map_at(below, size)) {
         window.start.store(below, Relaxed);
         return prepare(window, large, below, size);
     }
-    let size = up(length.max(ahead), settings.pmd)?;
+    let size = round_up(length.max(ahead), settings.pmd)?;
     let fresh = map_aligned(size)?;
     if end > start {
         // SAFETY: the rest of the old window, never handed out.
@@ -128,7 +128,7 @@ fn map_at(start: usize, size: usize) -> Option<usize> {
 
 fn map_aligned(size: usize) -> Option<usize> {
     let at = calls::map_new(size, flag::MEMORY, flag::PRIVATE)?;
-    if at == down(at, settings().pmd) {
+    if at == round_down(at, settings().pmd) {
         return Some(at);
     }
     // SAFETY: mapped just now.

@@ -22,7 +22,7 @@ use hugeleaf_units::Bytes;
 
 use crate::experiment::Circumstances;
 
-pub use layout::{astray, held_by_folio};
+pub use layout::{page_mismatch, held_by_folio};
 pub use measuring::Measuring;
 pub use memory_limit::memory_limit;
 pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
@@ -89,7 +89,7 @@ pub enum BenchError {
     Refused(Refusal),
     /// The host lacks the pages of an arm; the others continue.
     #[error("{}", .0.reason)]
-    Lacking(Shortage),
+    PagesMissing(Shortage),
     #[error("stopped on request")]
     Stopped,
 }
@@ -103,7 +103,7 @@ impl BenchError {
             BenchError::NoData { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
             BenchError::Part(e) | BenchError::Refused(e) => e.next.clone(),
-            BenchError::Lacking(e) => e.next.clone(),
+            BenchError::PagesMissing(e) => e.next.clone(),
             BenchError::Unreadable(_) => "hugeleaf status    # shows readable files".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
         }

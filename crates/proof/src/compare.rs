@@ -9,7 +9,7 @@ mod facts;
 mod over;
 mod sets;
 
-pub use over::{Over, over};
+pub use over::{RowRatio, over};
 pub use sets::{
     ComparedSets, History, HistoryRow, Measured, Set, SetRow, Stopping, Which, history, sets,
 };
@@ -293,7 +293,7 @@ impl<'a> Builder<'a> {
         let sides = [a.and_then(Side::of), b.and_then(Side::of)];
         let mut notes = self.on_all.clone();
         for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
-            if let Some((said, arm)) = row.and_then(|row| Some((of.said_of(row)?, &row.arm))) {
+            if let Some((said, arm)) = row.and_then(|row| Some((of.remark_of(row)?, &row.arm))) {
                 notes.push(self.note(match self.compared.is_within {
                     true => format!("{arm}: {said}"),
                     false => format!("{name}, {arm}: {said}"),
@@ -336,7 +336,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Compares by common rounds within a file, else by rank.
-    fn judged(&self, a: &Row, b: &Row) -> Result<(Over, Verdict), NotCompared> {
+    fn judged(&self, a: &Row, b: &Row) -> Result<(RowRatio, Verdict), NotCompared> {
         let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
         let is_within = self.compared.is_within;
         let pairing = match is_within && has_rounds(a) && has_rounds(b) {

@@ -21,7 +21,7 @@ const SUSPICIOUS: f64 = 1.28;
 /// Maximum correlation used, because the interval would grow without bound.
 const MOST_CORRELATION: f64 = 0.9;
 /// The confidence at which a carry-over counts.
-const CARRIED: f64 = 0.95;
+const CARRY_OVER_CONFIDENCE: f64 = 0.95;
 
 /// A pair as logarithms of ratios, huge over base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -31,7 +31,7 @@ pub struct PairLogs {
     pub late: Option<f64>,
     /// For each of the two intervals, if it followed a change of pages: how much further the second
     /// half is towards its arm than the first half.
-    pub carried: [Option<f64>; 2],
+    pub carry_over: [Option<f64>; 2],
     /// The smallest and the largest log ratio that a quantile's buckets allow; may be infinite.
     pub bounds: Option<[f64; 2]>,
 }
@@ -73,7 +73,7 @@ pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
         late: half(base, 1)
             .zip(half(large, 1))
             .and_then(|(base, large)| stats::log_ratio(base, large)),
-        carried: [carried(base, -1.0), carried(large, 1.0)],
+        carry_over: [carried(base, -1.0), carried(large, 1.0)],
         bounds: (base.bucket.zip(large.bucket)).map(|(base, large)| bounds(base, large)),
     })
 }
@@ -86,15 +86,15 @@ pub struct Analysis {
     /// The factor that widened the interval for the correlation; 1 without widening.
     pub stretched: f64,
     /// The distance of the second halves towards their arm, a log ratio, if significant.
-    pub carried: Option<f64>,
+    pub carry_over: Option<f64>,
 }
 
 /// Returns the interval of the pairs, in the order they were made; `None` with too few.
 pub fn analyse(rule: &Rule, pairs: &[PairLogs]) -> Option<Analysis> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
-    let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carried).flatten().collect();
-    let carried = stats::signed_rank_interval(&carried, CARRIED).filter(|i| !i.covers(0.0));
+    let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carry_over).flatten().collect();
+    let carried = stats::signed_rank_interval(&carried, CARRY_OVER_CONFIDENCE).filter(|i| !i.covers(0.0));
     if carried.is_some() {
         let late: Option<Vec<f64>> = pairs.iter().map(|p| p.late).collect();
         if let Some(late) = late.and_then(|late| rule.interval(&late)) {
@@ -111,7 +111,7 @@ pub fn analyse(rule: &Rule, pairs: &[PairLogs]) -> Option<Analysis> {
         interval,
         correlation,
         stretched,
-        carried: carried.map(|i| i.center),
+        carry_over: carried.map(|i| i.center),
     })
 }
 
@@ -215,13 +215,13 @@ mod tests {
             })
             .collect();
         let weighed = analyse(&rule, &pairs).unwrap();
-        assert!(weighed.carried.is_some_and(|c| c > 0.05), "{weighed:?}");
+        assert!(weighed.carry_over.is_some_and(|c| c > 0.05), "{weighed:?}");
         assert!(weighed.interval.covers(1.10f64.ln()), "{weighed:?}");
         assert!(weighed.interval.covers(0.0), "{weighed:?}");
         let clean: Vec<PairLogs> = pairs
             .iter()
             .map(|p| PairLogs {
-                carried: [None; 2],
+                carry_over: [None; 2],
                 ..*p
             })
             .collect();

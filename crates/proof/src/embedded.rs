@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::Percent;
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use hugeleaf_workload::{ChildError, Client, Oltp};
 
 use crate::metric::{Kind, Metric, MetricError, Reading};
@@ -58,7 +58,7 @@ pub fn measure(
 fn operations(client: Arc<Client>) -> Metric {
     const NAME: &str = "sqlite";
     // Counts up to 2^53 are exact: centuries of operations, months of nanoseconds.
-    let read = move |_: Question<'_>| {
+    let read = move |_: Deadline<'_>| {
         let unreachable = |error: ChildError| MetricError::Unreachable {
             metric: NAME.to_owned(),
             reason: error.to_string(),

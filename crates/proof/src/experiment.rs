@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
@@ -27,7 +27,7 @@ use crate::result::{
     Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairChecks, Rejected, ResultFile,
     SettingsInForce,
 };
-use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
+use crate::rows::{self, ArmInfo, Chart, Quantity, Row};
 use crate::stats::{self, LogInterval, Verdict};
 use crate::stopping_rule::{MIN_PAIRS, Rule};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
@@ -291,7 +291,7 @@ pub fn run(
         (measured, judged)
     }));
     let verdict = done.as_ref().map_or(Verdict::Unclear, |d| d.1.verdict);
-    let left = engine.leave(&prepared, verdict);
+    let left = engine.apply_final_arm(&prepared, verdict);
     let (measured, judged) = done.unwrap_or_else(|panic| resume_unwind(panic));
     let (ending, left_on) = match (measured, left) {
         (Ok(ending), Ok(left_on)) => (ending, left_on),
@@ -317,17 +317,17 @@ struct Sample {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Made {
+struct MeasuredPair {
     pair: Pair,
     logs: PairLogs,
     /// True if both of its intervals were on the intended pages.
-    as_asked: bool,
+    on_intended_pages: bool,
 }
 
-impl Made {
+impl MeasuredPair {
     /// Creates a pair; `None` if a value is not positive, which does not occur for samples.
-    fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<Made> {
-        Some(Made {
+    fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<MeasuredPair> {
+        Some(MeasuredPair {
             pair: Pair {
                 base: base.value,
                 large: large.value,
@@ -336,7 +336,7 @@ impl Made {
                 at_seconds: at.as_secs_f64(),
             },
             logs: effective_sample::pair(base, large)?,
-            as_asked: true,
+            on_intended_pages: true,
         })
     }
 }
@@ -378,7 +378,7 @@ struct Engine<'a> {
     /// The initial difference in coverage between the arms.
     full: f64,
     taken: [Vec<Sample>; 2],
-    made: Vec<Made>,
+    made: Vec<MeasuredPair>,
     rejected: Vec<Rejected>,
     bad: BadReadings,
     /// The first bad reading since the last good one.
@@ -392,7 +392,7 @@ struct Engine<'a> {
 enum Attempt {
     Taken(Box<Sample>),
     /// The memory was not on the intended pages. The sample is there if all pairs count as assigned.
-    Astray(Option<Box<Sample>>),
+    WrongPages(Option<Box<Sample>>),
     Rejected,
     Interrupted,
 }
@@ -536,7 +536,7 @@ impl Engine<'_> {
         let rule = self.settings.rule;
         let mut orders = Orders::new(self.settings.seed, rule.fixed_pairs);
         loop {
-            let made = self.as_asked().count();
+            let made = self.pairs_on_intended_pages().count();
             let is_over = self.elapsed() >= self.settings.limit;
             if is_over && made >= MIN_PAIRS && rule.fixed_pairs.is_none() {
                 return Ok(Ending::Time);
@@ -544,7 +544,7 @@ impl Engine<'_> {
             if !self.pair(orders.draw())? {
                 return Ok(Ending::Interrupted);
             }
-            let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+            let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
             let interval = effective_sample::analyse(&rule, &logs).map(|w| w.interval);
             let event = Event::Paired {
                 pairs: logs.len(),
@@ -570,7 +570,7 @@ impl Engine<'_> {
             return Ok(None);
         }
         let pairs = self.settings.against.or_else(|| {
-            let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+            let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
             self.judge_pairs(&logs).1
         });
         let Some(pairs) = pairs.filter(is_closed) else {
@@ -596,18 +596,18 @@ impl Engine<'_> {
                 attempt => attempt?,
             };
             match attempt {
-                Attempt::Taken(sample) | Attempt::Astray(Some(sample)) => {
+                Attempt::Taken(sample) | Attempt::WrongPages(Some(sample)) => {
                     samples.push(sample.part.value)
                 }
                 Attempt::Rejected => {}
-                Attempt::Astray(None) | Attempt::Interrupted => return Ok(None),
+                Attempt::WrongPages(None) | Attempt::Interrupted => return Ok(None),
             }
         }
         Ok(Some(samples))
     }
 
-    fn as_asked(&self) -> impl Iterator<Item = &Made> {
-        self.made.iter().filter(|m| m.as_asked)
+    fn pairs_on_intended_pages(&self) -> impl Iterator<Item = &MeasuredPair> {
+        self.made.iter().filter(|m| m.on_intended_pages)
     }
 
     /// Returns the buckets of an arm's samples, without those that have none.
@@ -638,11 +638,11 @@ impl Engine<'_> {
                 }
                 match self.sample(arm)? {
                     Attempt::Taken(sample) => samples.push((arm, sample)),
-                    Attempt::Astray(Some(sample)) => {
+                    Attempt::WrongPages(Some(sample)) => {
                         as_asked = false;
                         samples.push((arm, sample));
                     }
-                    Attempt::Astray(None) => {
+                    Attempt::WrongPages(None) => {
                         astray += 1;
                         continue 'again;
                     }
@@ -671,7 +671,7 @@ impl Engine<'_> {
             let sample = samples.iter().find(|s| s.0 == arm);
             sample.map_or(Part::default(), |s| s.1.part)
         };
-        let Some(made) = Made::of(&part(Arm::Base), &part(Arm::Large), first, at) else {
+        let Some(made) = MeasuredPair::of(&part(Arm::Base), &part(Arm::Large), first, at) else {
             return;
         };
         if as_asked {
@@ -679,7 +679,7 @@ impl Engine<'_> {
                 self.taken[*arm as usize].push(**sample);
             }
         }
-        self.made.push(Made { as_asked, ..made });
+        self.made.push(MeasuredPair { on_intended_pages: as_asked, ..made });
     }
 
     /// Takes all base samples, then all huge-page samples: the requested number, or as many as fit the time.
@@ -712,7 +712,7 @@ impl Engine<'_> {
                     Attempt::Taken(sample) => self.taken[arm as usize].push(*sample),
                     Attempt::Interrupted => return Ok(Ending::Interrupted),
                     Attempt::Rejected => {}
-                    Attempt::Astray(_) => {
+                    Attempt::WrongPages(_) => {
                         astray += 1;
                         if astray >= MOST_REJECTED {
                             return Err(self.unsteady(astray));
@@ -732,14 +732,14 @@ impl Engine<'_> {
     fn pair_up(&mut self) {
         let (base, large) = (&self.taken[0], &self.taken[1]);
         let made = base.iter().zip(large);
-        let made = made.filter_map(|(b, l)| Made::of(&b.part, &l.part, Arm::Base, b.at));
+        let made = made.filter_map(|(b, l)| MeasuredPair::of(&b.part, &l.part, Arm::Base, b.at));
         self.made = made.collect();
     }
 
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
         let event = Event::Measuring {
             arm,
-            pairs: self.as_asked().count(),
+            pairs: self.pairs_on_intended_pages().count(),
             elapsed: self.elapsed(),
             limit: self.settings.limit,
         };
@@ -750,7 +750,7 @@ impl Engine<'_> {
             .or_else(|| self.coverage_deviation(arm, start, "at the start"));
         if let (Some(reason), false) = (&astray, goes_on) {
             self.reject(arm, Cause::Pages, reason.clone());
-            return Ok(Attempt::Astray(None));
+            return Ok(Attempt::WrongPages(None));
         }
         let mut side_metrics = [self.side_metrics_now(), SideMetrics::default()];
         let metered = match self.meter() {
@@ -778,7 +778,7 @@ impl Engine<'_> {
         astray = astray.or_else(|| self.coverage_deviation(arm, end, "at the end"));
         if let Some(reason) = astray {
             self.reject(arm, Cause::Pages, reason);
-            return Ok(Attempt::Astray(goes_on.then_some(sample)));
+            return Ok(Attempt::WrongPages(goes_on.then_some(sample)));
         }
         Ok(Attempt::Taken(sample))
     }
@@ -861,7 +861,7 @@ impl Engine<'_> {
         }
         self.reject(arm, Cause::Reading, error.to_string());
         let first = self.bad_in_a_row.get_or_insert(error).clone();
-        let (count, pairs) = (self.bad.count(), self.as_asked().count());
+        let (count, pairs) = (self.bad.count(), self.pairs_on_intended_pages().count());
         if count > BadReadings::most(pairs) {
             return Err(ProveError::BadReadings {
                 error: first,
@@ -943,7 +943,7 @@ impl Engine<'_> {
     fn judge(&self, design: Design) -> Judged {
         let (weighed, interval) = match design {
             Design::RandomPairs => {
-                let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+                let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
                 self.judge_pairs(&logs)
             }
             Design::BeforeAfter => (None, self.judge_before_after()),
@@ -1028,17 +1028,17 @@ impl Engine<'_> {
             pairs: (self.made.iter())
                 .map(|m| AssignedPair {
                     pair: m.pair,
-                    as_asked: m.as_asked,
+                    as_asked: m.on_intended_pages,
                 })
                 .collect(),
-            astray: self.made.iter().filter(|m| !m.as_asked).count(),
+            astray: self.made.iter().filter(|m| !m.on_intended_pages).count(),
             effect: interval.map(|i| Effect::of(&i, self.settings.rule.confidence)),
             verdict: says.map_or(Verdict::Unclear, |i| self.verdict(&i)),
         })
     }
 
     /// Brings the memory to its final state, even after Ctrl-C.
-    fn leave(
+    fn apply_final_arm(
         &mut self,
         prepared: &Prepared,
         verdict: Verdict,
@@ -1119,17 +1119,17 @@ impl Engine<'_> {
                 moved_bytes: prepared.bytes,
                 stalls: self.subject.stalls(),
             },
-            arms: ARMS.map(|arm| ArmAbout::named(arm.name())).into(),
+            arms: ARMS.map(|arm| ArmInfo::named(arm.name())).into(),
             rows: self.rows(design),
             charts: vec![Chart::bars(&self.name, "The arms")],
-            pairs: self.as_asked().map(|m| m.pair).collect(),
+            pairs: self.pairs_on_intended_pages().map(|m| m.pair).collect(),
             effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
             verdict: judged.verdict,
             equivalence: judged.interval.map(|i| self.equivalence(&i)),
             pairs_looked_at: judged.weighed.map(|w| PairChecks {
                 lag_one_correlation: w.correlation,
                 stretched: w.stretched,
-                carried_over: w.carried.map(f64::exp),
+                carried_over: w.carry_over.map(f64::exp),
             }),
             holds: self.holds.clone(),
             intention_to_treat: self.as_assigned(design, &judged),
@@ -1172,7 +1172,7 @@ impl Engine<'_> {
         let row = |arm: Arm, quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
         let main = |arm| row(arm, self.quantity(), self.samples(arm, design));
         let also = |arm| {
-            let all = self.also_measured(arm).into_iter();
+            let all = self.secondary_quantities(arm).into_iter();
             all.filter_map(move |(quantity, value)| {
                 Some(row(arm, quantity.counted(), rows::Sample::alone([value?])))
             })
@@ -1210,7 +1210,7 @@ impl Engine<'_> {
 
     /// Returns secondary quantities of an arm: resident memory and page tables as means over the ends of
     /// intervals, busy CPUs, and the total of waits for compaction on this host.
-    fn also_measured(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
+    fn secondary_quantities(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
         let samples = &self.taken[arm as usize];
         let mean = |of: fn(&SideMetrics) -> Option<Bytes>| {
             let all = samples.iter().flat_map(|s| &s.side_metrics);
@@ -1333,7 +1333,7 @@ impl Engine<'_> {
         let BadReadings { base, large } = self.bad;
         let count = self.bad.count();
         if count > 0 {
-            let made = self.as_asked().count();
+            let made = self.pairs_on_intended_pages().count();
             caveats.push(format!(
                 "{count} bad reading(s) of the metric were discarded and their pairs repeated \
                  ({base} on base pages, {large} on huge pages). The rule fixed beforehand \
@@ -1355,12 +1355,12 @@ impl Engine<'_> {
     /// size.
     fn resident_caveat(&self) -> Option<String> {
         let sizes = &self.page_sizes;
-        let base = Held::total(&sizes.base);
+        let base = PageUsage::total(&sizes.base);
         // For equal differences the last is named.
         let other = [("on huge pages", &sizes.large), ("before", &sizes.before)];
         let (when, other) = (other.into_iter())
             .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
-            .map(|(when, table)| (when, Held::total(table)))
+            .map(|(when, table)| (when, PageUsage::total(table)))
             .max_by_key(|(_, bytes)| bytes.get().abs_diff(base.get()))?;
         let stray = (other.max(base) - other.min(base))
             .share_of(other)
@@ -1383,7 +1383,7 @@ impl Engine<'_> {
                 weighed.correlation, weighed.stretched
             ));
         }
-        if let Some(carried) = weighed.carried {
+        if let Some(carried) = weighed.carry_over {
             caveats.push(format!(
                 "The second halves of measurements are ×{:.2} further towards their arm than the \
                  first: the previous page size still has an effect. The estimate uses the second \

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
 use hugeleaf_host::system::counters::read_vmstat;
-use hugeleaf_host::totals::of_processes;
-use hugeleaf_host::{Held, Host, Process, ProcessError, ReadDetail, Root, read_process};
+use hugeleaf_host::totals::process_memory;
+use hugeleaf_host::{PageUsage, Host, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_mover::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_mover::{
     DemoteOptions, Ended, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, PreconditionError,
@@ -114,16 +114,16 @@ impl<'a> LiveSubject<'a> {
     }
 
     /// Returns the memory by page size of all processes in the experiment; shared memory counts once.
-    fn table(&mut self) -> Result<Vec<Held>, SubjectError> {
+    fn table(&mut self) -> Result<Vec<PageUsage>, SubjectError> {
         let moved = self.moved();
         let all: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
         let mut processes = self.read(&all, ReadDetail::Segments)?;
-        self.resident = Some(of_processes(&processes).iter().map(|h| h.bytes).sum());
+        self.resident = Some(process_memory(&processes).iter().map(|h| h.bytes).sum());
         processes.retain(|p| moved.contains(&p.pid));
         if processes.is_empty() {
             return Err(self.ended());
         }
-        Ok(of_processes(&processes))
+        Ok(process_memory(&processes))
     }
 }
 
@@ -132,10 +132,10 @@ impl<'a> LiveSubject<'a> {
 struct Blocks {
     /// Reason why memory mapped by several processes cannot be split on this host; `None` if it can.
     no_split: Option<NoSplit>,
-    both_ways: Vec<Memory>,
-    both_ways_bytes: Bytes,
-    one_way: Vec<Memory>,
-    one_way_bytes: Bytes,
+    reversible: Vec<Memory>,
+    reversible_bytes: Bytes,
+    irreversible: Vec<Memory>,
+    irreversible_bytes: Bytes,
     /// Reasons why some are irreversible.
     is_locked: bool,
     is_shared: bool,
@@ -171,12 +171,12 @@ impl Blocks {
         let goes_back = block.one_way(self.no_split).is_none();
         self.needs_split |= goes_back && block.one_way(Some(NoSplit::NoFile)).is_some();
         let (list, bytes) = match goes_back {
-            true => (&mut self.both_ways, &mut self.both_ways_bytes),
-            false => (&mut self.one_way, &mut self.one_way_bytes),
+            true => (&mut self.reversible, &mut self.reversible_bytes),
+            false => (&mut self.irreversible, &mut self.irreversible_bytes),
         };
         let is_new =
             block.kind != Kind::Shared || self.counted.insert((block.object, block.offset));
-        if !block.attach && is_new {
+        if !block.map_only && is_new {
             *bytes += block.range.len();
         }
         if !goes_back {
@@ -192,7 +192,7 @@ impl Blocks {
         }
     }
 
-    fn why_one_way(&self) -> String {
+    fn why_irreversible(&self) -> String {
         let shared = || match self.no_split {
             Some(why) => format!("the memory is shared by several processes ({why})"),
             None => "the memory is shared by several processes".to_owned(),
@@ -242,7 +242,7 @@ impl Subject for LiveSubject<'_> {
             .collect();
         let down = Blocks::of(&processes, &splits, split);
         let mut prepared = self.choose(up, down)?;
-        let held = Held::total(&self.table()?);
+        let held = PageUsage::total(&self.table()?);
         check_share(&self.name, &prepared, held)?;
         prepared.notes.extend(notes);
         Ok(prepared)
@@ -278,7 +278,7 @@ impl Subject for LiveSubject<'_> {
                 let options = DemoteOptions {
                     pace,
                     only,
-                    notes_held: true,
+                    record_held: true,
                     ..DemoteOptions::default()
                 };
                 demote(kernel, root, host, &pids, &options, quiet, stop)
@@ -307,10 +307,10 @@ impl Subject for LiveSubject<'_> {
     }
 
     fn coverage(&mut self) -> Result<f64, SubjectError> {
-        Ok(Held::coverage(&self.table()?).unwrap_or(0.0))
+        Ok(PageUsage::coverage(&self.table()?).unwrap_or(0.0))
     }
 
-    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+    fn page_sizes(&mut self) -> Result<Vec<PageUsage>, SubjectError> {
         self.table()
     }
 
@@ -386,21 +386,21 @@ impl LiveSubject<'_> {
                 notes,
             })
         };
-        let up_all = up.both_ways_bytes + up.one_way_bytes;
-        if down.both_ways_bytes > up_all {
-            self.ranges = down.both_ways;
+        let up_all = up.reversible_bytes + up.irreversible_bytes;
+        if down.reversible_bytes > up_all {
+            self.ranges = down.reversible;
             self.note_split(down.needs_split, &mut notes);
             if !up_all.is_zero() {
                 notes.push(format!("{up_all} stay on base pages in both arms."));
             }
-            return prepared(Arm::Large, down.both_ways_bytes, None, notes);
+            return prepared(Arm::Large, down.reversible_bytes, None, notes);
         }
         if up_all.is_zero() {
-            let why = match down.one_way_bytes.is_zero() {
+            let why = match down.irreversible_bytes.is_zero() {
                 true => "none of it can be promoted".to_owned(),
                 false => format!(
                     "it is already on huge pages and cannot be demoted: {}",
-                    down.why_one_way()
+                    down.why_irreversible()
                 ),
             };
             let target = &self.name;
@@ -409,30 +409,30 @@ impl LiveSubject<'_> {
                 format!("hugeleaf why {target}"),
             )));
         }
-        let already = down.both_ways_bytes + down.one_way_bytes;
+        let already = down.reversible_bytes + down.irreversible_bytes;
         if !already.is_zero() {
             notes.push(format!(
                 "{already} were on huge pages before and stay there in both arms."
             ));
         }
-        if up.both_ways_bytes >= up.one_way_bytes {
-            if !up.one_way_bytes.is_zero() {
+        if up.reversible_bytes >= up.irreversible_bytes {
+            if !up.irreversible_bytes.is_zero() {
                 notes.push(format!(
                     "{} are left out: {}.",
-                    up.one_way_bytes,
-                    up.why_one_way()
+                    up.irreversible_bytes,
+                    up.why_irreversible()
                 ));
             }
-            self.ranges = up.both_ways;
+            self.ranges = up.reversible;
             self.note_split(up.needs_split, &mut notes);
-            return prepared(Arm::Base, up.both_ways_bytes, None, notes);
+            return prepared(Arm::Base, up.reversible_bytes, None, notes);
         }
-        let why = up.why_one_way();
+        let why = up.why_irreversible();
         notes.push(format!(
             "{why}. It is therefore measured before and after, and the memory stays on huge pages \
              until the server is restarted."
         ));
-        self.ranges = joined(up.both_ways, up.one_way);
+        self.ranges = joined(up.reversible, up.irreversible);
         prepared(Arm::Base, up_all, Some(why), notes)
     }
 }
@@ -568,7 +568,7 @@ mod tests {
             kind,
             object: (0, 0, 0, false),
             offset: 0,
-            attach,
+            map_only: attach,
             missing: Bytes::ZERO,
             restores: Bytes::ZERO,
             locked,
@@ -583,8 +583,8 @@ mod tests {
             let mut blocks = Blocks::new(split);
             blocks.add(who(1), &b);
             (
-                blocks.both_ways.len(),
-                blocks.one_way.len(),
+                blocks.reversible.len(),
+                blocks.irreversible.len(),
                 blocks.needs_split,
             )
         };
@@ -639,17 +639,17 @@ mod tests {
         for pid in 1..4 {
             blocks.add(who(pid), &block(Kind::Shared, false, false, false));
         }
-        assert_eq!(blocks.both_ways.len(), 3);
-        assert_eq!(blocks.both_ways_bytes, Bytes(0x20_0000));
+        assert_eq!(blocks.reversible.len(), 3);
+        assert_eq!(blocks.reversible_bytes, Bytes(0x20_0000));
     }
 
     #[test]
     fn why_memory_stays_names_what_refused() {
         let mut blocks = Blocks::new(Err(NoSplit::Refused));
         blocks.add(who(1), &block(Kind::Shared, false, false, false));
-        let why = blocks.why_one_way();
+        let why = blocks.why_irreversible();
         assert!(why.contains("refused even to root"), "{why}");
         blocks.add(who(1), &block(Kind::Shared, true, false, false));
-        assert!(blocks.why_one_way().contains("mlock"));
+        assert!(blocks.why_irreversible().contains("mlock"));
     }
 }

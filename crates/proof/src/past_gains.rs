@@ -70,7 +70,7 @@ pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{ArmAbout, Quantity, Sample};
+    use crate::rows::{ArmInfo, Quantity, Sample};
 
     fn host(kernel: &str) -> HostFingerprint {
         HostFingerprint {
@@ -89,7 +89,7 @@ mod tests {
     fn result(quantity: &Quantity, base: f64, large: f64) -> Results {
         let mut results = Results::empty("sort", "");
         results.host = fields(&host("6.18"));
-        results.arms = ["base", "thp:2M"].map(ArmAbout::named).to_vec();
+        results.arms = ["base", "thp:2M"].map(ArmInfo::named).to_vec();
         for round in 0..8 {
             let noise = 1.0 + round as f64 / 1000.0;
             results.add("base", &[], quantity.clone(), Sample::of(round, base));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_host::process::cpu_time::spent;
+use hugeleaf_host::process::cpu_time::cpu_usage;
 use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
-use hugeleaf_mover::{Watch, may_walk, sample};
+use hugeleaf_mover::{WatchOptions, may_walk, sample};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{MODEL, Reads, Watched, promotable_ranges, together};
+use hugeleaf_verdict::predict::{MODEL, ReadLatency, Observation, promotable_ranges, merge};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
@@ -29,7 +29,7 @@ pub struct Observed {
     /// Processes that lived until the end, in the order of the request.
     pub processes: Vec<Process>,
     /// The observations of all of them, joined.
-    pub watched: Watched,
+    pub watched: Observation,
     /// Longest time in one scan during which the kernel kept a process from mapping memory.
     pub longest_walk: Duration,
 }
@@ -42,7 +42,7 @@ pub fn observe(
     kernel: &Kernel,
     place: (&Root, &Host),
     pids: &[Pid],
-    watch: Watch<'_>,
+    watch: WatchOptions<'_>,
 ) -> Result<Observed, String> {
     // The CPU's counters are never waited for.
     let goes_on = AtomicBool::new(false);
@@ -66,22 +66,22 @@ pub fn observe(
     });
     let (seen, failed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
     let mut seen: Vec<One> = seen.into_iter().flatten().collect();
-    let parts: Vec<Watched> = seen.iter_mut().map(|one| one.watched.clone()).collect();
-    let Some(watched) = together(&parts, &MODEL) else {
+    let parts: Vec<Observation> = seen.iter_mut().map(|one| one.watched.clone()).collect();
+    let Some(watched) = merge(&parts, &MODEL) else {
         let first = failed.into_iter().find_map(Result::err);
         return Err(first.unwrap_or_else(|| "no process was found".to_owned()));
     };
     Ok(Observed {
         longest_walk: seen.iter().map(|one| one.longest).max().unwrap_or_default(),
         processes: seen.into_iter().map(|one| one.process).collect(),
-        watched: Watched { walks, ..watched },
+        watched: Observation { walks, ..watched },
     })
 }
 
 /// Observation of one process.
 struct One {
     process: Process,
-    watched: Watched,
+    watched: Observation,
     longest: Duration,
 }
 
@@ -89,15 +89,15 @@ fn observe_one(
     kernel: &Kernel,
     (root, host): (&Root, &Host),
     pid: Pid,
-    watch: Watch<'_>,
+    watch: WatchOptions<'_>,
 ) -> Result<One, String> {
     // Reading its mappings takes as long as a scan.
     may_walk(kernel, root, pid, watch.held)?;
     let process = read_process(root, kernel, host, pid, ReadDetail::Segments);
     let process = process.map_err(|e| e.to_string())?;
     let ranges = promotable_ranges(host, &process);
-    let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
-    let one = |time| sample(kernel, root, pid, &ranges, Watch { time, ..watch });
+    let (from, before) = (kernel.now(), cpu_usage(root, pid).map_err(|e| e.to_string())?);
+    let one = |time| sample(kernel, root, pid, &ranges, WatchOptions { time, ..watch });
     let mut scans = Vec::new();
     let pause = watch.time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
@@ -109,7 +109,7 @@ fn observe_one(
     }
     scans.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);
-    let used = spent(root, pid).map_err(|e| e.to_string())?.since(&before);
+    let used = cpu_usage(root, pid).map_err(|e| e.to_string())?.since(&before);
     Ok(One {
         process,
         longest: scans
@@ -117,7 +117,7 @@ fn observe_one(
             .map(|sample| sample.cost)
             .max()
             .unwrap_or_default(),
-        watched: Watched {
+        watched: Observation {
             base_page: host.base_page,
             scans: scans.into_iter().map(|sample| sample.seen).collect(),
             time: elapsed,
@@ -139,11 +139,11 @@ fn walk_cycles(pids: &[Pid]) -> Option<crate::Metric> {
 }
 
 /// Measures the cost of a dependent random read on this host, in `size` or in as much memory as may be taken.
-pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<Reads, BenchError> {
+pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<ReadLatency, BenchError> {
     /// A larger size makes little difference, and takes long to lay out.
     const MOST: Bytes = Bytes::from_mib(512);
     let Some(huge) = machine.host.pmd_page.get() else {
-        return Err(BenchError::Lacking(crate::bench::Shortage {
+        return Err(BenchError::PagesMissing(crate::bench::Shortage {
             from: Bytes::ZERO,
             reason: "this host has no transparent huge pages".to_owned(),
             next: "hugeleaf status".to_owned(),
@@ -176,7 +176,7 @@ fn large(size: PageSize) -> PageArm {
 
 /// Returns the cost of a read in a result of `bench chase`, at the working set nearest to `size`. The fastest sample
 /// counts, as the least disturbed one. `None` if base or huge pages are missing in the result.
-pub fn table(results: &Results, size: Bytes) -> Option<Reads> {
+pub fn table(results: &Results, size: Bytes) -> Option<ReadLatency> {
     let mut by_size: BTreeMap<Bytes, (Option<f64>, Option<f64>)> = BTreeMap::new();
     for row in results.rows.iter().filter(|row| row.quantity.name == READ) {
         let place = row.at.first().map(|place| &place.value);
@@ -194,12 +194,12 @@ pub fn table(results: &Results, size: Bytes) -> Option<Reads> {
         }
     }
     let both = by_size.into_iter().filter_map(|(size, cell)| {
-        Some(Reads {
+        Some(ReadLatency {
             size,
             base_ns: cell.0?,
             large_ns: cell.1?,
         })
     });
-    let far = |reads: &Reads| (reads.size.as_f64() / size.as_f64().max(1.0)).ln().abs();
+    let far = |reads: &ReadLatency| (reads.size.as_f64() / size.as_f64().max(1.0)).ln().abs();
     both.min_by(|a, b| far(a).total_cmp(&far(b)))
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_mover::Stalls;
 use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::hold::Holds;
-use crate::rows::{self, ArmAbout, Chart, Row};
+use crate::rows::{self, ArmInfo, Chart, Row};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
 use crate::subject::Arm;
@@ -41,7 +41,7 @@ pub struct ResultFile {
     pub schema: u64,
     pub experiment: Experiment,
     /// `base` and `large`, in this order.
-    pub arms: Vec<ArmAbout>,
+    pub arms: Vec<ArmInfo>,
     /// The samples of the metric and the secondary quantities; unreadable ones are missing.
     pub rows: Vec<Row>,
     pub charts: Vec<Chart>,
@@ -178,12 +178,12 @@ pub struct Left {
 
 impl Left {
     /// Compares tables by page size; `None` if one is empty.
-    pub fn of(before: &[Held], after: &[Held]) -> Option<Left> {
+    pub fn of(before: &[PageUsage], after: &[PageUsage]) -> Option<Left> {
         if before.is_empty() || after.is_empty() {
             return None;
         }
-        let large = |table: &[Held]| Held::total(table) - Held::on_base(table);
-        let (was, is) = (Held::total(before), Held::total(after));
+        let large = |table: &[PageUsage]| PageUsage::total(table) - PageUsage::on_base(table);
+        let (was, is) = (PageUsage::total(before), PageUsage::total(after));
         // A busy server allocates and frees a little all the time.
         let near = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= was.get() / 200;
         Some(Left {
@@ -218,10 +218,10 @@ impl BadReadings {
 /// The memory by page size, at four times. Stages that were not reached are empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PageSizes {
-    pub before: Vec<Held>,
-    pub base: Vec<Held>,
-    pub large: Vec<Held>,
-    pub after: Vec<Held>,
+    pub before: Vec<PageUsage>,
+    pub base: Vec<PageUsage>,
+    pub large: Vec<PageUsage>,
+    pub after: Vec<PageUsage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

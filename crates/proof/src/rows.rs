@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
@@ -30,7 +30,7 @@ pub struct Results {
     pub schema: u64,
     pub experiment: Experiment,
     /// The arms; the first is the baseline of the others.
-    pub arms: Vec<ArmAbout>,
+    pub arms: Vec<ArmInfo>,
     /// The rows, in display order.
     pub rows: Vec<Row>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -84,16 +84,16 @@ impl Experiment {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ArmAbout {
+pub struct ArmInfo {
     /// Its name as in a flag: `base`, `thp:2M`.
     pub name: String,
     pub page_bytes: Option<PageSize>,
     pub kind: Option<PageKind>,
 }
 
-impl ArmAbout {
-    pub fn named(name: impl Into<String>) -> ArmAbout {
-        ArmAbout {
+impl ArmInfo {
+    pub fn named(name: impl Into<String>) -> ArmInfo {
+        ArmInfo {
             name: name.into(),
             page_bytes: None,
             kind: None,
@@ -143,7 +143,7 @@ impl Row {
     }
 
     /// Returns the remark on the row, including doubts about its pages.
-    pub fn said(&self) -> Option<String> {
+    pub fn remark(&self) -> Option<String> {
         const NOT_SEEN: &str = "not verified to be on these pages";
         match (self.doubtful, &self.note) {
             (false, note) => note.clone(),
@@ -470,7 +470,7 @@ pub struct Layout {
     /// `before` or `after` the samples, or the `end` of a round.
     pub when: String,
     pub round: Option<usize>,
-    pub pages: Vec<Held>,
+    pub pages: Vec<PageUsage>,
     pub extents_a_block: Option<f64>,
     /// True if all memory was verified to be on the arm's pages; `None` if the rows state it.
     pub verified: Option<bool>,
@@ -479,7 +479,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<Held>) -> Layout {
+    pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<PageUsage>) -> Layout {
         Layout {
             arm: arm.to_owned(),
             at: at.to_vec(),
@@ -666,7 +666,7 @@ impl Results {
     pub fn arm_names(&self) -> Vec<String> {
         let main = self.rows.iter().filter(|row| row.quantity.main);
         let measured: BTreeSet<&str> = main.map(|row| row.arm.as_str()).collect();
-        let has = |arm: &&ArmAbout| measured.is_empty() || measured.contains(arm.name.as_str());
+        let has = |arm: &&ArmInfo| measured.is_empty() || measured.contains(arm.name.as_str());
         let arms = self.arms.iter().filter(has);
         arms.map(|arm| arm.name.clone()).collect()
     }
@@ -699,16 +699,16 @@ impl Results {
     }
 
     /// Returns the remark on a row: why its arm is unavailable, or doubts about its memory.
-    pub fn said_of(&self, row: &Row) -> Option<String> {
+    pub fn remark_of(&self, row: &Row) -> Option<String> {
         if !row.samples.is_empty() {
-            return row.said();
+            return row.remark();
         }
         let is_of = |not: &&Unavailable| {
             not.arm == row.arm && not.at.iter().all(|place| row.at.contains(place))
         };
         let not = self.unavailable.iter().find(is_of);
         not.map(|not| format!("unavailable: {}", not.reason))
-            .or_else(|| row.said())
+            .or_else(|| row.remark())
     }
 
     pub fn row(&self, arm: &str, at: &[Place], quantity: &str) -> Option<&Row> {

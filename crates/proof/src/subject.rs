@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_host::{Held, ProcessError};
+use hugeleaf_host::{PageUsage, ProcessError};
 use hugeleaf_mover::{PreconditionError, Stalls};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
@@ -90,7 +90,7 @@ impl SubjectError {
             SubjectError::Ended { .. } => {
                 "start it again, put load on it, and run the experiment again".into()
             }
-            SubjectError::Failed(failure) => failure.next.clone(),
+            SubjectError::Failed(failure) => failure.remedy.clone(),
         }
     }
 }
@@ -121,7 +121,7 @@ pub trait Subject {
     /// [`SubjectError`]; [`SubjectError::Ended`] if it is gone.
     fn coverage(&mut self) -> Result<f64, SubjectError>;
 
-    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError>;
+    fn page_sizes(&mut self) -> Result<Vec<PageUsage>, SubjectError>;
 
     /// Returns its processes' resident memory at the last [`Subject::coverage`], with shared memory
     /// counted once. `None` if [`Subject::side_metrics`] has it.

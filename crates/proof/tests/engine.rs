@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
@@ -13,7 +13,7 @@ use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
     SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall, Question};
+use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall, Deadline};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping advances.
@@ -120,9 +120,9 @@ impl Subject for Fake {
                 Arm::Base => 0.02,
             })
     }
-    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+    fn page_sizes(&mut self) -> Result<Vec<PageUsage>, SubjectError> {
         let on_large = *self.arm.lock().unwrap() == Arm::Large;
-        Ok(vec![Held {
+        Ok(vec![PageUsage {
             size: if on_large { "2M" } else { "4K" }.parse().unwrap(),
             kind: PageKind::Thp,
             bytes: Bytes(if self.lost { 3 << 28 } else { 1 << 30 }),
@@ -211,7 +211,7 @@ impl Rate {
         }
     }
 
-    fn read(&mut self, question: Question<'_>) -> Result<Reading, MetricError> {
+    fn read(&mut self, question: Deadline<'_>) -> Result<Reading, MetricError> {
         self.readings += 1;
         if let Some((at, flag)) = &self.hangs
             && self.readings > *at

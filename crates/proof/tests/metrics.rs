@@ -11,7 +11,7 @@ use std::time::Duration;
 use hugeleaf_ask::{mysql, postgres, redis};
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use hugeleaf_testkit::mariadb::MariadbServer;
 use hugeleaf_testkit::postgresql::PostgresServer;
 use hugeleaf_testkit::redis_server::RedisServer;
@@ -175,12 +175,12 @@ fn redis_without_its_own_commands() {
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
     let address = redis::Address::parse(&socket.display().to_string()).unwrap();
-    let mut client = redis::Connection::open(&address, Question::new(DEADLINE)).unwrap();
+    let mut client = redis::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
     let before = count(&mut m);
     assert_eq!(count(&mut m), before, "its own reading counts");
     for i in 0..500 {
         client
-            .ask(&["SET", "key", &i.to_string()], Question::new(DEADLINE))
+            .command(&["SET", "key", &i.to_string()], Deadline::new(DEADLINE))
             .unwrap();
     }
     assert_eq!(count(&mut m) - before, 500.0);
@@ -208,9 +208,9 @@ fn postgres_without_its_own_transactions() {
         assert_eq!(count(&mut m), idle, "its own transactions count");
     }
     let address = postgres::Address::parse(&dsn).unwrap();
-    let mut client = postgres::Connection::open(&address, Question::new(DEADLINE)).unwrap();
+    let mut client = postgres::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
     for _ in 0..200 {
-        client.ask("SELECT 1", Question::new(DEADLINE)).unwrap();
+        client.query("SELECT 1", Deadline::new(DEADLINE)).unwrap();
     }
     // A session's work is reported at its end at the latest.
     drop(client);
@@ -244,7 +244,7 @@ fn mysql_without_its_own_statements() {
         .unwrap_err();
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
     let address = mysql::Address::parse(&url).unwrap();
-    let mut client = mysql::Connection::open(&address, Question::new(DEADLINE)).unwrap();
+    let mut client = mysql::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
     // The failed session ends with a delay, and its end counts.
     eventually(|| {
         let twice = [count(&mut m), count(&mut m)];
@@ -259,12 +259,12 @@ fn mysql_without_its_own_statements() {
     // The two statements of the other metric's session count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
-        client.ask("DO 1", Question::new(DEADLINE)).unwrap();
+        client.query("DO 1", Deadline::new(DEADLINE)).unwrap();
     }
     assert_eq!(count(&mut m) - later, 300.0);
     assert_eq!(count(&mut commits), committed);
-    client.ask("BEGIN", Question::new(DEADLINE)).unwrap();
-    client.ask("COMMIT", Question::new(DEADLINE)).unwrap();
+    client.query("BEGIN", Deadline::new(DEADLINE)).unwrap();
+    client.query("COMMIT", Deadline::new(DEADLINE)).unwrap();
     assert_eq!(count(&mut commits) - committed, 1.0);
     mysql_logins(&mut client, &server.socket());
     drop(server);
@@ -276,7 +276,7 @@ fn mysql_without_its_own_statements() {
 fn postgres_logins(folder: &Path) {
     let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
     let address = postgres::Address::parse(&of("user=postgres")).unwrap();
-    let mut client = postgres::Connection::open(&address, Question::new(DEADLINE)).unwrap();
+    let mut client = postgres::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
     for (kind, way) in [
         ("scram-sha-256", "scram-sha-256"),
         ("md5", "md5"),
@@ -284,22 +284,22 @@ fn postgres_logins(folder: &Path) {
     ] {
         let user = format!("by_{}", &way[..3]);
         client
-            .ask(
+            .query(
                 &format!("SET password_encryption = '{kind}'"),
-                Question::new(DEADLINE),
+                Deadline::new(DEADLINE),
             )
             .unwrap();
         client
-            .ask(
+            .query(
                 &format!("CREATE ROLE {user} LOGIN PASSWORD 'se''cret'"),
-                Question::new(DEADLINE),
+                Deadline::new(DEADLINE),
             )
             .unwrap();
         let file = folder.join("data/pg_hba.conf");
         let rules = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("local all {user} {way}\n{rules}")).unwrap();
         client
-            .ask("SELECT pg_reload_conf()", Question::new(DEADLINE))
+            .query("SELECT pg_reload_conf()", Deadline::new(DEADLINE))
             .unwrap();
         let wrong = format!("postgres:{}", of(&format!("user={user} password=nonsense")));
         // The server rereads its rules with a delay.
@@ -322,9 +322,9 @@ fn postgres_logins(folder: &Path) {
 /// Logins of MariaDB: passwords are checked, and never shown.
 fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     client
-        .ask(
+        .query(
             "CREATE USER me@localhost IDENTIFIED BY 'se''cret'",
-            Question::new(DEADLINE),
+            Deadline::new(DEADLINE),
         )
         .unwrap();
     let of = |login: &str| format!("mysql://{login}@localhost?socket={}", socket.display());
@@ -334,9 +334,9 @@ fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     assert!(!e.contains("nonsense"), "{e}");
     // A plugin that trusts the socket: the user of this test is a different one.
     client
-        .ask(
+        .query(
             "CREATE USER other@localhost IDENTIFIED VIA unix_socket",
-            Question::new(DEADLINE),
+            Deadline::new(DEADLINE),
         )
         .unwrap();
     let e = refused(&of("other")).to_string();

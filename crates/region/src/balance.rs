@@ -69,7 +69,7 @@ pub use hugeleaf_balance::Benefit;
 /// # assert_eq!(carry_out(&order, false), Came::Resized { now_bytes: goal, measured_bytes: None });
 /// # assert_ne!(carry_out(&order, true), carry_out(&order, false));
 /// ```
-pub use hugeleaf_balance::Came;
+pub use hugeleaf_balance::OrderResult;
 /// Components as [`decide`] sees them.
 ///
 /// ```
@@ -320,7 +320,7 @@ pub use hugeleaf_balance::Problem;
 /// let spilled = Ran { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
 /// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
 /// ```
-pub use hugeleaf_balance::Ran;
+pub use hugeleaf_balance::CompletedOperation;
 /// Resizes with their sizes and times.
 ///
 /// ```
@@ -403,7 +403,7 @@ pub use hugeleaf_balance::Spills;
 /// # assert!(skipped(&State::default()).is_empty());
 /// # assert_eq!(Standing::default().to_string(), "ready");
 /// ```
-pub use hugeleaf_balance::Standing;
+pub use hugeleaf_balance::ComponentState;
 /// Knowledge that [`decide`] and [`learn`] keep between scans.
 ///
 /// ```

@@ -4,7 +4,7 @@ use hugeleaf_host::ReadError;
 use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::{Bytes, Ladder, PageSize};
 
-use crate::extent::Why;
+use crate::extent::FallbackReason;
 
 /// A failed memory request. A failed request leaves no memory behind.
 ///
@@ -63,7 +63,7 @@ pub enum MemoryError {
         /// The part that was unavailable.
         missing: Bytes,
         /// The reason.
-        why: Why,
+        why: FallbackReason,
     },
     /// The request exceeds the RLIMIT_MEMLOCK of this process.
     #[error("{asked} to lock exceed the limit of {limit} (RLIMIT_MEMLOCK)")]
@@ -122,7 +122,7 @@ impl MemoryError {
             E::ExternalServer => "use it in its own process, or create it as Sharing::Shared",
             E::BadHandle(_) => "attach with the same library version, while its creator runs",
             E::NotShared => "create it as Sharing::Shared",
-            E::Sys(error) => after(error),
+            E::Sys(error) => remedy_of(error),
             E::Unreadable(_) => "hugeleaf status    # limits and pools",
         };
         text.to_owned()
@@ -141,7 +141,7 @@ pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<
 
 /// Returns the action for a failed system call. Most errors name a limit of the process, which no
 /// host-wide command shows.
-fn after(error: &SysError) -> &'static str {
+fn remedy_of(error: &SysError) -> &'static str {
     match error.errno {
         Errno::MFILE => "raise the limit of open files: ulimit -n, LimitNOFILE= in the unit",
         Errno::NFILE => "raise the host's limit of open files: sysctl fs.file-max",

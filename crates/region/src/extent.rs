@@ -27,7 +27,7 @@ pub struct Extent {
     /// Address range.
     pub range: Range,
     /// The first rung of the ladder.
-    pub asked: Rung,
+    pub requested: Rung,
     /// Size of the pages.
     pub page: PageSize,
     /// Source of the pages.
@@ -36,7 +36,7 @@ pub struct Extent {
     /// reclaimed zero pages (THP's `shrink_underused`), or another process punched a hole in it.
     pub resident: Bytes,
     /// Reason for smaller pages than requested; `None` if they are as requested or larger.
-    pub why: Option<Why>,
+    pub why: Option<FallbackReason>,
 }
 
 impl fmt::Display for Extent {
@@ -50,7 +50,7 @@ impl fmt::Display for Extent {
             self.kind
         )?;
         match &self.why {
-            Some(why) => write!(f, ", requested {}: {why}", self.asked.size),
+            Some(why) => write!(f, ", requested {}: {why}", self.requested.size),
             None => Ok(()),
         }
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Extent {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
+pub enum FallbackReason {
     /// This host has no pages of that size.
     #[error("this host has no pages of {size}")]
     NoSuchSize {
@@ -83,7 +83,7 @@ pub enum Why {
     },
     /// The rest of a length that is no multiple of the page size.
     #[error("the rest is smaller than a {size} page")]
-    Rest {
+    Remainder {
         /// The page size.
         size: PageSize,
     },
@@ -120,7 +120,7 @@ pub enum Why {
     /// The kernel chooses THP sizes below the PMD size itself. It does not tell an unprivileged
     /// process which size it chose.
     #[error("the kernel does not report whether it is on {size} pages")]
-    NotTold {
+    NotReported {
         /// The page size.
         size: PageSize,
     },
@@ -136,40 +136,40 @@ pub enum Why {
     Attached,
 }
 
-impl Why {
+impl FallbackReason {
     /// Returns the remedy: a command, or a different request.
     pub fn next(&self) -> String {
         match self {
-            Why::NoSuchSize { .. } => "hugeleaf status    # lists the page sizes".to_owned(),
-            Why::Rest { size } => format!("request a multiple of {size}"),
-            Why::PoolShort {
+            FallbackReason::NoSuchSize { .. } => "hugeleaf status    # lists the page sizes".to_owned(),
+            FallbackReason::Remainder { size } => format!("request a multiple of {size}"),
+            FallbackReason::PoolShort {
                 size,
                 wanted,
                 got,
                 limited_by,
             } => more_pages(*wanted, missing(*wanted, *got), *size, limited_by),
-            Why::NotContiguous { .. } => {
+            FallbackReason::NotContiguous { .. } => {
                 "hugeleaf status    # shows contiguous free memory".to_owned()
             }
-            Why::ThpOff => "hugeleaf status    # names the setting".to_owned(),
+            FallbackReason::ThpOff => "hugeleaf status    # names the setting".to_owned(),
             // The two kinds of knob use different words for the same value.
-            Why::KnobOff { path, .. } => {
+            FallbackReason::KnobOff { path, .. } => {
                 let word = match path.ends_with("shmem_enabled") {
                     true => "advise",
                     false => "madvise",
                 };
                 format!("hugeleaf check    # other users of {path}; {word} suffices here")
             }
-            Why::NotTold { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
-            Why::Split { .. } => "hugeleaf promote PID".to_owned(),
-            Why::Attached => "ask the process that created it".to_owned(),
+            FallbackReason::NotReported { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
+            FallbackReason::Split { .. } => "hugeleaf promote PID".to_owned(),
+            FallbackReason::Attached => "ask the process that created it".to_owned(),
         }
     }
 }
 
 /// Returns the command that plans these pages, or the limit to raise.
 fn more_pages(wanted: Pages, missing: Pages, size: PageSize, limited_by: &str) -> String {
-    let wanted = wanted.of(size);
+    let wanted = wanted.in_bytes(size);
     let rounded = wanted.to_string();
     let bytes = match rounded.parse() == Ok(wanted) {
         true => rounded,
@@ -179,7 +179,7 @@ fn more_pages(wanted: Pages, missing: Pages, size: PageSize, limited_by: &str) -
     match limited_by {
         "nodes" => format!("{plan} --node N    # a node of the policy"),
         by if by.starts_with("cgroup") => {
-            format!("raise the limit of {by} by {}", missing.of(size))
+            format!("raise the limit of {by} by {}", missing.in_bytes(size))
         }
         _ => plan,
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_to_do_fits_what_limits() {
         let next = |limited_by: &str| {
-            let why = Why::PoolShort {
+            let why = FallbackReason::PoolShort {
                 size: "2M".parse().unwrap(),
                 wanted: Pages(12),
                 got: Pages(5),

@@ -368,7 +368,7 @@ fn map_allocation(
         // Without this advice some kernels map the huge page as base pages. A failure is harmless.
         let _ = space.advise(range, Advice::HugePage);
     }
-    populate::fill_here(space, range, *page)?;
+    populate::populate_in_steps(space, range, *page)?;
     let step = Step {
         size: *page,
         kind: *kind,

@@ -7,20 +7,20 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
 use crate::error::MemoryError;
 
 /// Memory left to other processes in any case: the kernel kills processes when it runs out.
-const LEFT: Bytes = Bytes::from_mib(64);
+const HEADROOM: Bytes = Bytes::from_mib(64);
 /// Part of a memory cgroup's limit that is left to page tables, thread stacks and the kernel's
 /// per-CPU charges. It has a fixed part and a proportional part.
-const LEFT_IN_CGROUP: Bytes = Bytes::from_mib(8);
-const LEFT_IN_CGROUP_ONE_IN: u64 = 256;
+const CGROUP_HEADROOM: Bytes = Bytes::from_mib(8);
+const CGROUP_HEADROOM_DIVISOR: u64 = 256;
 
-pub(crate) struct Room {
+pub(crate) struct HostMemory {
     pub(crate) host: Host,
 }
 
-impl Room {
-    pub(crate) fn read() -> Result<Room, MemoryError> {
+impl HostMemory {
+    pub(crate) fn read() -> Result<HostMemory, MemoryError> {
         let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
-        Ok(Room { host })
+        Ok(HostMemory { host })
     }
 
     /// Returns the memory available outside the pools, and the limit that applies. `None` if it
@@ -28,10 +28,10 @@ impl Room {
     pub(crate) fn available() -> Option<(Bytes, String)> {
         let root = Root::live();
         let free = hugeleaf_host::system::available(&root).get()?;
-        let free = (Bytes(free.get().saturating_sub(LEFT.get())), "memory");
-        let limit = hugeleaf_host::limits::of(&root, "self").memory_room().get();
+        let free = (Bytes(free.get().saturating_sub(HEADROOM.get())), "memory");
+        let limit = hugeleaf_host::limits::read_limits(&root, "self").memory_room().get();
         let limit = limit.map(|bytes| {
-            let left = LEFT_IN_CGROUP + Bytes(bytes.get() / LEFT_IN_CGROUP_ONE_IN);
+            let left = CGROUP_HEADROOM + Bytes(bytes.get() / CGROUP_HEADROOM_DIVISOR);
             (bytes.saturating_sub(left), "the memory cgroup")
         });
         let (bytes, limited_by) = match limit {
@@ -54,7 +54,7 @@ impl Room {
         };
         let limit = match ladder.rungs().iter().any(is_of_pool) {
             true => None,
-            false => hugeleaf_host::limits::of(&root, "self").memory_limit(),
+            false => hugeleaf_host::limits::read_limits(&root, "self").memory_limit(),
         };
         [host.memory.total.get(), limit].into_iter().flatten().min()
     }
@@ -88,7 +88,7 @@ impl Room {
 
     /// Refuses a request that memory outside the pools cannot hold.
     pub(crate) fn check(asked: Bytes) -> Result<(), MemoryError> {
-        match Room::available() {
+        match HostMemory::available() {
             Some((available, limited_by)) if asked > available => Err(MemoryError::TooLarge {
                 asked,
                 available,

@@ -8,18 +8,18 @@ use hugeleaf_sys::{Errno, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysEr
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::error::MemoryError;
-use crate::extent::Why;
-use crate::host_memory::Room;
+use crate::extent::FallbackReason;
+use crate::host_memory::HostMemory;
 use crate::populate::{Method, Populator, Stopped};
 
-pub(crate) struct Taken {
+pub(crate) struct PoolPages {
     /// File that other processes can map. `None` for private memory, and if there were no pages.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) pages: Pages,
-    pub(crate) why: Option<Why>,
+    pub(crate) why: Option<FallbackReason>,
 }
 
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PoolRequest<'a> {
     pub(crate) space: &'a Space,
     pub(crate) offset: u64,
     pub(crate) pages: Pages,
@@ -34,11 +34,11 @@ pub(crate) struct Wanted<'a> {
 /// # Errors
 /// Errors of the system calls. A short pool or limit is a result, not an error.
 pub(crate) fn take(
-    asked: &Wanted<'_>,
-    room: &Room,
+    asked: &PoolRequest<'_>,
+    room: &HostMemory,
     filler: &mut Populator<'_>,
-) -> Result<Taken, MemoryError> {
-    let Wanted {
+) -> Result<PoolPages, MemoryError> {
+    let PoolRequest {
         space, size, nodes, ..
     } = *asked;
     let wanted = asked.pages;
@@ -47,10 +47,10 @@ pub(crate) fn take(
         Ok(file) => file,
         // The kernel lists the size but has no pool for it, or hugetlbfs is missing.
         Err(e) if matches!(e.errno, Errno::NODEV | Errno::INVAL | Errno::NOENT) => {
-            return Ok(Taken {
+            return Ok(PoolPages {
                 file: None,
                 pages: Pages(0),
-                why: Some(Why::NoSuchSize { size }),
+                why: Some(FallbackReason::NoSuchSize { size }),
             });
         }
         Err(e) => return Err(e.into()),
@@ -61,7 +61,7 @@ pub(crate) fn take(
     while pages.get() > 0 {
         let part = pool_file.part(pages)?;
         space.bind(part, nodes)?;
-        match filler.fill(space, part, size, Method::FromPool) {
+        match filler.populate(space, part, size, Method::FromPool) {
             Ok(()) => break,
             // All pages are reserved, so a limit on faults or the policy refused one.
             Err(Stopped::NoPage(_)) => {
@@ -71,21 +71,21 @@ pub(crate) fn take(
             Err(other) => return Err(other.into()),
         }
     }
-    let why = (pages < wanted).then(|| Why::PoolShort {
+    let why = (pages < wanted).then(|| FallbackReason::PoolShort {
         size,
         wanted,
         got: pages,
         limited_by: limit_of(asked, room, short_at_fault),
     });
     if pages.get() == 0 {
-        return Ok(Taken {
+        return Ok(PoolPages {
             file: None,
             pages,
             why,
         });
     }
     memory.seal_length(&file)?;
-    Ok(Taken {
+    Ok(PoolPages {
         // Private memory needs only the mapping. A child would hold the pages by descriptor.
         file: (asked.sharing == Sharing::Shared).then_some(file),
         pages,
@@ -93,11 +93,11 @@ pub(crate) fn take(
     })
 }
 
-fn limit_of(asked: &Wanted<'_>, room: &Room, short_at_fault: bool) -> String {
+fn limit_of(asked: &PoolRequest<'_>, room: &HostMemory, short_at_fault: bool) -> String {
     let (had, limited_by) = room.pool(asked.size);
     let could = had
         .get()
-        .is_some_and(|bytes| bytes >= asked.pages.of(asked.size));
+        .is_some_and(|bytes| bytes >= asked.pages.in_bytes(asked.size));
     let by_cgroup = limited_by.starts_with("cgroup") && !could;
     match (short_at_fault && !by_cgroup, could) {
         (true, _) if *asked.nodes != NodePolicy::Inherit => "nodes".to_owned(),
@@ -107,19 +107,19 @@ fn limit_of(asked: &Wanted<'_>, room: &Room, short_at_fault: bool) -> String {
 }
 
 struct PoolFile<'a> {
-    asked: &'a Wanted<'a>,
+    asked: &'a PoolRequest<'a>,
     file: &'a MemoryFile,
 }
 
 impl PoolFile<'_> {
     fn part(&self, pages: Pages) -> Result<Range, MemoryError> {
-        let Wanted {
+        let PoolRequest {
             space,
             offset,
             size,
             ..
         } = *self.asked;
-        let length = pages.of(size);
+        let length = pages.in_bytes(size);
         space.part(offset, length).ok_or_else(|| {
             let error = SysError::new("mmap", length.to_string(), Errno::INVAL);
             MemoryError::Sys(error)
@@ -134,7 +134,7 @@ impl PoolFile<'_> {
         let (mut had, mut refused) = (0, wanted.get() + 1);
         let mut attempt = wanted.get();
         while attempt > had && attempt < refused {
-            let length = Pages(attempt).of(self.asked.size);
+            let length = Pages(attempt).in_bytes(self.asked.size);
             memory.set_length(self.file, length)?;
             match memory.reserve(self.file, length) {
                 Ok(()) => had = attempt,
@@ -150,7 +150,7 @@ impl PoolFile<'_> {
     /// Truncates the file to `pages`, which it holds or has reserved, and maps exactly those.
     fn settle(&self, pages: Pages) -> Result<(), MemoryError> {
         let memory = self.asked.space.memory();
-        memory.set_length(self.file, pages.of(self.asked.size))?;
+        memory.set_length(self.file, pages.in_bytes(self.asked.size))?;
         if pages.get() > 0 {
             let part = self.part(pages)?;
             let space = self.asked.space;

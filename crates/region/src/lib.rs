@@ -51,7 +51,7 @@ pub use elastic::{
     Share,
 };
 pub use error::MemoryError;
-pub use extent::{Extent, Why};
+pub use extent::{Extent, FallbackReason};
 pub use handle::Handle;
 pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;

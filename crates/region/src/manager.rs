@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_balance::{
-    Benefit, Came, Component as Balanced, Granule as Unit, Move, OperationKind, Settings, State,
+    Benefit, OrderResult, Component as Balanced, Granule as Unit, Move, OperationKind, Settings, State,
     View, changed, decide, learn, view,
 };
 use hugeleaf_units::{Bytes, Pages};
@@ -134,8 +134,8 @@ pub struct Manager {
     settings: Settings,
     state: State,
     granule: Unit,
-    hand: Component,
-    in_hand: Vec<Granule>,
+    unassigned_owner: Component,
+    unassigned: Vec<Granule>,
     parts: Vec<Part>,
     began: Instant,
     last: Option<Duration>,
@@ -170,8 +170,8 @@ impl Manager {
             settings,
             state: State::default(),
             granule,
-            hand,
-            in_hand: Vec::new(),
+            unassigned_owner: hand,
+            unassigned: Vec::new(),
             parts: Vec::new(),
             began: Instant::now(),
             last: None,
@@ -203,9 +203,9 @@ impl Manager {
             managed,
             balanced: Balanced {
                 name: name.into(),
-                least,
-                most: self.granule.round_up(most).max(least),
-                now: least,
+                min: least,
+                max: self.granule.round_up(most).max(least),
+                size: least,
                 measured: None,
                 granule: self.granule,
                 resizable: true,
@@ -226,21 +226,21 @@ impl Manager {
         let at = self.parts.iter().position(|p| p.component == component);
         let at = at.ok_or(ElasticError::NoSuchComponent(component))?;
         let balanced = &self.parts[at].balanced;
-        let before = balanced.now;
+        let before = balanced.size;
         let free = self.elastic.target() - self.elastic.held();
         let count = count.min(self.count_down(free.min(balanced.room())));
         if count == 0 {
             return Ok(0);
         }
-        self.give_to(at, count)?;
+        self.grow_component(at, count)?;
         self.has_changed(at, "needed more; taken from free memory");
-        Ok(self.count(self.parts[at].balanced.now - before))
+        Ok(self.count(self.parts[at].balanced.size - before))
     }
 
     fn has_changed(&mut self, at: usize, why: &str) {
         let balanced = &self.parts[at].balanced;
         let now = self.began.elapsed();
-        changed(&mut self.state, &balanced.name, balanced.now, why, now);
+        changed(&mut self.state, &balanced.name, balanced.size, why, now);
     }
 
     /// Frees granules for a new component where possible, from the components that lose least.
@@ -259,7 +259,7 @@ impl Manager {
 
     /// Makes a component return up to `count` granules to the system, where possible.
     fn free(&mut self, at: usize, count: usize, why: &str) -> Result<(), ElasticError> {
-        if count > 0 && self.take_from(at, count).is_ok() {
+        if count > 0 && self.shrink_component(at, count).is_ok() {
             self.return_rest()?;
             self.has_changed(at, why);
         }
@@ -363,57 +363,57 @@ impl Manager {
 
     /// Returns the target less the memory that unmanaged components hold.
     fn for_components(&self) -> Bytes {
-        let ours: Bytes = self.parts.iter().map(|part| part.balanced.now).sum();
-        let ours = ours + bytes_of(&self.elastic, self.in_hand.len());
+        let ours: Bytes = self.parts.iter().map(|part| part.balanced.size).sum();
+        let ours = ours + bytes_of(&self.elastic, self.unassigned.len());
         self.elastic.target() - (self.elastic.held() - ours)
     }
 
-    fn carry_out(&mut self, one: &Move) -> Result<Came, ElasticError> {
+    fn carry_out(&mut self, one: &Move) -> Result<OrderResult, ElasticError> {
         let order = &one.order;
         let is_it = |part: &Part| part.balanced.name == order.component;
         let Some(at) = self.parts.iter().position(is_it) else {
             let why = "it is not a component of this manager".to_owned();
-            return Ok(Came::Refused { why });
+            return Ok(OrderResult::Refused { why });
         };
         let outcome = match order.kind {
-            OperationKind::Shrink => self.take_from(at, self.count(order.by())),
-            OperationKind::Grow => self.give_to(at, self.count(order.by())),
+            OperationKind::Shrink => self.shrink_component(at, self.count(order.by())),
+            OperationKind::Grow => self.grow_component(at, self.count(order.by())),
         };
         match outcome {
-            Ok(()) => Ok(Came::Resized {
-                now_bytes: self.parts[at].balanced.now,
+            Ok(()) => Ok(OrderResult::Resized {
+                now_bytes: self.parts[at].balanced.size,
                 measured_bytes: None,
             }),
-            Err(error @ (ElasticError::Forked { .. } | ElasticError::Stuck { .. })) => Err(error),
-            Err(error) => Ok(Came::Refused {
+            Err(error @ (ElasticError::Forked { .. } | ElasticError::LockTimeout { .. })) => Err(error),
+            Err(error) => Ok(OrderResult::Refused {
                 why: error.to_string(),
             }),
         }
     }
 
     /// Makes a component empty granules. If it names a granule that it does not own, the whole answer is refused.
-    fn take_from(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
+    fn shrink_component(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
         let part = &mut self.parts[at];
         let freed = part.managed.shrink(count);
-        let freed = (self.elastic).transfer(part.component, self.hand, &freed)?;
-        part.balanced.now = part.balanced.now - bytes_of(&self.elastic, freed.len());
-        self.in_hand.extend(freed);
+        let freed = (self.elastic).transfer(part.component, self.unassigned_owner, &freed)?;
+        part.balanced.size = part.balanced.size - bytes_of(&self.elastic, freed.len());
+        self.unassigned.extend(freed);
         Ok(())
     }
 
     /// Gives granules in hand first, so that no memory is freed and populated again.
-    fn give_to(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
+    fn grow_component(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
         let component = self.parts[at].component;
-        let from_hand = self.in_hand.len() - count.min(self.in_hand.len());
-        let handed = &self.in_hand[from_hand..];
-        let mut granules = self.elastic.transfer(self.hand, component, handed)?;
-        self.in_hand.truncate(from_hand);
+        let from_hand = self.unassigned.len() - count.min(self.unassigned.len());
+        let handed = &self.unassigned[from_hand..];
+        let mut granules = self.elastic.transfer(self.unassigned_owner, component, handed)?;
+        self.unassigned.truncate(from_hand);
         let more = (self.elastic).take_many(component, count - granules.len());
         let failed = more.map(|more| granules.extend(more)).err();
         if !granules.is_empty() {
             let part = &mut self.parts[at];
             part.managed.grow(&granules);
-            part.balanced.now += bytes_of(&self.elastic, granules.len());
+            part.balanced.size += bytes_of(&self.elastic, granules.len());
         }
         // A partial success is visible in the size.
         match failed {
@@ -424,12 +424,12 @@ impl Manager {
 
     /// Returns unassigned granules to the system.
     fn return_rest(&mut self) -> Result<(), ElasticError> {
-        let rest = std::mem::take(&mut self.in_hand);
-        match self.elastic.give_back(self.hand, &rest) {
+        let rest = std::mem::take(&mut self.unassigned);
+        match self.elastic.give_back(self.unassigned_owner, &rest) {
             // They have no owner any more; `Elastic::recover` tries again.
-            Ok(()) | Err(ElasticError::NotYetBack { .. }) => Ok(()),
+            Ok(()) | Err(ElasticError::ReturnPending { .. }) => Ok(()),
             Err(error) => {
-                self.in_hand = rest;
+                self.unassigned = rest;
                 Err(error)
             }
         }
@@ -446,7 +446,7 @@ impl Manager {
 }
 
 fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
-    Pages(granules as u64).of(elastic.granule())
+    Pages(granules as u64).in_bytes(elastic.granule())
 }
 
 /// A [`Manager`] with a thread that steps it. A drop ends the thread; components keep their memory.

@@ -8,7 +8,7 @@ use hugeleaf_sys::{Advice, Errno, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::MemoryError;
-use crate::host_memory::Room;
+use crate::host_memory::HostMemory;
 
 /// Limit of the memory that all threads together populate at one time. The kernel holds the mmap
 /// lock during a call and every mmap(2) of the process waits for it, including that of a new
@@ -79,7 +79,7 @@ impl<'a> Populator<'a> {
 
     /// Populates `part` in chunks of whole `page`s. For memory outside the pools it checks the
     /// available memory meanwhile, and stops before the kernel has to kill a process.
-    pub(crate) fn fill(
+    pub(crate) fn populate(
         &mut self,
         space: &Space,
         part: Range,
@@ -104,8 +104,8 @@ impl<'a> Populator<'a> {
         };
         let outcome = match threads {
             // A single-threaded process stays single-threaded.
-            1 => self.alone(&work, &mut watch),
-            _ => self.together(threads, &work, &mut watch),
+            1 => self.populate_inline(&work, &mut watch),
+            _ => self.populate_on_helpers(threads, &work, &mut watch),
         };
         self.report(work.filled());
         if outcome.is_ok() {
@@ -125,18 +125,18 @@ impl<'a> Populator<'a> {
         (self.progress)(self.reported, self.total);
     }
 
-    fn alone(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
-        while work.one()? {
+    fn populate_inline(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
+        while work.populate_next()? {
             if watch.is_due() {
                 self.report(work.filled());
-                watch.look(work).map_err(Stopped::NoRoom)?;
+                watch.check_memory(work).map_err(Stopped::NoRoom)?;
             }
         }
         Ok(())
     }
 
     /// Populates on helper threads while this one watches. A limit may allow fewer, or none.
-    fn together(
+    fn populate_on_helpers(
         &mut self,
         threads: usize,
         work: &Work<'_>,
@@ -160,7 +160,7 @@ impl<'a> Populator<'a> {
             }
             drop(sender);
             if helpers.is_empty() {
-                return self.alone(work, watch);
+                return self.populate_inline(work, watch);
             }
             let outcome = self.wait(&receiver, work, watch);
             for helper in helpers {
@@ -189,7 +189,7 @@ impl<'a> Populator<'a> {
             }
             if outcome.is_ok() && watch.is_due() {
                 self.report(work.filled());
-                outcome = watch.look(work).map_err(Stopped::NoRoom);
+                outcome = watch.check_memory(work).map_err(Stopped::NoRoom);
                 if outcome.is_err() {
                     work.stop.store(true, Ordering::Relaxed);
                 }
@@ -217,14 +217,14 @@ impl Watch {
         self.looked.elapsed() >= LOOK_EVERY
     }
 
-    fn look(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
+    fn check_memory(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
         self.looked = Instant::now();
         // Begun chunks count as populated: they are in part, and the margin covers the rest.
         let begun = Bytes(work.begun.load(Ordering::Relaxed));
         let left = self.length - begun;
         match self.from_pool || left.is_zero() {
             true => Ok(()),
-            false => Room::check(left),
+            false => HostMemory::check(left),
         }
     }
 }
@@ -245,7 +245,7 @@ impl Work<'_> {
     }
 
     /// Populates the next chunk; false if none is left.
-    fn one(&self) -> Result<bool, Stopped> {
+    fn populate_next(&self) -> Result<bool, Stopped> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -256,7 +256,7 @@ impl Work<'_> {
         if let Method::Collapsing { huge, base } = self.method {
             collapse_empty(self.space, *chunk, huge, base);
         }
-        if let Err(stopped) = fill_one(self.space, *chunk) {
+        if let Err(stopped) = populate_chunk(self.space, *chunk) {
             self.stop.store(true, Ordering::Relaxed);
             return Err(stopped);
         }
@@ -265,19 +265,19 @@ impl Work<'_> {
     }
 
     fn all(&self) -> Result<(), Stopped> {
-        while self.one()? {}
+        while self.populate_next()? {}
         Ok(())
     }
 }
 
 /// Populates a range on this thread; `page` is its page size.
-pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
+pub(crate) fn populate_in_steps(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
     let step = PageSize::new(IN_FLIGHT_LIMIT).map_or(page, |step| step.max(page));
     part.chunks(step)
-        .try_for_each(|chunk| fill_one(space, chunk))
+        .try_for_each(|chunk| populate_chunk(space, chunk))
 }
 
-fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
+fn populate_chunk(space: &Space, chunk: Range) -> Result<(), Stopped> {
     populate(space, chunk).map_err(|error| match is_short(&error) {
         true => Stopped::NoPage(error),
         false => Stopped::Failed(error),

@@ -4,8 +4,8 @@ use hugeleaf_sys::{Errno, MemoryFile, PageMap, PageState, Sharing, Space, may_lo
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
 
 use crate::error::MemoryError;
-use crate::extent::{Extent, Why};
-use crate::host_memory::Room;
+use crate::extent::{Extent, FallbackReason};
+use crate::host_memory::HostMemory;
 use crate::options::RegionOptions;
 use crate::populate::{Populator, Progress};
 use crate::steps::{Step, Steps};
@@ -18,7 +18,7 @@ pub(crate) struct Allocation {
     pub(crate) step: Step,
     /// File that other processes map; `None` for private memory outside the pools.
     pub(crate) file: Option<MemoryFile>,
-    pub(crate) why: Option<Why>,
+    pub(crate) why: Option<FallbackReason>,
 }
 
 /// A contiguous, populated address range on the page sizes of its ladder; freed when dropped.
@@ -114,7 +114,7 @@ impl Region {
         options: &RegionOptions,
         progress: Progress<'_>,
     ) -> Result<Region, MemoryError> {
-        let room = Room::read()?;
+        let room = HostMemory::read()?;
         let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;
         check(options, &steps, &room)?;
         let filler = Populator::new(options.threads, options.length, progress);
@@ -123,7 +123,7 @@ impl Region {
         let mut builder = Builder {
             options,
             room: &room,
-            filler,
+            populator: filler,
             space: &space,
             allocations: Vec::new(),
             at: 0,
@@ -140,7 +140,7 @@ impl Region {
             base: room.host.base_page,
             huge: room.host.pmd_page.get(),
         };
-        if options.sharing == Sharing::Private && steps.name_a_pool() {
+        if options.sharing == Sharing::Private && steps.uses_pool() {
             region.space.dont_fork(region.range())?;
         }
         if options.locked {
@@ -196,13 +196,13 @@ impl Region {
             match allocation.step.kind {
                 PageKind::Hugetlb => extents.push(Extent {
                     range: allocation.range,
-                    asked: self.asked,
+                    requested: self.asked,
                     page: allocation.step.size,
                     kind: PageKind::Hugetlb,
                     resident: self.held(allocation)?,
-                    why: self.why_of(allocation, allocation.step.size, PageKind::Hugetlb),
+                    why: self.fallback_reason(allocation, allocation.step.size, PageKind::Hugetlb),
                 }),
-                _ => self.look_at(allocation, &mut extents)?,
+                _ => self.add_extents(allocation, &mut extents)?,
             }
         }
         Ok(extents)
@@ -236,12 +236,12 @@ impl Region {
             return Ok(map);
         }
         // Pages that cannot be mapped are reported as not resident.
-        let _ = populate::fill_here(&self.space, allocation.range, allocation.step.size);
+        let _ = populate::populate_in_steps(&self.space, allocation.range, allocation.step.size);
         Ok(thp::read_pages(allocation.range)?)
     }
 
     /// Adds the extents of an allocation outside the pools, split by whether a huge page maps them.
-    fn look_at(
+    fn add_extents(
         &self,
         allocation: &Allocation,
         extents: &mut Vec<Extent>,
@@ -250,19 +250,19 @@ impl Region {
         let found = thp::by_page(&map, allocation.range, self.base, self.huge);
         extents.extend(found.into_iter().map(|found| Extent {
             range: found.range,
-            asked: self.asked,
+            requested: self.asked,
             page: found.page,
             kind: found.kind,
             resident: found.resident,
-            why: match self.why_of(allocation, found.page, found.kind) {
-                Some(Why::Split { size }) if !map.huge_known => Some(Why::NotTold { size }),
+            why: match self.fallback_reason(allocation, found.page, found.kind) {
+                Some(FallbackReason::Split { size }) if !map.huge_known => Some(FallbackReason::NotReported { size }),
                 why => why,
             },
         }));
         Ok(())
     }
 
-    fn why_of(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<Why> {
+    fn fallback_reason(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<FallbackReason> {
         // The kernel uses the largest enabled pages, so it may give more than the request.
         if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
             return None;
@@ -276,9 +276,9 @@ impl Region {
         // The whole allocation was on its own page size when it was made.
         let size = allocation.step.size;
         Some(if page < size {
-            Why::Split { size }
+            FallbackReason::Split { size }
         } else {
-            Why::Attached
+            FallbackReason::Attached
         })
     }
 
@@ -308,7 +308,7 @@ fn present(map: &PageMap) -> Bytes {
 }
 
 /// Refuses impossible requests before any memory is taken.
-fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), MemoryError> {
+fn check(options: &RegionOptions, steps: &Steps, room: &HostMemory) -> Result<(), MemoryError> {
     let length = options.length;
     if length.is_zero() {
         return Err(MemoryError::Empty);
@@ -339,7 +339,7 @@ fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), Memo
     if !ordinary || rest.is_zero() {
         return Ok(());
     }
-    Room::check(rest)?;
+    HostMemory::check(rest)?;
     match (options.locked, may_lock()) {
         (true, Some(limit)) if rest > limit => {
             Err(MemoryError::MemlockLimit { asked: rest, limit })
@@ -350,12 +350,12 @@ fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), Memo
 
 struct Builder<'a> {
     options: &'a RegionOptions,
-    room: &'a Room,
-    filler: Populator<'a>,
+    room: &'a HostMemory,
+    populator: Populator<'a>,
     space: &'a Space,
     allocations: Vec<Allocation>,
     at: u64,
-    why: Option<Why>,
+    why: Option<FallbackReason>,
 }
 
 impl Builder<'_> {
@@ -367,7 +367,7 @@ impl Builder<'_> {
             }
             let whole = Pages(left.get() / step.size.bytes().get());
             if whole.get() == 0 {
-                self.why.get_or_insert(Why::Rest { size: step.size });
+                self.why.get_or_insert(FallbackReason::Remainder { size: step.size });
                 continue;
             }
             match step.kind {
@@ -376,7 +376,7 @@ impl Builder<'_> {
             }
             let left = self.options.length.get() - self.at;
             if left > 0 && left < step.size.bytes().get() {
-                self.why = Some(Why::Rest { size: step.size });
+                self.why = Some(FallbackReason::Remainder { size: step.size });
             }
         }
         let missing = Bytes(self.options.length.get() - self.at);
@@ -387,13 +387,13 @@ impl Builder<'_> {
                 ladder: self.options.ladder.clone(),
                 asked: self.options.length,
                 missing,
-                why: self.why.clone().unwrap_or(Why::ThpOff),
+                why: self.why.clone().unwrap_or(FallbackReason::ThpOff),
             }),
         }
     }
 
     fn pool(&mut self, step: Step, wanted: Pages) -> Result<(), MemoryError> {
-        let wanted = hugetlb::Wanted {
+        let wanted = hugetlb::PoolRequest {
             space: self.space,
             offset: self.at,
             pages: wanted,
@@ -401,10 +401,10 @@ impl Builder<'_> {
             nodes: &self.options.nodes,
             sharing: self.options.sharing,
         };
-        let taken = hugetlb::take(&wanted, self.room, &mut self.filler)?;
+        let taken = hugetlb::take(&wanted, self.room, &mut self.populator)?;
         let before = self.why.take();
         if taken.pages.get() > 0 {
-            let range = self.part(taken.pages.of(step.size))?;
+            let range = self.part(taken.pages.in_bytes(step.size))?;
             self.add(range, step, taken.file, before.clone());
         }
         // The first reason explains why the rest differs from the request.
@@ -413,20 +413,20 @@ impl Builder<'_> {
     }
 
     fn non_pool(&mut self, step: Step, whole: Pages, huge: bool) -> Result<(), MemoryError> {
-        let range = self.part(whole.of(step.size))?;
+        let range = self.part(whole.in_bytes(step.size))?;
         let (options, host) = (self.options, &self.room.host);
         let sharing = options.sharing;
-        let file = thp::take(self.space, range, step, options, host, &mut self.filler)?;
+        let file = thp::take(self.space, range, step, options, host, &mut self.populator)?;
         let mut why = self.why.clone();
         if huge {
             let knob = thp::knob_of(&self.room.host, step.size, sharing);
             let small = match self.room.host.pmd_page.get() == Some(step.size) {
                 true => match thp::collapse(self.space, range, step.size)? {
                     // Private memory is collapsed regardless of the knobs; shared memory is not.
-                    Some(Why::ThpOff) if sharing == Sharing::Shared => knob.or(Some(Why::ThpOff)),
+                    Some(FallbackReason::ThpOff) if sharing == Sharing::Shared => knob.or(Some(FallbackReason::ThpOff)),
                     why => why,
                 },
-                false => Some(knob.unwrap_or(Why::NotTold { size: step.size })),
+                false => Some(knob.unwrap_or(FallbackReason::NotReported { size: step.size })),
             };
             why = why.or(small);
         }
@@ -444,7 +444,7 @@ impl Builder<'_> {
             })
     }
 
-    fn add(&mut self, range: Range, step: Step, file: Option<MemoryFile>, why: Option<Why>) {
+    fn add(&mut self, range: Range, step: Step, file: Option<MemoryFile>, why: Option<FallbackReason>) {
         self.at += range.len().get();
         self.allocations.push(Allocation {
             range,

@@ -5,7 +5,7 @@ use hugeleaf_sys::Sharing;
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 
 use crate::error::MemoryError;
-use crate::extent::Why;
+use crate::extent::FallbackReason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -20,7 +20,7 @@ pub(crate) struct Steps {
     /// Steps to try, in this order. Base pages come last unless `mandatory`.
     pub(crate) list: Vec<Step>,
     /// Rungs that this host cannot provide, with the reason.
-    pub(crate) dropped: Vec<Why>,
+    pub(crate) dropped: Vec<FallbackReason>,
     pub(crate) mandatory: bool,
 }
 
@@ -87,7 +87,7 @@ impl Steps {
             named: true,
         }));
         if self.list.len() == before {
-            self.dropped.push(Why::NoSuchSize { size });
+            self.dropped.push(FallbackReason::NoSuchSize { size });
         }
     }
 
@@ -98,7 +98,7 @@ impl Steps {
     }
 
     /// True if a step takes pages from a pool, by its name or by the sharing.
-    pub(crate) fn name_a_pool(&self) -> bool {
+    pub(crate) fn uses_pool(&self) -> bool {
         self.list.iter().any(|step| step.kind == PageKind::Hugetlb)
     }
 }

@@ -9,8 +9,8 @@ use hugeleaf_sys::{
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::error::MemoryError;
-use crate::extent::Why;
-use crate::host_memory::Room;
+use crate::extent::FallbackReason;
+use crate::host_memory::HostMemory;
 use crate::options::RegionOptions;
 use crate::populate::{Method, Populator};
 use crate::steps::Step;
@@ -30,7 +30,7 @@ pub(crate) fn take(
     host: &Host,
     filler: &mut Populator<'_>,
 ) -> Result<Option<MemoryFile>, MemoryError> {
-    Room::check(part.len())?;
+    HostMemory::check(part.len())?;
     let sharing = options.sharing;
     let file = match sharing {
         Sharing::Private => {
@@ -56,7 +56,7 @@ pub(crate) fn take(
         }
         _ => Method::Plain,
     };
-    filler.fill(space, part, step.size, way)?;
+    filler.populate(space, part, step.size, way)?;
     Ok(file)
 }
 
@@ -81,18 +81,18 @@ pub(crate) fn collapse(
     space: &Space,
     part: Range,
     huge: PageSize,
-) -> Result<Option<Why>, MemoryError> {
+) -> Result<Option<FallbackReason>, MemoryError> {
     let blocks = base_page_blocks(part, huge)?;
-    let not_contiguous = Why::NotContiguous { size: huge };
+    let not_contiguous = FallbackReason::NotContiguous { size: huge };
     // Before Linux 6.1 only page faults allocate huge pages, and these are done.
-    if !blocks.is_empty() && !Kernel::new().knows_collapse() {
+    if !blocks.is_empty() && !Kernel::new().supports_collapse() {
         return Ok(Some(not_contiguous));
     }
     let mut why = None;
     for block in blocks {
         match collapse_one(space, block) {
             Ok(()) => {}
-            Err(Errno::INVAL) => return Ok(Some(Why::ThpOff)),
+            Err(Errno::INVAL) => return Ok(Some(FallbackReason::ThpOff)),
             Err(_) => why = Some(not_contiguous.clone()),
         }
     }
@@ -254,17 +254,17 @@ fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
 }
 
 /// Returns the knob that disables pages of a size below the PMD size; `None` if none does.
-pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<Why> {
+pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<FallbackReason> {
     let thp = host.thp.known()?;
     let order = thp.order(size)?;
     let of = match sharing {
         Sharing::Private => ThpUse::Private,
         Sharing::Shared => ThpUse::Shared,
     };
-    let value = order.in_force(thp, of);
-    matches!(value, Some("never" | "deny")).then(|| Why::KnobOff {
+    let value = order.effective(thp, of);
+    matches!(value, Some("never" | "deny")).then(|| FallbackReason::KnobOff {
         size,
-        path: order.file_in_force(of),
+        path: order.effective_file(of),
     })
 }
 

@@ -7,7 +7,7 @@ mod todo;
 
 use hugeleaf_host::Fact;
 use hugeleaf_plan::host::{
-    Applied, ApplyOutcome, Looked, Obstacle, Place, Shortage, State, StepOutcome, StopReason,
+    Applied, ApplyOutcome, StepPreview, Obstacle, Place, Shortage, State, StepOutcome, StopReason,
     UndoOutcome,
 };
 use hugeleaf_units::Bytes;
@@ -19,14 +19,14 @@ pub use todo::todo;
 
 /// The parts of the request that the answer repeats.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RequestInfo<'a> {
     pub plan: &'a str,
     /// Manual steps that the plan requires, one a line.
     pub by_hand: &'a [String],
     pub warnings: &'a [String],
 }
 
-pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
+pub fn apply(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> Page {
     let (lead, mark) = headline(outcome, asked);
     let mut page = Page::new("Applied", lead);
     page.mark = mark;
@@ -34,7 +34,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
     let mut notes: Vec<Note> = shortages.map(|s| short(s, asked)).collect();
     notes.extend(Note::each("note", asked.warnings));
-    let is_taken_back = outcome.taken_back.as_ref().is_some_and(|b| b.finished);
+    let is_taken_back = outcome.reverted.as_ref().is_some_and(|b| b.finished);
     if !is_taken_back {
         let todo = todo(&outcome.steps, outcome.systemd);
         notes.extend(to_do(todo.iter().chain(asked.by_hand)));
@@ -45,7 +45,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     page
 }
 
-fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
+fn headline(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> (String, Mark) {
     let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     use State::{Differs, Done, InUse, Short};
     let made = count(|s| matches!(s, Done | Differs | InUse | Short));
@@ -91,12 +91,12 @@ fn steps(page: &mut Page, steps: &[StepOutcome]) {
         .left("PATH", |step| step.path.display().to_string());
     page.add(table);
     for step in steps {
-        page.add(said(step));
+        page.add(note_of(step));
     }
 }
 
 /// Returns the note of a step with its ID, or an empty text.
-fn said(step: &StepOutcome) -> String {
+fn note_of(step: &StepOutcome) -> String {
     let note = step.note.as_ref();
     note.map_or(String::new(), |note| format!("{}: {note}", step.id))
 }
@@ -109,7 +109,7 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
     })
 }
 
-fn short(short: &Shortage, asked: Asked<'_>) -> Note {
+fn short(short: &Shortage, asked: RequestInfo<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {} after {} tries with compaction",
         short.missing, short.wanted, short.size, short.node, short.attempts,
@@ -140,8 +140,8 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     note.run("next", remedy(short, asked))
 }
 
-fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
-    let missing = short.missing.of(short.size);
+fn remedy(short: &Shortage, asked: RequestInfo<'_>) -> String {
+    let missing = short.missing.in_bytes(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
     let free = known(&short.free);
     let caches = known(&short.cache) + known(&short.kernel_reclaimable);
@@ -158,7 +158,7 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     )
 }
 
-pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, systemd: bool) -> Page {
+pub fn dry_run(looked: &[StepPreview], obstacles: &[Obstacle], asked: RequestInfo<'_>, systemd: bool) -> Page {
     let mut page = Page::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == State::WouldChange) {
         let lines = diff::step(&one.step.path, &one.before, &one.wanted);
@@ -224,7 +224,7 @@ fn would_undo(step: &StepOutcome) -> Block {
         (State::WouldChange, Some(now), Some(wanted)) => {
             Block::Lines(diff::step(&step.path, now, wanted))
         }
-        _ => said(step).into(),
+        _ => note_of(step).into(),
     }
 }
 

@@ -93,21 +93,21 @@ fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
     Table::of(&status.components)
         .left("COMPONENT", |c| c.name.as_str())
         .left("KIND", |c| c.kind.as_str())
-        .narrow(Narrow::Goes(2))
+        .narrow(Narrow::Drop(2))
         .right("PID", |c| c.pid.map(|pid| Value::Text(pid.to_string())))
-        .narrow(Narrow::Goes(3))
+        .narrow(Narrow::Drop(3))
         .right("SIZE", |c| c.size_bytes)
         .right("MIN", |c| c.least_bytes)
         .right("MAX", |c| c.most_bytes)
         .right("RESIDENT", |c| c.resident_bytes)
         .right("OVERHEAD", |c| Cell::some_bytes(c.overhead_bytes))
-        .narrow(Narrow::Goes(4))
+        .narrow(Narrow::Drop(4))
         .right("GRANULE", |c| c.granule_bytes)
-        .narrow(Narrow::Goes(5))
+        .narrow(Narrow::Drop(5))
         .right("GAIN", |c| worth(c.gain_seconds_per_second))
         .right("LOSS", |c| worth(c.loss_seconds_per_second))
         .right("MISS COST", |c| worth(Some(c.pressure_seconds_per_second)))
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
 }
 
 fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
@@ -116,13 +116,13 @@ fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
         .left("COMPONENT", |o| o.component.as_str())
         .left("OPER_TYPE", |o| o.kind.name())
         .left("OPER_MODE", |o| o.mode.name())
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
         .right("INITIAL", |o| o.initial)
         .right("TARGET", |o| o.target)
         .right("FINAL", |o| o.end_size)
         .left("STATUS", |o| o.status.name())
         .left("REASON", |o| o.why.as_str())
-        .narrow(Narrow::Wraps)
+        .narrow(Narrow::Wrap)
 }
 
 pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {

@@ -170,7 +170,7 @@ impl<'a> Group<'a> {
                 blocks.push(self.grid(results, main, |_, row| spread(row)).into());
                 let over = |first: Option<&Row>, row: &Row| times_first(first?, row).ok();
                 let over = self.grid(results, main, over);
-                blocks.push(Section::new(over_first(results), vec![over.into()]).into());
+                blocks.push(Section::new(baseline_label(results), vec![over.into()]).into());
             }
             false => blocks.push(self.by_arm(results, main).into()),
         }
@@ -202,13 +202,13 @@ impl<'a> Group<'a> {
             .when(named, |table| {
                 table.left("QUANTITY", |(quantity, _)| &quantity.name)
             })
-            .each(heads, |table, (n, head)| {
+            .columns_for(heads, |table, (n, head)| {
                 table.left(head.head().to_uppercase(), |(_, place)| {
                     let place = place.get(n).map(|place| place.value.to_string());
                     place.unwrap_or_default()
                 })
             })
-            .each(arms, |table, arm| {
+            .columns_for(arms, |table, arm| {
                 table.right(arm.to_uppercase(), |(quantity, place)| {
                     cell(arm, place, quantity)
                 })
@@ -263,7 +263,7 @@ impl<'a> Group<'a> {
             .left("ARM", |arm| **arm)
             .right(quantity.name.to_uppercase(), |arm| of(arm).and_then(spread))
             .when(arms.len() > 1, |table| {
-                table.right(over_first(results).to_uppercase(), |arm| over(arm))
+                table.right(baseline_label(results).to_uppercase(), |arm| over(arm))
             })
             .when(has_extents, |table| {
                 table.right("EXTENTS A BLOCK", |arm| Cell::decimal(extents(arm), 1))
@@ -484,7 +484,7 @@ fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
 }
 
 /// Formats the name of the baseline, such as `over base`.
-fn over_first(results: &Results) -> String {
+fn baseline_label(results: &Results) -> String {
     let first = results.arms.first().map_or("", |arm| arm.name.as_str());
     format!("over {first}")
 }
@@ -570,7 +570,7 @@ fn notes(results: &Results) -> Vec<Note> {
     notes.push(Note::new("how", format!("{}{ended}", about.how)));
     notes.extend(Note::each("note", &results.caveats));
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
-        if let Some(said) = row.said()
+        if let Some(said) = row.remark()
             && seen.insert((row.arm.clone(), said.clone()))
         {
             let at: String = row
@@ -652,7 +652,7 @@ pub(crate) fn bytes(value: f64) -> Bytes {
 mod tests {
     use super::*;
     use crate::page::{View, needs_nothing};
-    use hugeleaf_proof::rows::{ArmAbout, Sample, Unavailable};
+    use hugeleaf_proof::rows::{ArmInfo, Sample, Unavailable};
     use std::path::Path;
 
     const READ: &str = "read";
@@ -665,7 +665,7 @@ mod tests {
         results.experiment.how = "drawn from seed 1".to_owned();
         results.experiment.duration_seconds = Some(61.2);
         for (arm, large) in [("base", 400.0), ("thp:2M", 200.0)] {
-            results.arms.push(ArmAbout::named(arm));
+            results.arms.push(ArmInfo::named(arm));
             for (size, value) in [(1 << 16, 2.0), (1 << 30, large)] {
                 let at = vec![Place::number("working_set_bytes", size)];
                 let samples = (0..6).map(|round| Sample::of(round, value)).collect();

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{Cell, Command, Mark, Narrow, Note, Page, Table, fact};
 
 fn text(worth: &Worth) -> String {
@@ -50,7 +50,7 @@ pub fn check(
              was changed: use hugeleaf plan and apply",
             rows.len(),
             count(State::Change),
-            count(State::Look),
+            count(State::Review),
             count(State::Good),
             count(State::Absent),
             count(State::Unknown)
@@ -70,7 +70,7 @@ pub fn check(
                 Cell::from(row.state.name()).marked(mark(row.state))
             })
             .left("VALUE", |row| row.value.as_deref().unwrap_or("-"))
-            .narrow(Narrow::Wraps)
+            .narrow(Narrow::Wrap)
             .done();
         page.section(area.to_uppercase(), vec![table.into()]);
     }
@@ -123,7 +123,7 @@ fn by(bytes: u32) -> String {
 fn mark(state: State) -> Mark {
     match state {
         State::Change => Mark::Bad,
-        State::Look => Mark::Warn,
+        State::Review => Mark::Warn,
         State::Good => Mark::Good,
         State::Absent | State::Unknown => Mark::Dim,
     }
@@ -150,7 +150,7 @@ pub fn check_json(
             .arm
             .as_ref()
             .map(|arm| measured.get(arm).map_or(&[][..], Vec::as_slice));
-        both(row, json!({ "worth": worth }))
+        merge_fields(row, json!({ "worth": worth }))
     };
     answer(&json!({
         "profile": profile,

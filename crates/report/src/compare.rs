@@ -195,7 +195,7 @@ pub fn history(history: &History) -> Page {
         .left("WORKLOAD", |row| row.workload.as_str())
         .left("AT", |row| place(&row.at))
         .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
-        .each(others, |table, (set, name)| {
+        .columns_for(others, |table, (set, name)| {
             table.right(name.clone(), move |row| match point(row, set) {
                 Some(point) => percent(point.better_percent).marked(mark(point.verdict)),
                 None => Cell::from("-"),
@@ -322,7 +322,7 @@ fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
         .when(has_arm, |table| {
             table.left("ARM", |row| row.arm.clone().unwrap_or_default())
         })
-        .each(places(rows), |table, known| {
+        .columns_for(places(rows), |table, known| {
             table.left(known.head().to_uppercase(), |row| at(row, known))
         })
         .left("QUANTITY", |row| &row.quantity.name)

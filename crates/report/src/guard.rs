@@ -4,7 +4,7 @@ use hugeleaf_guard::one_shot::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
 use hugeleaf_guard::{Action, Entry, Proof, TreeState};
 
-use hugeleaf_units::time::{measured, took};
+use hugeleaf_units::time::{measured, format_elapsed};
 
 use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
 
@@ -80,16 +80,16 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
             true => Cell::empty(),
             false => p.group.as_str().into(),
         })
-        .narrow(Narrow::Goes(2))
+        .narrow(Narrow::Drop(2))
         .right("BASE", |p| p.base_bytes)
         .right("HUGE", |p| p.huge_bytes)
         .right("COVERAGE", |p| Cell::percent(p.coverage))
         .right("CPU", |p| Cell::percent(p.cpu))
-        .narrow(Narrow::Goes(3))
+        .narrow(Narrow::Drop(3))
         .right("PROMOTED", |p| Cell::some_bytes(p.promoted_bytes))
-        .narrow(Narrow::Goes(4))
+        .narrow(Narrow::Drop(4))
         .left("PROOF", in_short)
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
 }
 
 /// Returns the test result without its interval, which the page of the process tree shows.
@@ -127,12 +127,12 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
         .left("RULE", |p| {
             format!("{}: {}", p.standing.rule, action(p.action))
         })
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
         .left("REASON", |p| match &p.job {
             Some(job) => format!("{}; {job}", p.standing.text),
             None => p.standing.text.clone(),
         })
-        .narrow(Narrow::Wraps);
+        .narrow(Narrow::Wrap);
     vec![table.into()]
 }
 
@@ -157,7 +157,7 @@ fn counts(status: &Status) -> Vec<(String, Cell)> {
     let growth = format!("{} added to processes by promotion", counts.grown);
     let stalls = format!(
         "{} in calls that promote or demote, longest {}",
-        took(counts.stalled.as_secs_f64()),
+        format_elapsed(counts.stalled.as_secs_f64()),
         measured(counts.longest_stall.as_secs_f64())
     );
     vec![
@@ -224,9 +224,9 @@ fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
         .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
         .left("NAME", |e| e.name.as_str())
         .right("TOOK", |e| e.seconds.map(Value::Duration))
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
         .left("", |e| e.text.as_str())
-        .narrow(Narrow::Wraps)
+        .narrow(Narrow::Wrap)
 }
 
 fn what(entry: &Entry) -> Cell {

@@ -30,13 +30,13 @@ pub const SCHEMA: u64 = 2;
 /// Returns a whole answer as indented text that ends with a newline: `"schema"` and the fields of the model,
 /// which must be a struct.
 pub fn answer(model: &impl Serialize) -> String {
-    let whole = both(json!({ "schema": SCHEMA }), model);
+    let whole = merge_fields(json!({ "schema": SCHEMA }), model);
     // `{:#}` is indented JSON; it cannot fail on values made in memory.
     format!("{:#}\n", value(&whole))
 }
 
 /// Joins the fields of two models, such as a model's own and those that a view adds.
-pub fn both(first: impl Serialize, second: impl Serialize) -> Value {
+pub fn merge_fields(first: impl Serialize, second: impl Serialize) -> Value {
     let mut all = fields(first);
     all.extend(fields(second));
     Value::Object(all)
@@ -96,7 +96,7 @@ fn unreadable(value: &mut Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_host::{Fact, Held, ReadError};
+    use hugeleaf_host::{Fact, PageUsage, ReadError};
     use hugeleaf_units::{Bytes, PageKind};
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn page_sizes_are_numbers_and_kinds_words() {
-        let held = Held {
+        let held = PageUsage {
             size: "2M".parse().unwrap(),
             kind: PageKind::Thp,
             bytes: Bytes(4 << 20),

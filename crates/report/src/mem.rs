@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    Advised, Fact, Held, Host, Pid, Process, Role, RunSettings, Segment, SharedObject, totals,
+    ThpAdvice, Fact, PageUsage, Host, Pid, Process, Role, RunSettings, Segment, SharedObject, totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::roles::{RoleState, program, role_of};
@@ -13,7 +13,7 @@ use hugeleaf_verdict::why::{Account, Verdict};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both, value};
+use crate::json::{answer, merge_fields, value};
 use crate::page::{Block, Cell, Note, Page, Section, Table, TableOf, Value, counted, listed};
 use crate::roles;
 use crate::screen::cut;
@@ -39,13 +39,13 @@ const ROWS: usize = 25;
 pub fn rank(processes: &mut [Process]) {
     processes.sort_by_key(|p| {
         (
-            Reverse(held(p).map(Held::on_base).unwrap_or_default()),
+            Reverse(held(p).map(PageUsage::on_base).unwrap_or_default()),
             p.pid,
         )
     });
 }
 
-fn held(process: &Process) -> Option<&[Held]> {
+fn held(process: &Process) -> Option<&[PageUsage]> {
     process.by_page_size.known().map(Vec::as_slice)
 }
 
@@ -53,12 +53,12 @@ fn held(process: &Process) -> Option<&[Held]> {
 fn by_size<T>(
     table: TableOf<T>,
     host: &Host,
-    held: impl Fn(&T) -> Option<&[Held]> + Copy,
+    held: impl Fn(&T) -> Option<&[PageUsage]> + Copy,
 ) -> TableOf<T> {
     let rows = table.items().iter().filter_map(held).flatten();
     let mut columns: BTreeSet<_> = rows.map(|h| (h.size, h.kind)).collect();
     columns.insert((host.base_page, PageKind::Base));
-    table.each(columns, |table, column| {
+    table.columns_for(columns, |table, column| {
         let name = format!("{} {}", column.1.name().to_uppercase(), column.0);
         table.right(name, |row| match held(row) {
             None => Value::Unreadable.into(),
@@ -71,7 +71,7 @@ fn by_size<T>(
 }
 
 /// Formats a page kind with its size: `base 4K`, `THP 2M`, `hugetlb 1G`.
-fn in_words(held: &Held) -> String {
+fn in_words(held: &PageUsage) -> String {
     match held.kind {
         PageKind::Thp => format!("THP {}", held.size),
         kind => format!("{kind} {}", held.size),
@@ -80,11 +80,11 @@ fn in_words(held: &Held) -> String {
 
 impl Mem<'_> {
     /// Returns the sums over the shown processes, with each shared page counted once.
-    pub fn totals(&self) -> Vec<Held> {
+    pub fn totals(&self) -> Vec<PageUsage> {
         if self.targeted {
-            totals::of_processes(self.processes)
+            totals::process_memory(self.processes)
         } else {
-            totals::of_host(self.host)
+            totals::host_memory(self.host)
         }
     }
 
@@ -121,11 +121,11 @@ impl Mem<'_> {
 
     fn sum_line(&self, what: &str) -> String {
         let totals = self.totals();
-        let part = |h: &Held| format!("{} on {}", h.bytes, in_words(h));
+        let part = |h: &PageUsage| format!("{} on {}", h.bytes, in_words(h));
         format!(
             "{what}: {} (coverage {}), page tables {}",
             listed("", totals.iter().map(part)),
-            Cell::percent(Held::coverage(&totals)),
+            Cell::percent(PageUsage::coverage(&totals)),
             self.page_tables()
         )
     }
@@ -142,7 +142,7 @@ impl Mem<'_> {
             .right("RESIDENT", |row| row.resident);
         by_size(table, self.host, |row| row.held.as_deref())
             .right("COVERAGE", |row| {
-                Cell::percent(row.held.as_deref().and_then(Held::coverage))
+                Cell::percent(row.held.as_deref().and_then(PageUsage::coverage))
             })
             .right("PAGE TABLES", |row| row.page_tables)
             .done()
@@ -173,7 +173,7 @@ impl Mem<'_> {
             .right("ATTACHED", |o| o.attached.len());
         let table = by_size(table, self.host, |o| Some(&o.by_page_size))
             .right("COVERAGE", |o| {
-                Cell::percent(Held::coverage(&o.by_page_size))
+                Cell::percent(PageUsage::coverage(&o.by_page_size))
             })
             .right("MISALIGNED", |o| misaligned(o));
         vec![table.into(), remarks.into()]
@@ -191,10 +191,10 @@ impl Mem<'_> {
             });
         // Columns without values are omitted: most processes neither lock nor swap.
         by_size(table, self.host, |r| Some(&r.held))
-            .right("COVERAGE", |r| Cell::percent(Held::coverage(&r.held)))
+            .right("COVERAGE", |r| Cell::percent(PageUsage::coverage(&r.held)))
             .right("PSS", |r| r.sum(|s| s.pss))
-            .some("LOCKED", |r| r.sum(|s| s.locked))
-            .some("SWAPPED", |r| r.sum(|s| s.swapped))
+            .nonzero_column("LOCKED", |r| r.sum(|s| s.locked))
+            .nonzero_column("SWAPPED", |r| r.sum(|s| s.swapped))
     }
 
     fn under_run(&self, i: usize, p: &Process) -> Vec<Block> {
@@ -254,7 +254,7 @@ impl Mem<'_> {
             "run": p.run.clone().map(|settings| run_answer(p, &settings)),
             "roles": (!roles.is_empty()).then_some(roles),
         });
-        both(about, looked_at)
+        merge_fields(about, looked_at)
     }
 }
 
@@ -263,7 +263,7 @@ struct Ranked<'a> {
     first: &'a Process,
     count: usize,
     /// Memory by page size; `None` if it cannot be read.
-    held: Option<Vec<Held>>,
+    held: Option<Vec<PageUsage>>,
     resident: Bytes,
     page_tables: Bytes,
 }
@@ -272,12 +272,12 @@ impl<'a> Ranked<'a> {
     fn of(processes: &[&'a Process], shared: &[SharedObject]) -> Option<Ranked<'a>> {
         let first = *processes.iter().min_by_key(|p| p.pid)?;
         let memory = match (processes.len(), held(first)) {
-            (1, memory) => memory.map(<[Held]>::to_vec),
+            (1, memory) => memory.map(<[PageUsage]>::to_vec),
             (_, Some(_)) => Some(totals::of_group(processes, shared)),
             (_, None) => None,
         };
         let resident = match &memory {
-            Some(memory) if processes.len() > 1 => Held::total(memory),
+            Some(memory) if processes.len() > 1 => PageUsage::total(memory),
             _ => processes.iter().map(|p| p.resident).sum(),
         };
         Some(Ranked {
@@ -298,7 +298,7 @@ impl<'a> Ranked<'a> {
     }
 
     fn on_base(&self) -> Bytes {
-        self.held.as_deref().map(Held::on_base).unwrap_or_default()
+        self.held.as_deref().map(PageUsage::on_base).unwrap_or_default()
     }
 }
 
@@ -333,7 +333,7 @@ fn marked_name(p: &Process) -> String {
 
 fn head(p: &Process) -> Vec<Block> {
     let unit = listed(" of ", &p.unit);
-    let part = |h: &Held| format!("{} {}", in_words(h), h.bytes);
+    let part = |h: &PageUsage| format!("{} {}", in_words(h), h.bytes);
     let parts = held(p).map(|held| format!(": {}", listed("", held.iter().map(part))));
     let parts = parts.unwrap_or_default();
     let first = format!(
@@ -383,14 +383,14 @@ struct Row<'a> {
     role: Role,
     segments: Vec<&'a Segment>,
     is_one: bool,
-    held: Vec<Held>,
+    held: Vec<PageUsage>,
 }
 
 impl<'a> Row<'a> {
     fn new(role: Role, segments: Vec<&'a Segment>, is_one: bool) -> Row<'a> {
         let mut held = Vec::new();
         for on in segments.iter().flat_map(|s| &s.by_page_size) {
-            Held::add(&mut held, on.size, on.kind, on.bytes);
+            PageUsage::add(&mut held, on.size, on.kind, on.bytes);
         }
         Row {
             role,
@@ -448,13 +448,13 @@ fn name(s: &Segment) -> String {
 }
 
 fn requested(s: &Segment) -> String {
-    let hugetlb = s.asked.hugetlb.map(|size| format!("hugetlb {size}"));
-    let advised = match s.asked.advised {
-        Advised::Huge => Some("huge".to_owned()),
-        Advised::NoHuge => Some("no huge".to_owned()),
-        Advised::Nothing => None,
+    let hugetlb = s.request.hugetlb.map(|size| format!("hugetlb {size}"));
+    let advised = match s.request.advised {
+        ThpAdvice::Huge => Some("huge".to_owned()),
+        ThpAdvice::NoHuge => Some("no huge".to_owned()),
+        ThpAdvice::Nothing => None,
     };
-    let all = [hugetlb, advised, s.asked.policy.clone()];
+    let all = [hugetlb, advised, s.request.policy.clone()];
     match listed("", all.into_iter().flatten()) {
         nothing if nothing.is_empty() => "-".to_owned(),
         words => words,
@@ -487,7 +487,7 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
         *out += INDENT;
         // Accounts are found by index: searching would be quadratic in the number of segments, which is unbounded.
         let verdicts = accounts.get(n).map_or(&[][..], |a| &a.verdicts);
-        let asked = || Some(p.run.known()?.of(role_of(program, segment)?).text());
+        let asked = || Some(p.run.known()?.policy(role_of(program, segment)?).text());
         let text = format!("{:#}", value(&segment_answer(segment, asked(), verdicts)));
         *out += &text.replace('\n', INDENT);
     }
@@ -507,11 +507,11 @@ fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Jso
         "pss_bytes": s.pss,
         "locked_bytes": s.locked,
         "swapped_bytes": s.swapped,
-        "asked": both(&s.asked, json!({ "run": run })),
+        "asked": merge_fields(&s.request, json!({ "run": run })),
         "by_page_size": s.by_page_size,
         "verdicts": verdicts,
     });
-    both(s.range, more)
+    merge_fields(s.range, more)
 }
 
 fn shared_answer(o: &SharedObject) -> Json {
@@ -579,7 +579,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     }
     for pool in host.pools.iter().filter(|p| p.node.is_none()) {
         if let (Some(total), Some(free)) = (pool.total.get(), pool.free.get()) {
-            let (total, free) = (total.of(pool.size), free.of(pool.size));
+            let (total, free) = (total.in_bytes(pool.size), free.in_bytes(pool.size));
             rows.push(GlobalSize {
                 size: pool.size,
                 kind: PageKind::Hugetlb,
@@ -620,7 +620,7 @@ mod tests {
     use super::*;
 
     fn process(pid: u32, name: &str, base: u64) -> Process {
-        let held = Held {
+        let held = PageUsage {
             size: "4K".parse().unwrap(),
             kind: PageKind::Base,
             bytes: Bytes::from_mib(base),

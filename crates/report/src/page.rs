@@ -96,14 +96,14 @@ pub enum Align {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Narrow {
     #[default]
-    Stays,
+    Keep,
     /// Cells are cut before those of the last column if they are wider, because function names can exceed any
     /// screen.
-    Cut,
+    Truncate,
     /// The column is dropped; the one with the largest number goes first.
-    Goes(u8),
+    Drop(u8),
     /// Text wraps within the column or, if that is too narrow, below its row. Applies to the last column only.
-    Wraps,
+    Wrap,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -291,7 +291,7 @@ impl<T> TableOf<T> {
 
     /// Adds a column of numbers, unless all are zero: not every host swaps.
     #[must_use]
-    pub fn some<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
+    pub fn nonzero_column<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
         let cells: Vec<Cell> = self.items.iter().map(|item| cell(item).into()).collect();
         match cells.iter().all(Cell::is_nothing) {
             true => self,
@@ -308,7 +308,7 @@ impl<T> TableOf<T> {
         self.table.columns.push(Column {
             name: name.into(),
             align,
-            narrow: Narrow::Stays,
+            narrow: Narrow::Keep,
         });
         for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
             row.push(cell(item).into());
@@ -323,7 +323,7 @@ impl<T> TableOf<T> {
 
     /// Adds one or more columns for each of `all`.
     #[must_use]
-    pub fn each<E>(self, all: impl IntoIterator<Item = E>, more: impl Fn(Self, E) -> Self) -> Self {
+    pub fn columns_for<E>(self, all: impl IntoIterator<Item = E>, more: impl Fn(Self, E) -> Self) -> Self {
         all.into_iter().fold(self, more)
     }
 

@@ -1,15 +1,15 @@
 //! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
 //! as a screen and as JSON.
 
-use hugeleaf_plan::host::{Looked, Obstacle, Place, StepOutcome};
+use hugeleaf_plan::host::{StepPreview, Obstacle, Place, StepOutcome};
 use hugeleaf_plan::{
-    Knob, Needs, Plan, PoolPlan, ServicePlan, What, demand_lines, needs, sum_pages,
+    Knob, Needs, Plan, PoolPlan, ServicePlan, StepAction, demand_lines, needs, sum_pages,
 };
 use hugeleaf_units::Pages;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{
     Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
 };
@@ -18,7 +18,7 @@ use crate::page::{
 pub struct Planned<'a> {
     pub plan: &'a Plan,
     /// The steps, with the current value of each changed setting.
-    pub steps: &'a [Looked],
+    pub steps: &'a [StepPreview],
     pub obstacles: &'a [Obstacle],
     /// Sources of demand that were unreadable, with the reason.
     pub unread: &'a [String],
@@ -78,7 +78,7 @@ impl Planned<'_> {
         answer(&json!({
             "file": self.written,
             "host": plan.host,
-            "base": both(&plan.base, sums),
+            "base": merge_fields(&plan.base, sums),
             "services": plan.services.iter().map(service_answer).collect::<Json>(),
             "pools": plan.pools,
             "knobs": plan.knobs,
@@ -136,7 +136,7 @@ fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
         .right("BEFORE", |p| p.was.map_or_else(unknown, Cell::from))
         .right("PAGES", |p| p.pages)
-        .right("MEMORY", |p| p.pages.of(p.page))
+        .right("MEMORY", |p| p.pages.in_bytes(p.page))
         .right("OTHERS", |p| p.others)
         .when(some(|p| p.promised), |t| {
             t.right("PROMISED", |p| p.promised)
@@ -213,7 +213,7 @@ fn rights(plan: &Plan) -> Vec<Note> {
     notes
 }
 
-fn step(looked: &Looked) -> Block {
+fn step(looked: &StepPreview) -> Block {
     let step = &looked.step;
     let change = match looked.state.name() {
         "already" => format!("{}, already set", after(looked)),
@@ -221,7 +221,7 @@ fn step(looked: &Looked) -> Block {
         _ => format!("{} -> {}", short(&looked.before), after(looked)),
     };
     let lines = match &step.what {
-        What::File { text, .. } | What::Block { text } => text.as_str(),
+        StepAction::File { text, .. } | StepAction::Block { text } => text.as_str(),
         _ => "",
     };
     let lines = lines.lines().filter(|line| !line.starts_with('#'));
@@ -248,28 +248,28 @@ fn short(place: &Place) -> String {
     }
 }
 
-fn after(looked: &Looked) -> String {
+fn after(looked: &StepPreview) -> String {
     match &looked.step.what {
-        What::Knob { value } => value.clone(),
-        What::Pool { size, pages, .. } => format!("{pages} pages of {size}"),
-        What::File { text, .. } | What::Block { text } => {
+        StepAction::Knob { value } => value.clone(),
+        StepAction::Pool { size, pages, .. } => format!("{pages} pages of {size}"),
+        StepAction::File { text, .. } | StepAction::Block { text } => {
             match text.lines().filter(|l| !l.starts_with('#')).count() {
                 1 => "one line".to_owned(),
                 n => format!("{n} lines"),
             }
         }
-        What::Folder { .. } => "a folder".to_owned(),
-        What::Mount { .. } => "mounted".to_owned(),
+        StepAction::Folder { .. } => "a folder".to_owned(),
+        StepAction::Mount { .. } => "mounted".to_owned(),
     }
 }
 
-fn step_answer(looked: &Looked) -> Json {
+fn step_answer(looked: &StepPreview) -> Json {
     let step = StepOutcome {
         after: Some(looked.wanted.clone()),
         needs: Needs::Nothing,
         ..StepOutcome::of(looked)
     };
-    both(step, json!({ "needs": needs(&looked.step.needs) }))
+    merge_fields(step, json!({ "needs": needs(&looked.step.needs) }))
 }
 
 /// Returns a service with its total, and each demand with its sum in words.
@@ -277,7 +277,7 @@ fn service_answer(service: &ServicePlan) -> Json {
     let got = sum_pages(service.demands.iter().flat_map(|d| d.pages.clone()));
     let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));
     let short: u64 = missing.iter().map(|p| p.pages.get()).sum();
-    let demand = |demand| both(demand, json!({ "arithmetic": demand_lines(demand) }));
+    let demand = |demand| merge_fields(demand, json!({ "arithmetic": demand_lines(demand) }));
     let resulting_pages = json!({
         "asked": sum_pages(got.iter().chain(&missing).copied()),
         "got": got,
@@ -285,5 +285,5 @@ fn service_answer(service: &ServicePlan) -> Json {
         "reason": (short > 0).then_some("base pages keep the memory in use and the margin"),
         "demands": service.demands.iter().map(demand).collect::<Json>(),
     });
-    both(service, resulting_pages)
+    merge_fields(service, resulting_pages)
 }

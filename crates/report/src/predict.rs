@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hugeleaf_host::Process;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{By, NoPrediction, Predicted, Reads, Watched};
+use hugeleaf_verdict::predict::{Method, NoPrediction, Predicted, ReadLatency, Observation};
 use serde_json::json;
 
 use crate::json::answer;
@@ -15,10 +15,10 @@ pub struct Prediction<'a> {
     pub target: &'a str,
     /// The watched processes; not empty.
     pub processes: &'a [Process],
-    pub watched: &'a Watched,
+    pub watched: &'a Observation,
     /// Longest time that one scan kept a process from mapping memory.
     pub longest_walk: Duration,
-    pub reads: Option<&'a Reads>,
+    pub reads: Option<&'a ReadLatency>,
     pub predicted: &'a Result<Predicted, NoPrediction>,
 }
 
@@ -73,8 +73,8 @@ impl Prediction<'_> {
                 fact("missed translations", text);
             }
             let of = match predicted.by {
-                By::WalkCycles => "by the processor's counters",
-                By::TouchedPages => "by touched pages",
+                Method::WalkCycles => "by the processor's counters",
+                Method::TouchedPages => "by touched pages",
             };
             let [low, high] = predicted.walks.map(|share| share * 100.0);
             let text = format!("{low:.0} to {high:.0} % of its time in user mode, {of}");

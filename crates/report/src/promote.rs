@@ -8,14 +8,14 @@ use hugeleaf_mover::{
     Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
 use hugeleaf_units::Bytes;
-use hugeleaf_units::time::{measured, took};
+use hugeleaf_units::time::{measured, format_elapsed};
 use hugeleaf_verdict::advice::{self, Next, risks};
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::growth::{self, Holes};
 use hugeleaf_verdict::unaligned_ends::{Ends, ends};
 use serde_json::json;
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf, listed, thousands};
 
 pub use hugeleaf_verdict::advice::Scheduler;
@@ -112,7 +112,7 @@ fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
     let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run && !asked.is_zero() {
         let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
-            format!(", in about {} at --budget {}", took(s), request.pace.budget)
+            format!(", in about {} at --budget {}", format_elapsed(s), request.pace.budget)
         });
         return format!("would {verb} {asked}{time}; nothing was changed");
     }
@@ -139,7 +139,7 @@ fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a Pro
         .right("PID", |p| p.pid)
         .left("NAME", |p| &p.name)
         .right(already, |p| p.already)
-        .right("ASKED", |p| p.asked)
+        .right("ASKED", |p| p.requested)
         .right("GOT", |p| (!outcome.dry_run).then_some(p.done))
         .right("COVERAGE", |p| {
             let after = p.resident_after.map(|_| Cell::percent(p.coverage_after));
@@ -164,7 +164,7 @@ fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
     let stopped = outcome.stopped_by.filter(|_| !outcome.dry_run);
     let stopped = stopped.map(|by| match by {
         StoppedBy::Signal => "interrupted".to_owned(),
-        StoppedBy::Pressure => "the host is short of memory".to_owned(),
+        StoppedBy::MemoryPressure => "the host is short of memory".to_owned(),
         StoppedBy::NoContiguousMemory => "no contiguous memory; see: hugeleaf status".to_owned(),
     });
     [
@@ -181,7 +181,7 @@ fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
 
 /// Explains that the table counts shared memory in every process, and the rest of the page once.
 fn counted_once(outcome: &Outcome) -> Option<String> {
-    let asked = sum(outcome, |p| p.asked);
+    let asked = sum(outcome, |p| p.requested);
     let columns = match outcome.dry_run {
         true => "under ASKED",
         false => "under ASKED and GOT",
@@ -198,8 +198,8 @@ fn counted_once(outcome: &Outcome) -> Option<String> {
 fn roles(outcome: &Outcome) -> Option<String> {
     let sums = &outcome.totals.by_role;
     let parts = sums.iter().map(|r| match outcome.dry_run {
-        true => format!("{} {}", r.role.name(), r.asked),
-        false => format!("{} {} of {}", r.role.name(), r.done, r.asked),
+        true => format!("{} {}", r.role.name(), r.requested),
+        false => format!("{} {} of {}", r.role.name(), r.done, r.requested),
     });
     (!sums.is_empty()).then(|| listed("", parts))
 }
@@ -220,8 +220,8 @@ fn split_for_others(outcome: &Outcome) -> Option<String> {
 
 /// Returns other effects of splitting: dropped zero pages and unmapped memory, and their outcome.
 fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<String>); 3] {
-    let back = sum(outcome, |p| p.zeros_brought_back);
-    let gone = sum(outcome, |p| p.zeros_given_back);
+    let back = sum(outcome, |p| p.zeros_restored);
+    let gone = sum(outcome, |p| p.zeros_lost);
     let unmapped = sum(outcome, |p| p.unmapped);
     let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
     let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
@@ -288,7 +288,7 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         true => "would enable",
         false => "enabled",
     };
-    let switched = outcome.processes.iter().filter(|p| p.switched_on);
+    let switched = outcome.processes.iter().filter(|p| p.thp_enabled);
     let switched = switched.map(|p| {
         format!(
             "{did} THP in {} ({}), which had disabled it: prctl(PR_SET_THP_DISABLE, 0) in its main \
@@ -390,10 +390,10 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
     let held = Some(outcome.paused_seconds).filter(|held| *held >= 0.1);
-    let held = held.map(|held| format!("{} of waiting for busy pages or free memory", took(held)));
+    let held = held.map(|held| format!("{} of waiting for busy pages or free memory", format_elapsed(held)));
     format!(
         "{done} in {}{}; {}{}",
-        took(outcome.seconds),
+        format_elapsed(outcome.seconds),
         listed(", ", rate),
         stalls(&outcome.stalls, request),
         listed(", ", held)
@@ -417,7 +417,7 @@ fn stalls(stalls: &Stalls, request: &Request<'_>) -> String {
     let ending = if stalls.count == 1 { "" } else { "s" };
     format!(
         "{} in {} {call} call{ending}, longest {}{}",
-        took(stalls.total.as_secs_f64()),
+        format_elapsed(stalls.total.as_secs_f64()),
         thousands(&stalls.count.to_string()),
         measured(stalls.longest.as_secs_f64()),
         over.unwrap_or_default()
@@ -478,7 +478,7 @@ fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<Next> {
 }
 
 pub fn json(outcome: &Outcome) -> String {
-    answer(&both(json!({ "complete": outcome.is_complete() }), outcome))
+    answer(&merge_fields(json!({ "complete": outcome.is_complete() }), outcome))
 }
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {
@@ -559,7 +559,7 @@ mod tests {
             pid: Pid(1234),
             name: "mariadbd".to_owned(),
             unit: Some("mariadb.service".to_owned()),
-            asked: Bytes::from_mib(3200),
+            requested: Bytes::from_mib(3200),
             already: Bytes::from_mib(8),
             done: Bytes::from_mib(3190),
             done_by: vec![DoneBy {
@@ -575,8 +575,8 @@ mod tests {
                 bytes: Bytes::from_mib(30),
             }],
             grown: Bytes::ZERO,
-            zeros_brought_back: Bytes::ZERO,
-            zeros_given_back: Bytes::ZERO,
+            zeros_restored: Bytes::ZERO,
+            zeros_lost: Bytes::ZERO,
             unmapped: Bytes::ZERO,
             no_zeros: None,
             one_way: vec![Part {
@@ -585,7 +585,7 @@ mod tests {
             }],
             by_role: vec![RoleOutcome {
                 role: Role::Anon,
-                asked: Bytes::from_mib(3200),
+                requested: Bytes::from_mib(3200),
                 done: Bytes::from_mib(3190),
             }],
             moved: Vec::new(),
@@ -596,7 +596,7 @@ mod tests {
             page_tables_after: Some(Bytes::from_kib(6700)),
             resident_before: Bytes::from_mib(3300),
             resident_after: Some(Bytes::from_mib(3300)),
-            switched_on: false,
+            thp_enabled: false,
             ended: None,
         }
     }
@@ -616,7 +616,7 @@ mod tests {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
         Outcome {
             totals: Totals {
-                asked: sum(|p| p.asked),
+                requested: sum(|p| p.requested),
                 already: sum(|p| p.already),
                 done: sum(|p| p.done),
                 failed: processes.iter().flat_map(|p| p.failed.clone()).collect(),
@@ -826,7 +826,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     #[test]
     fn a_dry_run_with_nothing_to_move_says_so() {
         let untouched = ProcessOutcome {
-            asked: Bytes::ZERO,
+            requested: Bytes::ZERO,
             done: Bytes::ZERO,
             failed: Vec::new(),
             ..one()

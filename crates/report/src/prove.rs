@@ -286,7 +286,7 @@ fn page_sizes(result: &ResultFile) -> Table {
     }
     Table::of(rows)
         .left("ON PAGES OF", |((size, kind), _)| format!("{size} {kind}"))
-        .each(stages.iter().enumerate(), |table, (stage, (head, held))| {
+        .columns_for(stages.iter().enumerate(), |table, (stage, (head, held))| {
             table.right(*head, |(_, bytes)| match held.is_empty() {
                 true => Cell::from(Value::Unreadable),
                 false => bytes[stage].into(),

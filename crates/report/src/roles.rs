@@ -1,7 +1,7 @@
 //! The roles of a process under `hugeleaf run`: requested, granted and missing memory, with
 //! reasons.
 
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_units::PageKind;
 use hugeleaf_verdict::roles::RoleState;
 
@@ -14,7 +14,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .left("GOT", |state| got(&state.got))
         .right("MISSING", |state| Cell::some_bytes(state.missing))
         .left("REASON", |state| why(state).unwrap_or_default())
-        .narrow(Narrow::Wraps);
+        .narrow(Narrow::Wrap);
     let next = |state: &RoleState| {
         let command = worth_typing(state)?;
         Some(Command::new(format!("next, for {}", state.role), command))
@@ -26,7 +26,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
 }
 
 /// Formats granted memory, largest pages first: `2M 1.2G · 4K 13M`. Pages of a pool are marked.
-fn got(table: &[Held]) -> String {
+fn got(table: &[PageUsage]) -> String {
     if table.is_empty() {
         return "-".to_owned();
     }
@@ -43,7 +43,7 @@ fn got(table: &[Held]) -> String {
 
 /// Returns the reason for missing memory, and the amount in ranges too small for such pages.
 fn why(state: &RoleState) -> Option<String> {
-    let small = (!state.small.is_zero()).then(|| format!("{} in too small ranges", state.small));
+    let small = (!state.too_small.is_zero()).then(|| format!("{} in too small ranges", state.too_small));
     match (&state.reason, small) {
         (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
         (Some(reason), None) => Some(reason.clone()),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     fn state(role: RunRole, missing: u64, reason: Option<&str>) -> RoleState {
-        let held = |size: &str, kind, mib| Held {
+        let held = |size: &str, kind, mib| PageUsage {
             size: size.parse().unwrap(),
             kind,
             bytes: Bytes::from_mib(mib),
@@ -86,7 +86,7 @@ mod tests {
                 held("2M", PageKind::Hugetlb, 64),
             ],
             missing: Bytes::from_mib(missing),
-            small: Bytes::from_mib(1),
+            too_small: Bytes::from_mib(1),
             reason: reason.map(str::to_owned),
             command: reason.map(|_| "hugeleaf promote 1".to_owned()),
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_launcher::{Found, Seen};
+use hugeleaf_launcher::{WatchReport, ProcessPeak};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::RoleState;
@@ -20,7 +20,7 @@ pub enum Exit {
 }
 
 /// Formats the memory at the scan, and the peak if it is over 5 % larger.
-fn sizes(of: &Seen) -> String {
+fn sizes(of: &ProcessPeak) -> String {
     let (seen, peak) = (of.resident, of.peak);
     match of.at_exit {
         false => format!("{peak} resident at most"),
@@ -47,7 +47,7 @@ pub struct RunReport {
     pub host: HostFingerprint,
     pub settings: RunSettings,
     #[serde(flatten)]
-    pub found: Found,
+    pub found: WatchReport,
 }
 
 impl RunReport {
@@ -74,7 +74,7 @@ impl RunReport {
         const ROWS: usize = 8;
         let least = Bytes(found.peak.get() / 20);
         let most = found.processes.iter().take(ROWS);
-        let shown: Vec<&Seen> = most.filter(|seen| seen.peak >= least).collect();
+        let shown: Vec<&ProcessPeak> = most.filter(|seen| seen.peak >= least).collect();
         for seen in &shown {
             let name = format!(
                 "hugeleaf: run: {} ({}): {}",

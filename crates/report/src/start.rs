@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::RunPageKind;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
+use hugeleaf_verdict::run::{Missing, RunRole, ResolvedPolicy, Want};
 use serde_json::json;
 
 use crate::json::answer;
@@ -17,7 +17,7 @@ pub struct Start {
     pub command: Vec<String>,
     /// Variables and their values, in display order.
     pub environment: Vec<(String, String)>,
-    pub settled: Settled,
+    pub settled: ResolvedPolicy,
     /// Reason why nothing can be loaded into the process; `None` if it can.
     pub obstacle: Option<String>,
 }
@@ -30,12 +30,12 @@ impl Start {
             (RunPageKind::Thp, Some(pmd)) => format!("THP {pmd}"),
             (RunPageKind::Thp, None) => "THP".to_owned(),
         };
-        let rungs = self.settled.settings.of(role);
+        let rungs = self.settled.settings.policy(role);
         rungs.ways.iter().map(in_words).collect()
     }
 
     fn requested(&self, role: RunRole) -> String {
-        self.settled.settings.of(role).typed.clone()
+        self.settled.settings.policy(role).typed.clone()
     }
 
     fn after(&self, role: RunRole) -> Option<Bytes> {
@@ -57,7 +57,7 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
     let in_words = |m: &Missing| {
         format!(
             "{} is unavailable, because {}; next: {}",
-            m.asked, m.because, m.command
+            m.asked, m.reason, m.command
         )
     };
     let items: Vec<String> = missing.iter().map(in_words).collect();
@@ -68,7 +68,7 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
 pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
     let here = |item: &&Mapped| match beaten.iter().find(|(role, _)| *role == item.role) {
         Some((role, want)) => format!("--{role} {want} (the flag)"),
-        None => format!("--{} {}", item.role, item.here),
+        None => format!("--{} {}", item.role, item.request),
     };
     let mut page = Page::default();
     page.add(
@@ -83,7 +83,7 @@ pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
 pub fn page(start: &Start) -> Page {
     let variable = |(name, value): &(String, String)| format!("{name}={value}");
     let unavailable = |missing: &Missing| {
-        let text = format!("{}: {}", missing.asked, missing.because);
+        let text = format!("{}: {}", missing.asked, missing.reason);
         Note::marked("unavailable", Mark::Warn, text).run("next", &missing.command)
     };
     let roles = Table::of(RunRole::ALL)
@@ -105,7 +105,7 @@ pub fn page(start: &Start) -> Page {
 
 fn tries(start: &Start, role: RunRole) -> String {
     let ways = start.ways(role).join(", then ");
-    match (ways.is_empty(), start.settled.settings.of(role).mandatory) {
+    match (ways.is_empty(), start.settled.settings.policy(role).mandatory) {
         (true, _) => "unchanged".to_owned(),
         (false, true) => format!("{ways}, or nothing"),
         (false, false) => ways,
@@ -120,7 +120,7 @@ pub fn json(start: &Start) -> String {
             "role": role,
             "asked": start.requested(role),
             "tries": start.ways(role),
-            "mandatory": start.settled.settings.of(role).mandatory,
+            "mandatory": start.settled.settings.policy(role).mandatory,
             "after_bytes": start.after(role),
         })
     };
@@ -141,7 +141,7 @@ mod tests {
     fn missing(asked: &str) -> Missing {
         Missing {
             asked: asked.to_owned(),
-            because: "the pool is empty".to_owned(),
+            reason: "the pool is empty".to_owned(),
             command: "fill it".to_owned(),
         }
     }
@@ -163,7 +163,7 @@ mod tests {
             key,
             value: "16M".to_owned(),
             role,
-            here: here.parse().unwrap(),
+            request: here.parse().unwrap(),
         };
         let items = [
             mapped("DATAPSIZE", RunRole::Data, "2M"),

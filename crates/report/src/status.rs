@@ -9,7 +9,7 @@ use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{
     Block, Cell, Command, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
 };
@@ -34,12 +34,12 @@ pub fn status(host: &Host, findings: &[Finding]) -> Page {
 
 /// Returns the JSON answer. An unset limit is missing, like all absent values.
 pub fn status_json(host: &Host, findings: &[Finding]) -> String {
-    let limit = |l: &MemoryLimit| both(l, json!({ "room_bytes": l.room_at_most() }));
+    let limit = |l: &MemoryLimit| merge_fields(l, json!({ "room_bytes": l.room_at_most() }));
     let more = json!({
         "memory_limits": host.memory_limits.iter().map(limit).collect::<Json>(),
         "holders": by_name(&host.owners),
     });
-    answer(&json!({ "host": both(host, more), "findings": findings }))
+    answer(&json!({ "host": merge_fields(host, more), "findings": findings }))
 }
 
 /// Returns a fact as a cell: `unknown` if unreadable, `-` if absent.
@@ -103,7 +103,7 @@ fn page_sizes(host: &Host) -> Table {
         .right("SIZE", |r| span(r, |i| i.size.into()))
         .left("KIND", |r| r[0].kind)
         .left("ON", |r| if r[0].enabled { "yes" } else { "no" })
-        .narrow(Narrow::Goes(2))
+        .narrow(Narrow::Drop(2))
         .left("PRIVATE", |r| setting(r[0]).0)
         .left("SHARED", |r| setting(r[0]).1)
         .right("AVAILABLE NOW", |r| span(r, available))
@@ -111,15 +111,15 @@ fn page_sizes(host: &Host) -> Table {
             span(r, |i| known(&i.if_defragmented))
         })
         .left("LIMITED BY", |r| known(limit(r[0])))
-        .narrow(Narrow::Goes(1))
+        .narrow(Narrow::Drop(1))
         .done()
 }
 
 fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (String, String) {
     let both = |text: &str| (text.to_owned(), text.to_owned());
     match kind {
-        PageKind::Base => both("always"),
-        PageKind::Hugetlb => both(if enabled { "on request" } else { "no pool" }),
+        PageKind::Base => merge_fields("always"),
+        PageKind::Hugetlb => merge_fields(if enabled { "on request" } else { "no pool" }),
         PageKind::Thp => {
             let thp = host.thp.known();
             let order = thp.and_then(|thp| thp.orders.iter().find(|o| o.size == size));
@@ -128,7 +128,7 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
                     words(order.setting(thp, ThpUse::Private)),
                     words(order.setting(thp, ThpUse::Shared)),
                 ),
-                _ => both("-"),
+                _ => merge_fields("-"),
             }
         }
     }
@@ -171,7 +171,7 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
         .right("SIZE", |p| p.size)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
         .right("PAGES", |p| known(&p.total))
-        .right("MEMORY", |p| known(p.total.clone().map(|n| n.of(p.size))))
+        .right("MEMORY", |p| known(p.total.clone().map(|n| n.in_bytes(p.size))))
         .right("IN USE", |p| less(&p.total, &p.free))
         .right("FREE", |p| known(&p.free))
         .right("RESERVED", |p| known(&p.reserved))
@@ -302,7 +302,7 @@ fn thp_line(host: &Host) -> String {
             words(
                 k.pages_to_scan
                     .clone()
-                    .map(|pages| pages.of(host.base_page))
+                    .map(|pages| pages.in_bytes(host.base_page))
             ),
             words(k.scan_sleep_millis.clone().map(millis)),
             switch(&k.defrag),
@@ -349,7 +349,7 @@ fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
 /// Formats shrink_underused: under memory pressure the kernel splits huge pages with more than
 /// `max_ptes_none` zero-filled base pages. With the default of that limit there are none.
 fn shrink_underused(host: &Host, thp: &Thp) -> String {
-    let all_but_one = host.pmd_page.get().map(|p| p.holds(host.base_page) - 1);
+    let all_but_one = host.pmd_page.get().map(|p| p.ratio_to(host.base_page) - 1);
     let none = thp.khugepaged.max_ptes_none.get().map(Pages::get);
     match thp.shrink_underused {
         Fact::Known(true) if none.is_some() && none == all_but_one => {
@@ -367,7 +367,7 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
     let pmd = host.pmd_page.get();
     let mut full = thp.orders.iter().filter(|o| Some(o.size) == pmd);
-    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.in_force(thp, ThpUse::Shared)))
+    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.effective(thp, ThpUse::Shared)))
 }
 
 fn millis(millis: u64) -> Cell {
@@ -376,7 +376,7 @@ fn millis(millis: u64) -> Cell {
 
 fn limits_line(host: &Host) -> String {
     let limits = &host.limits;
-    let shmall = limits.shmall.clone().map(|pages| pages.of(host.base_page));
+    let shmall = limits.shmall.clone().map(|pages| pages.in_bytes(host.base_page));
     let group = |group: u64| match group {
         0 => "none".into(),
         group => Cell::from(group),

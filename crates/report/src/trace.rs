@@ -41,14 +41,14 @@ const SCREEN: [(&str, usize); 4] = [
 const ROWS: usize = 30;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct TraceView<'a> {
     pub trace: &'a Trace,
     pub findings: &'a [TraceFinding],
     /// The trace's file as typed; commands name it.
     pub file: &'a str,
 }
 
-impl Shown<'_> {
+impl TraceView<'_> {
     /// Returns one screen: target, time, page sizes and findings. Findings come last, because the end of the output
     /// stays visible.
     pub fn screen(&self) -> Page {

@@ -1,6 +1,6 @@
 //! `hugeleaf try`: the four answers on one screen.
 
-use hugeleaf_host::{Held, Host, Process};
+use hugeleaf_host::{PageUsage, Host, Process};
 use hugeleaf_proof::{Arm, ResultFile, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::Remedy;
@@ -125,7 +125,7 @@ fn mem(it: &Try<'_>) -> Note {
     let process = it.process;
     let held = process.by_page_size.known();
     let held = held.map(Vec::as_slice).unwrap_or_default();
-    let on = |h: &Held| match h.kind {
+    let on = |h: &PageUsage| match h.kind {
         PageKind::Base => format!("{} on {} pages", h.bytes, h.size),
         kind => format!("{} on {kind} {}", h.bytes, h.size),
     };
@@ -135,7 +135,7 @@ fn mem(it: &Try<'_>) -> Note {
         process.pid,
         process.resident,
         sizes.join(", "),
-        Cell::percent(Held::coverage(held)),
+        Cell::percent(PageUsage::coverage(held)),
         process.page_tables
     );
     Note::new("mem", text)
@@ -180,9 +180,9 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     .right("MEDIAN", move |(arm, _)| {
         result.samples(*arm).and_then(median).map(number)
     })
-    .some("RESIDENT", move |(arm, _)| held(*arm, "resident"))
-    .some("PAGE TABLES", move |(arm, _)| held(*arm, "page tables"))
-    .some("SYSTEM CPU", move |(arm, _)| {
+    .nonzero_column("RESIDENT", move |(arm, _)| held(*arm, "resident"))
+    .nonzero_column("PAGE TABLES", move |(arm, _)| held(*arm, "page tables"))
+    .nonzero_column("SYSTEM CPU", move |(arm, _)| {
         also(*arm, "system CPUs").map(Value::Share)
     })
 }

@@ -5,11 +5,11 @@
 mod prometheus;
 
 use hugeleaf_host::Fact;
-use hugeleaf_plan::PagesOf;
+use hugeleaf_plan::PageCount;
 use hugeleaf_plan::verify::{PoolRow, Report, Row, time};
 use serde_json::json;
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{Page, Table, TableOf};
 use crate::status::findings_block;
 
@@ -53,8 +53,8 @@ fn services(report: &Report) -> TableOf<&Row> {
 }
 
 /// Formats page counts, such as `4200 of 2M`.
-fn pages(all: &[PagesOf]) -> String {
-    let one = |pages: &PagesOf| format!("{} of {}", pages.pages, pages.page);
+fn pages(all: &[PageCount]) -> String {
+    let one = |pages: &PageCount| format!("{} of {}", pages.pages, pages.page);
     match all {
         [] => "-".to_owned(),
         all => all.iter().map(one).collect::<Vec<_>>().join(" + "),
@@ -94,7 +94,7 @@ fn pools(report: &Report) -> TableOf<&PoolRow> {
 }
 
 pub fn verify_json(report: &Report) -> String {
-    answer(&both(json!({ "good": report.is_good() }), report))
+    answer(&merge_fields(json!({ "good": report.is_good() }), report))
 }
 
 #[cfg(test)]

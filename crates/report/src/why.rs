@@ -7,7 +7,7 @@ use hugeleaf_verdict::eligible::{Reason, Remedy};
 use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table, listed};
 
 /// The model of `why`, shared by terminal and JSON.
@@ -90,7 +90,7 @@ impl Why<'_> {
 
     pub fn json(&self) -> String {
         let summary = self.summary();
-        let line = |line: &Line| both(line, json!({ "way": line.id.remedy() }));
+        let line = |line: &Line| merge_fields(line, json!({ "way": line.id.remedy() }));
         let unread = self.unread.iter();
         let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error.to_string() }));
         answer(&json!({
@@ -98,8 +98,8 @@ impl Why<'_> {
             "summary": summary.lines.iter().map(line).collect::<Json>(),
             "totals": {
                 "resident_bytes": summary.resident,
-                "huge_bytes": summary.large,
-                "too_small_bytes": summary.small,
+                "huge_bytes": summary.huge,
+                "too_small_bytes": summary.too_small,
                 "swapped_bytes": summary.swapped,
                 "promotable_bytes": summary.by_remedy(Remedy::Promote),
                 "promotable_growing_bytes": summary.by_remedy(Remedy::PromoteAndGrow),
@@ -118,8 +118,8 @@ fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
         "name": process.name,
         "unit": process.unit,
         "resident_bytes": sum(|a| a.resident),
-        "huge_bytes": sum(|a| a.large),
-        "too_small_bytes": sum(|a| a.small),
+        "huge_bytes": sum(|a| a.huge),
+        "too_small_bytes": sum(|a| a.too_small),
         "verdicts": accounts.iter().flat_map(|a| &a.verdicts).collect::<Vec<_>>(),
     })
 }
@@ -151,7 +151,7 @@ fn name_of(process: &Process) -> String {
 /// Formats the totals without zero parts, such as `4.2G resident: 0.3G on large pages, 3.9G could be
 /// promoted now, …; 1G more in swap`.
 fn totals(summary: &Summary) -> String {
-    let rest = summary.small + summary.by_remedy(Remedy::Nothing);
+    let rest = summary.too_small + summary.by_remedy(Remedy::Nothing);
     let parts = [
         (summary.by_remedy(Remedy::Promote), "could be promoted now"),
         (
@@ -173,7 +173,7 @@ fn totals(summary: &Summary) -> String {
     format!(
         "{} resident: {} on huge pages{parts}{}{}",
         summary.resident,
-        summary.large,
+        summary.huge,
         listed("; ", swapped),
         listed("; ", nothing.then_some("nothing to do"))
     )
@@ -330,8 +330,8 @@ mod tests {
         Account {
             range: verdicts[0].range,
             resident: bytes,
-            large: Bytes::ZERO,
-            small: Bytes::ZERO,
+            huge: Bytes::ZERO,
+            too_small: Bytes::ZERO,
             verdicts,
         }
     }
@@ -399,7 +399,7 @@ mod tests {
     fn totals_leave_out_what_there_is_none_of() {
         let mut summary = Summary {
             resident: Bytes(10 << 20),
-            large: Bytes(10 << 20),
+            huge: Bytes(10 << 20),
             ..Summary::default()
         };
         assert_eq!(
@@ -412,7 +412,7 @@ mod tests {
             "10M resident: 10M on huge pages; 3M more in swap; nothing to do"
         );
         summary.swapped = Bytes::ZERO;
-        summary.large = Bytes(6 << 20);
+        summary.huge = Bytes(6 << 20);
         summary.lines.push(Line {
             id: Reason::NotAdvised,
             bytes: Bytes(4 << 20),

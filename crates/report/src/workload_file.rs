@@ -1,14 +1,14 @@
 //! `bench --list` and `bench FILE --dry-run`: workloads described by files, and the requirements that a host
 //! lacks.
 
-use hugeleaf_proof::bench::workload_file::Described;
+use hugeleaf_proof::bench::workload_file::WorkloadSpec;
 use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, both};
+use crate::json::{answer, merge_fields};
 use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table, fact, listed};
 
-pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
+pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
     let mut page = Page::new(
         "Workloads",
         "Shipped workloads. Each runs real software in several arms: hugeleaf bench NAME",
@@ -17,13 +17,13 @@ pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
         Table::of(all)
             .left("NAME", |(described, _)| described.name.as_str())
             .left("KIND", |(described, _)| described.kind.as_str())
-            .narrow(Narrow::Goes(1))
+            .narrow(Narrow::Drop(1))
             .left("STATE", |(_, unmet)| match unmet {
                 None => Cell::from("ready").marked(Mark::Good),
-                Some(unmet) => Cell::from(unmet.what.as_str()).marked(Mark::Bad),
+                Some(unmet) => Cell::from(unmet.message.as_str()).marked(Mark::Bad),
             })
             .left("MEASUREMENT", |(described, _)| described.title.as_str())
-            .narrow(Narrow::Wraps)
+            .narrow(Narrow::Wrap)
             .done(),
     );
     let mut packages: Vec<&str> = (all.iter())
@@ -39,7 +39,7 @@ pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
     page
 }
 
-pub fn list_json(all: &[(Described, Option<Failure>)]) -> String {
+pub fn list_json(all: &[(WorkloadSpec, Option<Failure>)]) -> String {
     let all: Vec<Json> = all
         .iter()
         .map(|(described, unmet)| about(described, unmet.as_ref()))
@@ -47,19 +47,19 @@ pub fn list_json(all: &[(Described, Option<Failure>)]) -> String {
     answer(&json!({ "workloads": all }))
 }
 
-fn about(described: &Described, unmet: Option<&Failure>) -> Json {
+fn about(described: &WorkloadSpec, unmet: Option<&Failure>) -> Json {
     json!({
         "name": described.name,
         "title": described.title,
         "kind": described.kind,
         "packages": described.needs.packages,
         "ready": unmet.is_none(),
-        "missing": unmet.map(|unmet| &unmet.what),
-        "next": unmet.map(|unmet| &unmet.next),
+        "missing": unmet.map(|unmet| &unmet.message),
+        "next": unmet.map(|unmet| &unmet.remedy),
     })
 }
 
-pub fn one(described: &Described, unmet: Option<&Failure>) -> Page {
+pub fn one(described: &WorkloadSpec, unmet: Option<&Failure>) -> Page {
     let mut page = Page::new(&described.name, &described.title);
     page.add(Block::Facts(facts(described, unmet)));
     let set = described.set.iter().map(|(name, value)| fact(name, value));
@@ -80,7 +80,7 @@ pub fn one(described: &Described, unmet: Option<&Failure>) -> Page {
     page
 }
 
-fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> {
+fn facts(described: &WorkloadSpec, unmet: Option<&Failure>) -> Vec<(String, Cell)> {
     let needs = &described.needs;
     let runs_as = match needs.root {
         true => "root",
@@ -91,7 +91,7 @@ fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> 
         unit => format!("{} ({unit})", measure.name),
     });
     let missing = unmet.map_or("nothing".to_owned(), |unmet| {
-        format!("{}: {}", unmet.what, unmet.next)
+        format!("{}: {}", unmet.message, unmet.remedy)
     });
     let all = [
         ("shows", described.effect.clone()),
@@ -109,7 +109,7 @@ fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> 
         .collect()
 }
 
-pub fn one_json(described: &Described, unmet: Option<&Failure>) -> String {
+pub fn one_json(described: &WorkloadSpec, unmet: Option<&Failure>) -> String {
     let commands: Vec<Json> = (described.commands().into_iter())
         .map(|(what, command)| json!({ "what": what, "command": command }))
         .collect();
@@ -119,5 +119,5 @@ pub fn one_json(described: &Described, unmet: Option<&Failure>) -> String {
         "set": described.set,
         "matrix": described.matrix,
     });
-    answer(&both(about(described, unmet), more))
+    answer(&merge_fields(about(described, unmet), more))
 }

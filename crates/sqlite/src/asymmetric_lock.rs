@@ -49,7 +49,7 @@ impl Gate {
     }
 
     /// Notes that SQLite's thread has the lock, so no other thread stops the gate. A gate still stopped stays so.
-    pub fn is_locked_by_owner(&self) {
+    pub fn note_locked_by_owner(&self) {
         if self.stop.load(Ordering::Relaxed) {
             self.by_lock.store(true, Ordering::Relaxed);
         }
@@ -152,7 +152,7 @@ mod tests {
         let gate = Gate::new(Barrier::of_fences());
         gate.stop.store(true, Ordering::Relaxed);
         assert!(!gate.enter());
-        gate.is_locked_by_owner();
+        gate.note_locked_by_owner();
         assert!(gate.stop());
         gate.resume();
         assert!(!gate.enter(), "it was stopped for good");

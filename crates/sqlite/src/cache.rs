@@ -137,14 +137,14 @@ impl Cache {
 
     /// Returns its share, once it has joined one.
     fn share(&self) -> Option<&'static Share> {
-        self.share.get().copied().filter(|_| !fork::is_lost())
+        self.share.get().copied().filter(|_| !fork::parent_locks_lost())
     }
 
     /// Runs `does` alone in the cache, with the lock of the share if there is one.
     fn alone<T>(&self, does: impl FnOnce(&mut Body, Option<Held<'_>>) -> T) -> T {
         let held = self.share().map(Share::lock);
         if held.is_some() {
-            self.gate.is_locked_by_owner();
+            self.gate.note_locked_by_owner();
         }
         // SAFETY: this is SQLite's thread, and threads that stop the gate hold the lock.
         does(unsafe { self.body() }, held)
@@ -186,7 +186,7 @@ impl Cache {
             return node;
         };
         let mut held = share.lock();
-        self.gate.is_locked_by_owner();
+        self.gate.note_locked_by_owner();
         if !looked {
             // SAFETY: with the lock.
             let node = unsafe { self.body() }.hit(key, self);
@@ -194,7 +194,7 @@ impl Cache {
                 return node;
             }
         }
-        let node = self.of_share(share, &mut held, create);
+        let node = self.page_from_share(share, &mut held, create);
         // SAFETY: with the lock, which another thread may have held meanwhile.
         let body = unsafe { self.body() };
         body.begin(node, key);
@@ -240,7 +240,7 @@ impl Cache {
     }
 
     /// Returns a page of the share's memory, or from any other source.
-    fn of_share<'a>(
+    fn page_from_share<'a>(
         &self,
         share: &'a Share,
         held: &mut Held<'a>,
@@ -249,7 +249,7 @@ impl Cache {
         let (shape, purgeable) = (self.shape, self.purgeable);
         if purgeable && self.store.limits_per_connection() {
             // SAFETY: with the lock.
-            match unsafe { self.body() }.of_full(create) {
+            match unsafe { self.body() }.make_room(create) {
                 Full::No => {}
                 Full::Crowded => return null_mut(),
                 Full::Evicted(own) => return own,
@@ -282,7 +282,7 @@ impl Cache {
                 return node;
             }
         }
-        share.outside();
+        share.count_heap_fallback();
         // SAFETY: with the lock.
         unsafe { self.body() }.heap_page()
     }
@@ -327,7 +327,7 @@ impl Cache {
     }
 
     /// Drops all pages with a key of at least `from`, including those in use.
-    pub fn cut(&self, from: c_uint) {
+    pub fn truncate(&self, from: c_uint) {
         self.alone(|body, mut held| {
             if body.table.count > 0 && body.largest >= from {
                 let mut place = 0;
@@ -363,7 +363,7 @@ impl Cache {
 
     /// Leaves the share with all pages.
     pub fn end(&self) {
-        self.cut(0);
+        self.truncate(0);
         self.alone(|body, held| {
             // SAFETY: the pages at hand were taken in this shape, and no code uses them.
             unsafe { body.store.spare.give_all(body.shape, &mut body.few) };
@@ -387,7 +387,7 @@ impl MemberCache for Cache {
         self.pages.load(Ordering::Relaxed)
     }
 
-    fn give(&self, count: usize, held: &mut Held<'_>) -> usize {
+    fn donate(&self, count: usize, held: &mut Held<'_>) -> usize {
         if !self.gate.stop() {
             return 0;
         }
@@ -408,7 +408,7 @@ impl MemberCache for Cache {
         given
     }
 
-    fn vacate(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize {
+    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize {
         if !self.gate.stop() {
             return nodes.len();
         }
@@ -463,7 +463,7 @@ impl Body {
     #[cold]
     fn time(&mut self, cache: &Cache) {
         if let (Some((since, hit)), Some(share)) = (self.timed.take(), cache.share()) {
-            share.took(since.elapsed(), hit);
+            share.record_time(since.elapsed(), hit);
         }
     }
 
@@ -485,7 +485,7 @@ impl Body {
     }
 
     /// Applies the cache size that SQLite requests.
-    fn of_full(&mut self, create: c_int) -> Full {
+    fn make_room(&mut self, create: c_int) -> Full {
         let crowded = self.pinned >= self.most - self.most / 10;
         if create == 1 && crowded {
             return Full::Crowded;
@@ -505,7 +505,7 @@ impl Body {
         let waits = self.store.is_for(true) && !self.store.limits_per_connection();
         let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
         if self.purgeable && (!waits || has_waited()) {
-            match self.of_full(create) {
+            match self.make_room(create) {
                 Full::No => {}
                 Full::Crowded => return null_mut(),
                 Full::Evicted(own) => return own,

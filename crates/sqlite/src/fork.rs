@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// True if a lock could not be taken before the fork. This child must not use the data that it guards.
-static IS_LOST: AtomicBool = AtomicBool::new(false);
+static PARENT_LOCKS_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Locks held during a fork; `is_all` is false if one could not be taken.
 pub(crate) struct HeldLocks<T> {
@@ -27,13 +27,13 @@ pub(crate) struct HeldLocks<T> {
 }
 
 /// Takes the locks of the installed cache; `None` if no cache is installed.
-pub(crate) trait Stops {
+pub(crate) trait ForkLocks {
     type Held;
     fn stop() -> Option<HeldLocks<Option<Self::Held>>>;
 }
 
 /// Registers handlers that mark children as such and release the locks of `S` in them.
-pub(crate) fn watch<S: Stops>() {
+pub(crate) fn watch<S: ForkLocks>() {
     // SAFETY: the handlers may be called at any time, and have no arguments. If registering them fails for lack of
     // memory, a child that uses SQLite without an execve(2) uses its parent's memory, copied page by page.
     unsafe { libc::pthread_atfork(Some(before::<S>), Some(in_parent::<S>), Some(in_child::<S>)) };
@@ -44,8 +44,8 @@ pub(crate) fn is_child() -> bool {
 }
 
 /// Returns true in a child that must not use memory shared with its parent.
-pub(crate) fn is_lost() -> bool {
-    IS_LOST.load(Ordering::Relaxed)
+pub(crate) fn parent_locks_lost() -> bool {
+    PARENT_LOCKS_LOST.load(Ordering::Relaxed)
 }
 
 /// Takes a lock, or returns `None` if it is not released within [`PATIENCE`].
@@ -70,9 +70,9 @@ thread_local! {
     static HELD: Cell<*mut ()> = const { Cell::new(null_mut()) };
 }
 
-unsafe extern "C" fn before<S: Stops>() {
+unsafe extern "C" fn before<S: ForkLocks>() {
     // Runs twice per fork if two threads installed a cache at once: the second is refused, but its handlers stay.
-    if !is_lost()
+    if !parent_locks_lost()
         && HELD.get().is_null()
         && let Some(stopped) = S::stop()
     {
@@ -81,7 +81,7 @@ unsafe extern "C" fn before<S: Stops>() {
 }
 
 /// Releases the locks that this thread took before its fork; false if one was missing.
-fn release<S: Stops>() -> bool {
+fn release<S: ForkLocks>() -> bool {
     let held = HELD
         .replace(null_mut())
         .cast::<HeldLocks<Option<S::Held>>>();
@@ -89,13 +89,13 @@ fn release<S: Stops>() -> bool {
     held.is_null() || unsafe { Box::from_raw(held) }.is_all
 }
 
-unsafe extern "C" fn in_parent<S: Stops>() {
+unsafe extern "C" fn in_parent<S: ForkLocks>() {
     release::<S>();
 }
 
-unsafe extern "C" fn in_child<S: Stops>() {
+unsafe extern "C" fn in_child<S: ForkLocks>() {
     IS_CHILD.store(true, Ordering::Relaxed);
     if !release::<S>() {
-        IS_LOST.store(true, Ordering::Relaxed);
+        PARENT_LOCKS_LOST.store(true, Ordering::Relaxed);
     }
 }

@@ -93,7 +93,7 @@ impl Options {
 pub enum InstallError {
     /// A cache is already installed. A process has one.
     #[error("SQLite's cache is already replaced: install it once, and keep the result")]
-    Again,
+    AlreadyInstalled,
     /// SQLite refused the cache.
     #[error("SQLite refuses the cache (status {0}): install it before SQLite is first used")]
     Refused(c_int),
@@ -137,7 +137,7 @@ pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> 
 
 fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     let largest = options.ladder.rungs()[0].size;
-    let enough = || PageSize::new(largest.pages_for(GRANULE).of(largest)).unwrap_or(largest);
+    let enough = || PageSize::new(largest.pages_for(GRANULE).in_bytes(largest)).unwrap_or(largest);
     let granule = options.granule.unwrap_or_else(|| largest.max(enough()));
     let target = Bytes(granule.round_down(options.target.get()));
     if target < granule.bytes() + granule.bytes() {
@@ -146,19 +146,19 @@ fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     }
     // The cache takes memory as it needs it, so it would stay smaller than its target without any message.
     Elastic::check_target(target, &options.ladder)?;
-    let most = granule.pages_for(options.most.max(target)).of(granule);
+    let most = granule.pages_for(options.most.max(target)).in_bytes(granule);
     let asked = ElasticOptions::new(most, options.ladder.clone()).target(target);
     Ok(Elastic::new(&asked.granule(granule))?)
 }
 
 pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, InstallError> {
     if methods::store().is_some() {
-        return Err(InstallError::Again);
+        return Err(InstallError::AlreadyInstalled);
     }
     methods::give(api).map_err(InstallError::Refused)?;
     filter::note();
-    fork::watch::<methods::OfStore>();
-    methods::set_store(Store::new(pages_of)).ok_or(InstallError::Again)
+    fork::watch::<methods::StoreLocks>();
+    methods::set_store(Store::new(pages_of)).ok_or(InstallError::AlreadyInstalled)
 }
 
 /// Returns the memory that a page of `page` bytes takes, including SQLite's data for it.

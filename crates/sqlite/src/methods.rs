@@ -14,7 +14,7 @@ use crate::chunk::Shape;
 use crate::ffi::{
     Api, Methods, Opaque, Page, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
 };
-use crate::fork::{HeldLocks, Stops};
+use crate::fork::{HeldLocks, ForkLocks};
 use crate::names;
 use crate::share::MemberCache;
 use crate::store::{Locks, Store};
@@ -32,9 +32,9 @@ pub(crate) fn store() -> Option<&'static Store> {
 }
 
 /// The locks of this process's store.
-pub(crate) struct OfStore;
+pub(crate) struct StoreLocks;
 
-impl Stops for OfStore {
+impl ForkLocks for StoreLocks {
     type Held = Locks;
 
     fn stop() -> Option<HeldLocks<Option<Locks>>> {
@@ -144,7 +144,7 @@ unsafe extern "C" fn rekey(of: *mut Opaque, page: *mut Page, _: c_uint, key: c_u
 
 unsafe extern "C" fn truncate(of: *mut Opaque, from: c_uint) {
     // SAFETY: as above.
-    unsafe { cache(of) }.cut(from);
+    unsafe { cache(of) }.truncate(from);
 }
 
 unsafe extern "C" fn destroy(of: *mut Opaque) {

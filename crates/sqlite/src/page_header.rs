@@ -156,7 +156,7 @@ pub(crate) struct Table {
     /// Number of buckets minus one; the number is a power of two.
     mask: usize,
     /// Owns that memory.
-    _places: Places,
+    _places: Buckets,
     pub count: usize,
 }
 
@@ -167,7 +167,7 @@ impl Table {
     }
 
     fn with(places: usize) -> Option<Table> {
-        let mut memory = Places::new(places)?;
+        let mut memory = Buckets::new(places)?;
         Some(Table {
             first: memory.first(),
             mask: places - 1,
@@ -277,27 +277,27 @@ impl Table {
 
 /// The memory of a table: small ones are on the heap, large ones in their own mapping, on huge pages if possible.
 #[derive(Debug)]
-enum Places {
+enum Buckets {
     Heap(Vec<*mut PageHeader>),
     Mapped(Space),
 }
 
-impl Places {
+impl Buckets {
     /// Minimum size in bytes of a table with its own mapping.
     const LARGE: usize = 1 << 20;
 
-    fn new(length: usize) -> Option<Places> {
+    fn new(length: usize) -> Option<Buckets> {
         let bytes = length * size_of::<*mut PageHeader>();
-        let is_large = bytes >= Places::LARGE && filter::is_none_new();
+        let is_large = bytes >= Buckets::LARGE && filter::is_none_new();
         let own = is_large.then(|| mapped(bytes)).flatten();
-        own.map(Places::Mapped)
-            .or_else(|| filled(length, null_mut()).map(Places::Heap))
+        own.map(Buckets::Mapped)
+            .or_else(|| filled(length, null_mut()).map(Buckets::Heap))
     }
 
     fn first(&mut self) -> *mut *mut PageHeader {
         match self {
-            Places::Heap(list) => list.as_mut_ptr(),
-            Places::Mapped(space) => space.as_ptr().cast(),
+            Buckets::Heap(list) => list.as_mut_ptr(),
+            Buckets::Mapped(space) => space.as_ptr().cast(),
         }
     }
 }

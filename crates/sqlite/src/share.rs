@@ -54,10 +54,10 @@ pub(crate) trait MemberCache {
     fn pages(&self) -> usize;
     /// Evicts up to `count` unused pages for another cache of the share, and gives their slots back to `held`, the
     /// lock. The owner is kept out meanwhile. Returns the number of pages.
-    fn give(&self, count: usize, held: &mut Held<'_>) -> usize;
+    fn donate(&self, count: usize, held: &mut Held<'_>) -> usize;
     /// Drops these pages except those in use, while the owner is kept out. The caller holds the lock of the share.
     /// Returns the number of pages left.
-    fn vacate(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize;
+    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize;
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) struct Share {
     timing: Timing,
     misses: AtomicU64,
     /// Number of pages that did not fit and came from the heap.
-    outside: AtomicU64,
+    heap_fallbacks: AtomicU64,
     /// True if there may be free memory; set again at each step of the manager.
     may_claim: AtomicBool,
 }
@@ -130,7 +130,7 @@ pub struct ShareView {
     /// Number of requests that did not find their page.
     pub misses: u64,
     /// Number of pages that did not fit and came from the heap instead.
-    pub outside: u64,
+    pub heap_fallbacks: u64,
     /// Additional time of a miss over a hit in nanoseconds; 0 if too few were timed.
     pub nanoseconds_per_miss: u64,
 }
@@ -148,7 +148,7 @@ impl Share {
             ghost: Mutex::new(Ghost::new(INITIAL_GRANULES * each, each, SAMPLES)),
             timing: Timing::default(),
             misses: AtomicU64::new(0),
-            outside: AtomicU64::new(0),
+            heap_fallbacks: AtomicU64::new(0),
             may_claim: AtomicBool::new(true),
         }
     }
@@ -226,12 +226,12 @@ impl Share {
     }
 
     /// Records the time from a hit or a miss until SQLite's next call.
-    pub fn took(&self, time: Duration, hit: bool) {
-        self.timing.took(time, hit);
+    pub fn record_time(&self, time: Duration, hit: bool) {
+        self.timing.record_time(time, hit);
     }
 
-    pub fn outside(&self) {
-        self.outside.fetch_add(1, Ordering::Relaxed);
+    pub fn count_heap_fallback(&self) {
+        self.heap_fallbacks.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn view(&self) -> ShareView {
@@ -246,7 +246,7 @@ impl Share {
             used: (slots - inner.free) as u64,
             hits,
             misses: self.misses.load(Ordering::Relaxed),
-            outside: self.outside.load(Ordering::Relaxed),
+            heap_fallbacks: self.heap_fallbacks.load(Ordering::Relaxed),
             nanoseconds_per_miss: self
                 .timing
                 .miss()
@@ -324,9 +324,9 @@ impl<'a> Held<'a> {
         shape: Shape,
         must: bool,
     ) -> Option<*mut PageHeader> {
-        let giver = self.inner().giver(cache, own, must)?;
+        let giver = self.inner().donor(cache, own, must)?;
         // SAFETY: it has joined and not left, with the lock.
-        let given = unsafe { &*giver }.give(AT_ONCE, self);
+        let given = unsafe { &*giver }.donate(AT_ONCE, self);
         if given == 0 {
             self.inner().skip = LOOK_AGAIN;
         }
@@ -334,7 +334,7 @@ impl<'a> Held<'a> {
     }
 
     /// Empties at most `count` granules, the least valuable first.
-    fn vacate(&mut self, count: usize) -> Vec<Granule> {
+    fn free_granules(&mut self, count: usize) -> Vec<Granule> {
         let mut granules = self.inner().unused(count);
         for at in self.inner().least_requested_chunks() {
             if granules.len() >= count {
@@ -367,7 +367,7 @@ impl<'a> Held<'a> {
                 return;
             };
             // SAFETY: it has joined and not left, with the lock.
-            let left = unsafe { &*cache }.vacate(&nodes, self);
+            let left = unsafe { &*cache }.evict_unpinned(&nodes, self);
             if left > 0 {
                 return;
             }
@@ -484,7 +484,7 @@ impl Inner {
     }
 
     /// Returns the cache from which a cache with `own` pages may take.
-    fn giver(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn MemberCache> {
+    fn donor(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn MemberCache> {
         if self.skip > 0 && !must {
             self.skip -= 1;
             return None;
@@ -512,7 +512,7 @@ impl Inner {
         (self.chunks.len() + self.blanks.len()) as u64
     }
 
-    fn look(&mut self) {
+    fn update_idle(&mut self) {
         self.unused = match self.caches.is_empty() {
             true => self.unused.saturating_add(1),
             false => 0,
@@ -537,7 +537,7 @@ impl Managed for ManagedShare {
         let share = self.0;
         let capacity = {
             let mut held = share.lock();
-            held.inner().look();
+            held.inner().update_idle();
             held.inner().granules() * share.each
         };
         share.may_claim.store(true, Ordering::Relaxed);
@@ -561,7 +561,7 @@ impl Managed for ManagedShare {
         let mut granules = Vec::new();
         // The lock is released from time to time, because threads that miss a page wait for it.
         while granules.len() < count {
-            let some = self.0.lock().vacate(VACATED.min(count - granules.len()));
+            let some = self.0.lock().free_granules(VACATED.min(count - granules.len()));
             if some.is_empty() {
                 break;
             }
@@ -630,7 +630,7 @@ mod tests {
             }
             cache.unpin(node, round % 11 == 0);
             if round % 50 == 49 {
-                cache.cut(30);
+                cache.truncate(30);
             }
         }
     }

@@ -40,7 +40,7 @@ impl Last {
 }
 
 impl Timing {
-    pub fn took(&self, time: Duration, hit: bool) {
+    pub fn record_time(&self, time: Duration, hit: bool) {
         let last = if hit { &self.hits } else { &self.misses };
         // If the list is being read now, this sample is skipped.
         if let Ok(mut last) = last.try_lock() {
@@ -68,8 +68,8 @@ mod tests {
         for n in 0..100 {
             // Every fourth sample is a program that does other work in between.
             let pause = if n % 4 == 0 { 1000 } else { 0 };
-            timing.took(Duration::from_micros(2 + pause), true);
-            timing.took(Duration::from_micros(30 + pause), false);
+            timing.record_time(Duration::from_micros(2 + pause), true);
+            timing.record_time(Duration::from_micros(30 + pause), false);
         }
         assert_eq!(timing.miss(), Some(Duration::from_micros(28)));
     }

@@ -26,7 +26,7 @@ pub fn cache(target: Bytes) -> Installed {
         options.every = Duration::from_millis(100);
         // Small, so that little memory has many of them.
         let base = options.ladder.rungs()[0].size;
-        let granule = base.pages_for(Bytes::from_kib(128)).of(base);
+        let granule = base.pages_for(Bytes::from_kib(128)).in_bytes(base);
         options.granule = Some(PageSize::new(granule).unwrap());
         hugeleaf_sqlite::install(&Api::linked(), &options).unwrap()
     })

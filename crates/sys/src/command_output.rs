@@ -17,7 +17,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, pidfd_open,
 };
 
-use crate::question::Question;
+use crate::question::Deadline;
 
 /// Removes from a command all that a program run for its output does not need: the session and its terminal (into
 /// which the program could type), privileges from set-user-id programs, core dumps, and a life longer than the
@@ -62,11 +62,11 @@ pub struct ProgramOutput {
 #[expect(clippy::disallowed_methods, reason = "the gate for commands")]
 pub fn run_for_output(
     command: &mut Command,
-    question: Question<'_>,
+    question: Deadline<'_>,
     most: usize,
 ) -> Result<ProgramOutput, Error> {
-    question.left()?;
-    let mut asked = Asked(Some(command.spawn()?));
+    question.remaining()?;
+    let mut asked = RunningCommand(Some(command.spawn()?));
     let child = asked.child();
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut pipes = [
@@ -102,9 +102,9 @@ const GLANCE: Duration = Duration::from_millis(1);
 const LAST_GLANCES: u32 = 100;
 
 /// A command that was not yet waited for. If dropped, it is killed with its group.
-struct Asked(Option<Child>);
+struct RunningCommand(Option<Child>);
 
-impl Asked {
+impl RunningCommand {
     fn child(&mut self) -> &mut Child {
         self.0.as_mut().expect("it is there until it is waited for")
     }
@@ -120,14 +120,14 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else {
             return;
         };
         end_group(child.id());
         let _ = child.kill();
-        let moment = Question::new(GLANCE * LAST_GLANCES);
+        let moment = Deadline::new(GLANCE * LAST_GLANCES);
         while let Ok(None) = child.try_wait() {
             if moment.wait(&mut [], GLANCE).is_err() {
                 // It hangs on a server or device that is gone.
@@ -202,7 +202,7 @@ mod tests {
     fn a_child_that_keeps_the_pipe_open_is_not_waited_for() {
         for leaves in ["sleep 600 &", "setsid sleep 600 &"] {
             let script = format!("{leaves} echo $!; echo said >&2");
-            let said = run_for_output(&mut shell(&script), Question::new(LONG), 100).unwrap();
+            let said = run_for_output(&mut shell(&script), Deadline::new(LONG), 100).unwrap();
             assert!(said.status.success() && said.stderr == "said\n", "{said:?}");
             let pid = said.stdout.trim();
             assert!(!pid.is_empty());
@@ -225,7 +225,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let late = run_for_output(
             &mut shell("sleep 600"),
-            Question::new(Duration::from_millis(20)),
+            Deadline::new(Duration::from_millis(20)),
             100,
         );
         assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -239,7 +239,7 @@ mod tests {
             });
             run_for_output(
                 &mut shell(&script),
-                Question::new(LONG).with_stop(&stop),
+                Deadline::new(LONG).with_stop(&stop),
                 100,
             )
         });
@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn no_more_is_read_than_the_limit() {
-        let said = run_for_output(&mut shell("yes 1"), Question::new(LONG), 1000).unwrap();
+        let said = run_for_output(&mut shell("yes 1"), Deadline::new(LONG), 1000).unwrap();
         assert!(!said.status.success() && said.stdout.len() == 1000);
-        let said = run_for_output(&mut shell("echo a; exit 3"), Question::new(LONG), 1).unwrap();
+        let said = run_for_output(&mut shell("echo a; exit 3"), Deadline::new(LONG), 1).unwrap();
         assert_eq!((said.status.code(), said.stdout.as_str()), (Some(3), "a"));
     }
 }

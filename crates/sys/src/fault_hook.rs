@@ -18,7 +18,7 @@ use crate::{Errno, SysError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryCall {
     /// mmap(2) of address space only.
-    SetAside,
+    ReserveAddresses,
     /// mmap(2) of private anonymous memory.
     MapPrivate,
     /// mmap(2) of a file in memory.
@@ -30,7 +30,7 @@ pub enum MemoryCall {
     /// madvise(2).
     Advise(Advice),
     /// madvise(2) with MADV_DONTFORK.
-    KeepFromChildren,
+    DontFork,
     /// madvise(2) with MADV_DONTNEED.
     Discard,
     /// mbind(2).

@@ -64,7 +64,7 @@ impl HostChange<'_> {
     ///
     /// # Errors
     /// The errors of the system calls that it makes.
-    pub fn make(self) -> Result<(), SysError> {
+    pub fn execute(self) -> Result<(), SysError> {
         match self {
             HostChange::Write(path, value) => write_value(path, value),
             HostChange::Create(path, content, look) => create_file(path, content, look),
@@ -88,7 +88,7 @@ fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
 ///
 /// # Errors
 /// The errors of lstat(2) and listxattr(2).
-pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileMeta)>, SysError> {
+pub fn metadata_at(path: &Path) -> Result<Option<(FileKind, FileMeta)>, SysError> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if matches!(errno_of(&e), Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -313,14 +313,14 @@ mod tests {
     fn what_is_made_looks_as_asked() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a");
-        assert_eq!(look_at(&file).unwrap(), None);
+        assert_eq!(metadata_at(&file).unwrap(), None);
         create_file(&file, b"x\n", &look(0o640)).unwrap();
-        assert_eq!(look_at(&file).unwrap(), Some((FileKind::File, look(0o640))));
+        assert_eq!(metadata_at(&file).unwrap(), Some((FileKind::File, look(0o640))));
         let twice = create_file(&file, b"y\n", &look(0o640)).unwrap_err();
         assert_eq!(twice.errno, Errno::EXIST);
         let folder = dir.path().join("d");
         make_folder(&folder, 0o771, None).unwrap();
-        let (kind, seen) = look_at(&folder).unwrap().unwrap();
+        let (kind, seen) = metadata_at(&folder).unwrap().unwrap();
         assert_eq!((kind, seen.mode), (FileKind::Folder, 0o771));
         append_to(&file, b"z\n", 0o600).unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), b"x\nz\n");
@@ -336,13 +336,13 @@ mod tests {
             println!("not run: attributes_are_kept: the file system has none");
             return;
         }
-        let (_, seen) = look_at(&one).unwrap().unwrap();
+        let (_, seen) = metadata_at(&one).unwrap().unwrap();
         assert_eq!(
             seen.attributes,
             [("user.note".to_owned(), b"kept".to_vec())]
         );
         create_file(&two, b"", &seen).unwrap();
-        assert_eq!(look_at(&two).unwrap().unwrap().1, seen);
+        assert_eq!(metadata_at(&two).unwrap().unwrap().1, seen);
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("l");
         std::os::unix::fs::symlink("/nowhere", &link).unwrap();
-        assert_eq!(look_at(&link).unwrap().unwrap().0, FileKind::Link);
+        assert_eq!(metadata_at(&link).unwrap().unwrap().0, FileKind::Link);
         assert_eq!(probe_write(&link).unwrap_err().errno, Errno::LOOP);
     }
 

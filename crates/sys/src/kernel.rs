@@ -84,7 +84,7 @@ impl Kernel {
     pub fn change(&self, change: HostChange<'_>) -> Result<(), SysError> {
         let gate = self.gate.as_ref();
         gate.and_then(|gate| gate.host(change))
-            .unwrap_or_else(|| change.make())
+            .unwrap_or_else(|| change.execute())
     }
 
     /// Returns the base page size of this host.
@@ -323,7 +323,7 @@ impl Kernel {
     }
 
     /// Returns true if this kernel supports MADV_COLLAPSE, by a probe and not by its version.
-    pub fn knows_collapse(&self) -> bool {
+    pub fn supports_collapse(&self) -> bool {
         if let Some(known) = self.knows(ProcessCall::KnowsCollapse) {
             return known;
         }
@@ -333,7 +333,7 @@ impl Kernel {
     }
 
     /// Returns true if this kernel has process_madvise, by a probe.
-    pub fn knows_process_madvise(&self) -> bool {
+    pub fn supports_process_madvise(&self) -> bool {
         if let Some(known) = self.knows(ProcessCall::KnowsProcessMadvise) {
             return known;
         }

@@ -58,7 +58,7 @@ pub use fault_hook::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystemCapabilities, file_system_at};
 pub use files::{
-    FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, look_at,
+    FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
 pub use filter::Filters;
@@ -76,17 +76,17 @@ pub use process::{
     terminal_columns, ticks_per_second,
 };
 pub use program_query::query_program;
-pub use question::{Question, end_questions_by};
+pub use question::{Deadline, set_stop_flag};
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;
 pub use start::{
-    Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
+    ChildExit, ChildProgram, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
     peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
 };
 pub use tracefs::Detached;
 pub use trusted_path::{PathError, check_trusted, open_trusted};
 pub use untrusted_fs::{
-    Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
+    ConfinedFolder, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
 };
 pub use usage::{Usage, children_usage, process_usage, thread_usage};
 pub use watchdog::with_stall_limit;

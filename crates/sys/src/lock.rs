@@ -28,7 +28,7 @@ impl HostLock {
     ///
     /// # Errors
     /// The errors of ftruncate(2) and write(2).
-    pub fn note(&self, line: &str) -> Result<(), SysError> {
+    pub fn write_holder(&self, line: &str) -> Result<(), SysError> {
         let fail = |e: std::io::Error| SysError::new("write", "the lock", errno_of(&e));
         self.file.set_len(0).map_err(fail)?;
         (&self.file)
@@ -185,12 +185,12 @@ mod tests {
         let mode = || std::fs::symlink_metadata(&path).unwrap().mode() & 0o777;
         let held = lock_host(&path, false).unwrap();
         assert_eq!(mode(), 0o600);
-        held.note("one, and more").unwrap();
+        held.write_holder("one, and more").unwrap();
         drop(held);
         // Permissions as an earlier version left them.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         // Waits: a program that another test is starting holds copies of all open files until exec.
-        lock_host(&path, true).unwrap().note("two").unwrap();
+        lock_host(&path, true).unwrap().write_holder("two").unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
         // A link is not accepted as a lock.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_units::Failure;
 
-use crate::{ProgramOutput, Question, confine, effective_uid, is_safe_from_others, run_for_output};
+use crate::{ProgramOutput, Deadline, confine, effective_uid, is_safe_from_others, run_for_output};
 
 /// Time limit for one program. They exit within a second, unless the host is out of memory.
 const AT_MOST: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), Failure> {
 const NOT_ENDED: &str = "still running";
 
 fn run(command: &mut Command, at_most: Duration) -> Result<ProgramOutput, String> {
-    run_for_output(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
+    run_for_output(command, Deadline::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => format!("{NOT_ENDED} after {} s", at_most.as_secs()),
         _ => e.to_string(),
     })
@@ -144,7 +144,7 @@ mod tests {
         let no = query_program(Path::new("/bin/ls"), &words("/nowhere/at/all"), None).unwrap();
         assert!(!no.status.success() && no.stderr.contains("/nowhere/at/all"));
         let none = query_program(Path::new("/no/such/program"), &[], None).unwrap_err();
-        assert!(none.what.starts_with("/no/such/program"), "{none:?}");
+        assert!(none.message.starts_with("/no/such/program"), "{none:?}");
     }
 
     #[test]
@@ -189,9 +189,9 @@ mod tests {
         // A program installed by root may use half a second each time.
         assert!((0..100).all(|_| sh("sleep 0.05").is_ok()));
         let slow = sh("sleep 600").unwrap_err();
-        assert!(slow.what.contains(NOT_ENDED), "{slow:?}");
+        assert!(slow.message.contains(NOT_ENDED), "{slow:?}");
         let again = sh("echo").unwrap_err();
-        assert!(again.what.contains("have used their 4 s"), "{again:?}");
+        assert!(again.message.contains("have used their 4 s"), "{again:?}");
     }
 
     #[test]
@@ -205,6 +205,6 @@ mod tests {
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&program, open).unwrap();
         let error = run().unwrap_err();
-        assert!(error.what.contains("not run, because"), "{error:?}");
+        assert!(error.message.contains("not run, because"), "{error:?}");
     }
 }

@@ -14,30 +14,30 @@ use hugeleaf_units::FAULT;
 use rustix::event::{PollFd, Timespec, poll};
 
 /// Interval at which the stop flags are read.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of calls left behind. Each holds a thread until the kernel returns.
-const MOST_ASIDE: usize = 32;
+const MAX_DETACHED_CALLS: usize = 32;
 
 static ENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-static ASIDE: AtomicUsize = AtomicUsize::new(0);
+static DETACHED_CALLS: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets the flag that ends every question of this process. Only the first call counts, and `main` makes it.
-pub fn end_questions_by(flag: &Arc<AtomicBool>) {
+pub fn set_stop_flag(flag: &Arc<AtomicBool>) {
     let _ = ENDING.set(Arc::clone(flag));
 }
 
 /// The limits of one question: its deadline and its stop flag.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct Deadline<'a> {
     until: Instant,
     time: Duration,
     stop: Option<&'a AtomicBool>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> Deadline<'a> {
     /// Starts a question that ends within `time`, or when this process is asked to end.
-    pub fn new(time: Duration) -> Question<'static> {
-        Question {
+    pub fn new(time: Duration) -> Deadline<'static> {
+        Deadline {
             until: Instant::now() + time,
             time,
             stop: None,
@@ -46,8 +46,8 @@ impl<'a> Question<'a> {
 
     /// Returns the same question, which `stop` ends as well.
     #[must_use]
-    pub const fn with_stop(self, stop: &'a AtomicBool) -> Question<'a> {
-        Question {
+    pub const fn with_stop(self, stop: &'a AtomicBool) -> Deadline<'a> {
+        Deadline {
             stop: Some(stop),
             ..self
         }
@@ -62,7 +62,7 @@ impl<'a> Question<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] after the deadline, [`ErrorKind::Interrupted`] if it was stopped.
-    pub fn left(&self) -> Result<Duration, Error> {
+    pub fn remaining(&self) -> Result<Duration, Error> {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if self.stop.is_some_and(is_set) || ENDING.get().is_some_and(|flag| is_set(flag)) {
             return Err(Error::new(ErrorKind::Interrupted, "stopped"));
@@ -75,10 +75,10 @@ impl<'a> Question<'a> {
 
     /// Returns the question for the first of `count` attempts that share the remaining time equally.
     #[must_use]
-    pub fn first_of(self, count: usize) -> Question<'a> {
+    pub fn share_for(self, count: usize) -> Deadline<'a> {
         let left = self.until.saturating_duration_since(Instant::now());
         let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
-        Question {
+        Deadline {
             until: Instant::now() + left / count,
             ..self
         }
@@ -89,7 +89,7 @@ impl<'a> Question<'a> {
     /// # Errors
     /// The errors of [`Question::left`].
     pub fn wait(&self, fds: &mut [PollFd<'_>], moment: Duration) -> Result<(), Error> {
-        let time = self.left()?.min(moment).min(GLANCE);
+        let time = self.remaining()?.min(moment).min(POLL_INTERVAL);
         let timeout = Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(time.subsec_nanos()),
@@ -105,7 +105,7 @@ impl<'a> Question<'a> {
     /// The errors of [`Question::left`].
     pub fn until_ready(&self, mut fd: PollFd<'_>) -> Result<(), Error> {
         while fd.revents().is_empty() {
-            self.wait(std::slice::from_mut(&mut fd), GLANCE)?;
+            self.wait(std::slice::from_mut(&mut fd), POLL_INTERVAL)?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl<'a> Question<'a> {
     ///
     /// # Errors
     /// The errors of [`Question::left`]. Too many threads were left behind, or none can be started.
-    pub fn aside<T: Send + 'static>(
+    pub fn run_detached<T: Send + 'static>(
         &self,
         act: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
@@ -126,7 +126,7 @@ impl<'a> Question<'a> {
             let _ = send.send(act());
         })?;
         loop {
-            match receive.recv_timeout(self.left()?.min(GLANCE)) {
+            match receive.recv_timeout(self.remaining()?.min(POLL_INTERVAL)) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -142,12 +142,12 @@ struct Counted;
 
 impl Counted {
     fn new() -> Result<Counted, Error> {
-        match ASIDE.fetch_add(1, Ordering::Relaxed) < MOST_ASIDE {
+        match DETACHED_CALLS.fetch_add(1, Ordering::Relaxed) < MAX_DETACHED_CALLS {
             true => Ok(Counted),
             false => {
                 drop(Counted);
                 Err(Error::other(format!(
-                    "{MOST_ASIDE} earlier requests have no answer yet"
+                    "{MAX_DETACHED_CALLS} earlier requests have no answer yet"
                 )))
             }
         }
@@ -156,7 +156,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        ASIDE.fetch_sub(1, Ordering::Relaxed);
+        DETACHED_CALLS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -171,25 +171,25 @@ mod tests {
     #[test]
     fn a_flag_ends_a_question_and_so_does_its_deadline() {
         let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
-        let ready = |question: Question<'_>| {
+        let ready = |question: Deadline<'_>| {
             let fd = PollFd::new(&reader, rustix::event::PollFlags::IN);
             question.until_ready(fd).unwrap_err().kind()
         };
-        assert_eq!(ready(Question::new(SHORT)), ErrorKind::TimedOut);
+        assert_eq!(ready(Deadline::new(SHORT)), ErrorKind::TimedOut);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| stop.store(true, Ordering::Relaxed));
-            let question = Question::new(LONG).with_stop(&stop);
+            let question = Deadline::new(LONG).with_stop(&stop);
             assert_eq!(ready(question), ErrorKind::Interrupted);
         });
     }
 
     #[test]
     fn tries_share_the_time() {
-        let first = Question::new(LONG).first_of(2);
-        assert!(first.left().unwrap() <= LONG / 2);
+        let first = Deadline::new(LONG).share_for(2);
+        assert!(first.remaining().unwrap() <= LONG / 2);
         assert_eq!(first.time(), LONG);
-        assert!(Question::new(Duration::ZERO).first_of(0).left().is_err());
+        assert!(Deadline::new(Duration::ZERO).share_for(0).remaining().is_err());
     }
 
     /// A single test in a process of its own, because the counter is global.
@@ -199,28 +199,28 @@ mod tests {
         if !hugeleaf_testkit::in_own_process(test) {
             return;
         }
-        assert_eq!(Question::new(LONG).aside(|| 7).unwrap(), 7);
+        assert_eq!(Deadline::new(LONG).run_detached(|| 7).unwrap(), 7);
         assert!(
-            Question::new(LONG)
-                .aside(|| panic!("expected by a test"))
+            Deadline::new(LONG)
+                .run_detached(|| panic!("expected by a test"))
                 .is_err()
         );
         let (hold, held) = channel::<()>();
         let held = Arc::new(std::sync::Mutex::new(held));
         let hang = || {
             let held = Arc::clone(&held);
-            let question = Question::new(Duration::from_millis(1));
-            question.aside(move || held.lock().unwrap().recv().is_ok())
+            let question = Deadline::new(Duration::from_millis(1));
+            question.run_detached(move || held.lock().unwrap().recv().is_ok())
         };
-        for _ in 0..MOST_ASIDE {
+        for _ in 0..MAX_DETACHED_CALLS {
             assert_eq!(hang().unwrap_err().kind(), ErrorKind::TimedOut);
         }
         let refused = hang().unwrap_err();
         assert!(refused.to_string().contains("no answer yet"), "{refused}");
         drop(hold);
-        while ASIDE.load(Ordering::Relaxed) > 0 {
+        while DETACHED_CALLS.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
-        assert!(Question::new(LONG).aside(|| ()).is_ok());
+        assert!(Deadline::new(LONG).run_detached(|| ()).is_ok());
     }
 }

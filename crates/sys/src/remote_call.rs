@@ -51,7 +51,7 @@ mod x86_64 {
 
     use super::*;
     use crate::priority::RealTimePriority;
-    use crate::{Question, errno_of, last_errno};
+    use crate::{Deadline, errno_of, last_errno};
 
     /// The `syscall` instruction.
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -73,7 +73,7 @@ mod x86_64 {
         let decided = Arc::new(AtomicBool::new(false));
         let of_tracer = Arc::clone(&decided);
         let (send, answer) = sync_channel(1);
-        let asked = Question::new(time).aside(move || {
+        let asked = Deadline::new(time).run_detached(move || {
             let _ = send.send(switch(&own, &of_tracer));
         });
         match asked {

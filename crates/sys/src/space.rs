@@ -46,7 +46,7 @@ impl Memory {
     /// EINVAL for a length of 0. ENOMEM if the address space or a limit on it is exhausted.
     pub fn reserve_addresses(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
         let subject = || format!("of {length} of addresses");
-        let range = self.call(MemoryCall::SetAside, "mmap", subject, || {
+        let range = self.call(MemoryCall::ReserveAddresses, "mmap", subject, || {
             if length.is_zero() {
                 return Err(Errno::INVAL);
             }
@@ -230,7 +230,7 @@ impl Space {
     /// EINVAL if `part` is outside.
     pub fn dont_fork(&self, part: Range) -> Result<(), SysError> {
         let name = "madvise(MADV_DONTFORK)";
-        self.on(MemoryCall::KeepFromChildren, name, part, |_| {
+        self.on(MemoryCall::DontFork, name, part, |_| {
             self.owner.store(std::process::id(), Ordering::Relaxed);
             madvise(part, libc::MADV_DONTFORK)
         })

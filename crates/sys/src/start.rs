@@ -194,7 +194,7 @@ pub fn peer_pid(socket: &std::os::unix::net::UnixStream) -> Option<Pid> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ChildExit {
     Status(u8),
     Signal(i32),
 }
@@ -214,7 +214,7 @@ const HANDED_ON: [i32; 9] = [
 
 /// A program that runs as a child of this process.
 #[derive(Debug)]
-pub struct Started {
+pub struct ChildProgram {
     pid: Pid,
     handle: PidFd,
 }
@@ -236,7 +236,7 @@ fn hold_signals() -> Result<(libc::sigset_t, libc::sigset_t), SysError> {
     }
 }
 
-impl Started {
+impl ChildProgram {
     /// Starts `command` as a child and forwards the signals of this process to it.
     /// A thread forwards them: call this before starting other threads, so that all inherit the blocked signals.
     ///
@@ -246,7 +246,7 @@ impl Started {
         clippy::disallowed_methods,
         reason = "a program of the user, which is no question"
     )]
-    pub fn start(command: &mut Command) -> std::io::Result<Started> {
+    pub fn start(command: &mut Command) -> std::io::Result<ChildProgram> {
         let (ours, before) = hold_signals().map_err(|e| std::io::Error::from(e.errno))?;
         give_back(command, Some(before));
         let child = match command.spawn() {
@@ -264,8 +264,8 @@ impl Started {
             (Ok(handle), Ok(other)) => (handle, other),
             (Err(e), _) | (_, Err(e)) => return Err(std::io::Error::from(e.errno)),
         };
-        std::thread::spawn(move || hand_on(ours, &other));
-        Ok(Started { pid, handle })
+        std::thread::spawn(move || forward_signals(ours, &other));
+        Ok(ChildProgram { pid, handle })
     }
 
     /// Closes standard input and output, which belong to the program.
@@ -292,7 +292,7 @@ impl Started {
     ///
     /// # Errors
     /// ECHILD if other code waited for it.
-    pub fn wait(&self) -> Result<Ended, SysError> {
+    pub fn wait(&self) -> Result<ChildExit, SysError> {
         let fail = |errno| SysError::new("waitpid", self.pid.to_string(), errno);
         let pid = libc::pid_t::try_from(self.pid.0).map_err(|_| fail(Errno::SRCH))?;
         loop {
@@ -310,10 +310,10 @@ impl Started {
                 unsafe { libc::raise(libc::SIGSTOP) };
                 send(&self.handle, libc::SIGCONT);
             } else if libc::WIFSIGNALED(status) {
-                return Ok(Ended::Signal(libc::WTERMSIG(status)));
+                return Ok(ChildExit::Signal(libc::WTERMSIG(status)));
             } else if libc::WIFEXITED(status) {
                 let status = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);
-                return Ok(Ended::Status(status));
+                return Ok(ChildExit::Status(status));
             }
         }
     }
@@ -321,7 +321,7 @@ impl Started {
 
 /// Forwards signals until this process ends.
 /// Signals from the terminal are not forwarded, because the kernel sends them to the program as well, as a member of the process group.
-fn hand_on(set: libc::sigset_t, to: &PidFd) {
+fn forward_signals(set: libc::sigset_t, to: &PidFd) {
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: the set is initialised, and the kernel writes into a siginfo_t of ours.

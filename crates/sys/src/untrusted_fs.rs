@@ -59,7 +59,7 @@ impl Rights {
 
 /// A folder in which paths from others are resolved. No link and no `..` leads out of it.
 #[derive(Debug)]
-pub struct Inside {
+pub struct ConfinedFolder {
     folder: OwnedFd,
     rights: Option<Rights>,
     /// Follows links step by step even if the kernel could resolve the path. For tests.
@@ -67,7 +67,7 @@ pub struct Inside {
     no_links: bool,
 }
 
-impl Inside {
+impl ConfinedFolder {
     /// Opens the folder. This path itself is trusted, including its links (`/proc/PID/root` is one).
     ///
     /// With `rights`, files in it are opened with the rights of that user, if this process is root and the
@@ -75,10 +75,10 @@ impl Inside {
     ///
     /// # Errors
     /// The errors of open(2).
-    pub fn new(folder: &Path, rights: Option<Rights>) -> Result<Inside> {
+    pub fn new(folder: &Path, rights: Option<Rights>) -> Result<ConfinedFolder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let is_root = rustix::process::geteuid().is_root();
-        Ok(Inside {
+        Ok(ConfinedFolder {
             folder: rustix::fs::openat(CWD, folder, flags, Mode::empty())?,
             rights: rights.filter(|rights| is_root && rights.uid != 0),
             by_steps: false,
@@ -89,8 +89,8 @@ impl Inside {
     /// Makes every link in the folder an error (ELOOP).
     /// For names that any user can have created: a link would expose files that only root may read.
     #[must_use]
-    pub fn without_links(self) -> Inside {
-        Inside {
+    pub fn without_links(self) -> ConfinedFolder {
+        ConfinedFolder {
             no_links: true,
             ..self
         }
@@ -382,17 +382,17 @@ mod tests {
     const NOBODY: u32 = 65534;
     const SOME: Bytes = Bytes(1 << 20);
 
-    fn inside(folder: &Path) -> [Inside; 2] {
-        let way = |by_steps| Inside {
+    fn inside(folder: &Path) -> [ConfinedFolder; 2] {
+        let way = |by_steps| ConfinedFolder {
             by_steps,
-            ..Inside::new(folder, None).unwrap()
+            ..ConfinedFolder::new(folder, None).unwrap()
         };
         [way(false), way(true)]
     }
 
     /// Both ways to resolve a path give the same result.
     fn read(folder: &Path, path: &str) -> std::result::Result<String, String> {
-        let text = |inside: &Inside| {
+        let text = |inside: &ConfinedFolder| {
             let answer = inside.read(Path::new(path), SOME);
             answer
                 .map(|bytes| String::from_utf8(bytes).unwrap())
@@ -583,15 +583,15 @@ mod tests {
             gid: NOBODY,
             groups: groups.to_vec(),
         };
-        let inside = Inside::new(dir.path(), Some(rights(&[]))).unwrap();
-        let text = |inside: &Inside, name: &str| inside.read(Path::new(name), SOME);
+        let inside = ConfinedFolder::new(dir.path(), Some(rights(&[]))).unwrap();
+        let text = |inside: &ConfinedFolder, name: &str| inside.read(Path::new(name), SOME);
         assert_eq!(text(&inside, "open").unwrap(), b"open");
         assert_eq!(text(&inside, "mine").unwrap(), b"mine");
         for name in ["secret", "team"] {
             let error = text(&inside, name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
         }
-        let in_team = Inside::new(dir.path(), Some(rights(&[12345]))).unwrap();
+        let in_team = ConfinedFolder::new(dir.path(), Some(rights(&[12345]))).unwrap();
         assert_eq!(text(&in_team, "team").unwrap(), b"team");
         assert_eq!(inside.owner(Path::new("mine")).unwrap(), (NOBODY, NOBODY));
         // This thread kept its own rights.

@@ -25,7 +25,7 @@ struct Helper {
 static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
 
 /// Interval of the checks of a helper, in milliseconds.
-const LOOK: u64 = 50;
+const CHECK_INTERVAL_MS: u64 = 50;
 
 /// Time that a helper may be blocked if no other is, in milliseconds.
 const PATIENCE: u64 = 1600;
@@ -107,7 +107,7 @@ fn wait<T>(answer: &Receiver<T>, thread: u32, patience: u64) -> Option<T> {
     let mut left = patience;
     let mut before = None;
     loop {
-        let step = left.clamp(1, LOOK);
+        let step = left.clamp(1, CHECK_INTERVAL_MS);
         match answer.recv_timeout(Duration::from_millis(step)) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => return None,

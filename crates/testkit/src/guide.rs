@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::Answer;
+use crate::CommandOutput;
 
 /// A block of commands in a page of the guide.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl Page {
 
     /// Runs a step, and fails on an exit status that the page does not promise.
     #[track_caller]
-    pub fn run(&self, step: &str) -> Answer {
+    pub fn run(&self, step: &str) -> CommandOutput {
         let block = self.block(step);
         self.run_expecting(step, &block.statuses)
     }
@@ -102,7 +102,7 @@ impl Page {
 
     /// Runs a step whose exit status is promised by the page's text instead of the block's mark.
     #[track_caller]
-    pub fn run_expecting(&self, step: &str, statuses: &[i32]) -> Answer {
+    pub fn run_expecting(&self, step: &str, statuses: &[i32]) -> CommandOutput {
         let block = self.block(step);
         let label = &block.label;
         let mut path = self.program.parent().unwrap().as_os_str().to_owned();
@@ -114,7 +114,7 @@ impl Page {
             .current_dir(self.folder.path())
             .env("PATH", path)
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let answer = Answer::of(&mut shell).ends_in(statuses);
+        let answer = CommandOutput::of(&mut shell).ends_in(statuses);
         println!("== {label}\n{}{}", answer.stdout, answer.stderr);
         answer
     }

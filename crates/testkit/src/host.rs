@@ -76,7 +76,7 @@ type Values = BTreeMap<PathBuf, String>;
 ///
 /// # Panics
 /// If the calling thread holds the host shared, because it would wait for itself.
-pub fn alone() -> ExclusiveHost {
+pub fn exclusive() -> ExclusiveHost {
     let held = Held::take(Kind::Alone);
     let is_first = held.is_outermost() && is_root();
     if is_first {
@@ -100,7 +100,7 @@ pub fn shared() -> SharedHost {
     // No test holds the host alone, so the one that left the record was killed.
     while held.is_outermost() && is_root() && Path::new(RECORD).exists() {
         held.end();
-        drop(alone());
+        drop(exclusive());
         held = Held::take(Kind::Shared);
     }
     SharedHost {
@@ -115,36 +115,36 @@ pub fn alone_as_root(test: &str) -> Option<ExclusiveHost> {
         crate::not_run(test, "needs root");
         return None;
     }
-    Some(alone())
+    Some(exclusive())
 }
 
 #[derive(Debug)]
 #[must_use]
-pub enum Host {
+pub enum HostAccess {
     Shared(SharedHost),
-    Alone(ExclusiveHost),
+    Exclusive(ExclusiveHost),
 }
 
 /// Returns the host with a knob at a value: shared if it has the value already, otherwise alone with the knob set. `knob` is relative to
 /// [`THP`].
-pub fn with(knob: &str, value: &str) -> Host {
+pub fn with(knob: &str, value: &str) -> HostAccess {
     let is_set = || chosen(&Path::new(THP).join(knob)).as_deref() == Some(value);
     let held = shared();
     if is_set() {
-        return Host::Shared(held);
+        return HostAccess::Shared(held);
     }
     drop(held);
-    let held = alone();
+    let held = exclusive();
     held.choose(knob, value);
-    Host::Alone(held)
+    HostAccess::Exclusive(held)
 }
 
 /// Returns the host with THP on request only (`enabled=madvise`), so that a test's memory starts on base pages. Without root the host stays
 /// unchanged.
-pub fn advised() -> Host {
+pub fn advised() -> HostAccess {
     match is_root() {
         true => with("enabled", "madvise"),
-        false => Host::Shared(shared()),
+        false => HostAccess::Shared(shared()),
     }
 }
 
@@ -563,7 +563,7 @@ mod tests {
         let Some(before) = chosen(&knob).filter(|_| is_root()) else {
             return crate::not_run(test, "needs root and khugepaged");
         };
-        let guard = alone();
+        let guard = exclusive();
         guard.set(&knob, 4097);
         assert_eq!(chosen(&knob).as_deref(), Some("4097"));
         let nested = shared();
@@ -584,8 +584,8 @@ mod tests {
         if !crate::in_own_process(test) {
             return;
         }
-        for take in [|| Host::Alone(alone()), || Host::Shared(shared())] {
-            let guard = alone();
+        for take in [|| HostAccess::Exclusive(exclusive()), || HostAccess::Shared(shared())] {
+            let guard = exclusive();
             guard.set(&knob, 4099);
             // Simulates a killed run: the lock is released, nothing is restored, the record stays.
             std::mem::ManuallyDrop::new(guard).held.end();
@@ -604,7 +604,7 @@ mod tests {
         if !is_root() || has_pool_in_use() {
             return crate::not_run(test, "needs root and pools that nobody uses");
         }
-        let outer = alone();
+        let outer = exclusive();
         if outer.set_pool(bytes, 3) != 3 {
             return crate::not_run(test, "no memory for three huge pages");
         }
@@ -646,7 +646,7 @@ mod tests {
         if !crate::in_own_process(test) {
             return;
         }
-        let guard = alone();
+        let guard = exclusive();
         let order = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -655,7 +655,7 @@ mod tests {
                 drop(lock);
             });
             threads.spawn(|| {
-                let guard = alone();
+                let guard = exclusive();
                 order.lock().unwrap().push("next");
                 drop(guard);
             });
@@ -671,6 +671,6 @@ mod tests {
     #[should_panic(expected = "would wait for itself")]
     fn nobody_waits_for_himself() {
         let _guard = shared();
-        let _never = alone();
+        let _never = exclusive();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub const NOBODY: u32 = 65534;
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct CommandOutput {
     pub command: String,
     /// Exit status; -1 if a signal ended the process.
     pub status: i32,
@@ -19,13 +19,13 @@ pub struct Answer {
     pub stderr: String,
 }
 
-impl Answer {
+impl CommandOutput {
     /// Runs a command to its end.
     ///
     /// # Panics
     /// If it does not start, or runs longer than a quarter of an hour (a day in a soak test). A server that should refuse to start may run
     /// instead; it is killed.
-    pub fn of(command: &mut Command) -> Answer {
+    pub fn of(command: &mut Command) -> CommandOutput {
         const QUARTER: Duration = Duration::from_secs(15 * 60);
         let at_most = crate::size_or_soak(QUARTER, QUARTER, 96 * QUARTER);
         let shown = format!("{command:?}");
@@ -40,7 +40,7 @@ impl Answer {
             panic!("{shown} has not ended after {at_most:?}")
         });
         let out = out.unwrap_or_else(|e| panic!("{shown}: {e}"));
-        Answer {
+        CommandOutput {
             command: shown,
             status: out.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
@@ -50,7 +50,7 @@ impl Answer {
 
     /// Fails unless the exit status is one of these.
     #[track_caller]
-    pub fn ends_in(self, statuses: &[i32]) -> Answer {
+    pub fn ends_in(self, statuses: &[i32]) -> CommandOutput {
         assert!(
             statuses.contains(&self.status),
             "{} ended in {}, not in one of {statuses:?}\nstdout:\n{}\nstderr:\n{}",
@@ -126,7 +126,7 @@ fn rerun_test(test: &str, by: &[&str]) -> bool {
         .args(words)
         .args(["--exact", test, "--nocapture"])
         .env(APART, test);
-    let answer = Answer::of(&mut command).ends_in(&[0]);
+    let answer = CommandOutput::of(&mut command).ends_in(&[0]);
     print!("{}", answer.stdout);
     assert!(
         answer.stdout.contains("1 passed"),

@@ -132,7 +132,7 @@ impl Terminal {
     }
 
     /// Returns true if the program controls the screen: alternate screen, hidden cursor, or mouse events.
-    pub fn is_taken(&self) -> bool {
+    pub fn is_full_screen(&self) -> bool {
         let screen = self.screen.screen();
         screen.alternate_screen()
             || screen.hide_cursor()

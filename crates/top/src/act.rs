@@ -31,7 +31,7 @@ pub struct Tools {
 }
 
 /// Makes a page of an outcome, or of the expected one, as `promote` and `demote` print it.
-pub fn moved(
+pub fn outcome_page(
     commands: &Commands,
     outcome: &Outcome,
     whom: &Program,
@@ -88,7 +88,7 @@ pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct ChangeRequest {
     pub direction: Direction,
     /// The budget for calls, as a share of the program's time.
     pub budget: Percent,
@@ -98,7 +98,7 @@ pub struct Asked {
 pub fn change(
     tools: &Tools,
     program: &Program,
-    asked: Asked,
+    asked: ChangeRequest,
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
@@ -126,13 +126,13 @@ pub fn change(
     outcome.map_err(tools.explain_change)
 }
 
-pub fn going_on(program: &Program, asked: Asked, progress: &Progress<'_>) -> Operation {
+pub fn going_on(program: &Program, asked: ChangeRequest, progress: &Progress<'_>) -> Operation {
     Operation {
         pid: program.pid,
         name: program.name.clone(),
         what: asked.direction.verb().into(),
         by: "top".into(),
-        going: progress.into(),
+        status: progress.into(),
         budget_percent: asked.budget.get(),
     }
 }
@@ -162,7 +162,7 @@ mod tests {
             ..own.clone()
         };
         assert!(!why(&tools, &only).unwrap().blocks.is_empty());
-        let asked = Asked {
+        let asked = ChangeRequest {
             direction: Direction::Promote,
             budget: "10%".parse().unwrap(),
             dry_run: true,
@@ -171,11 +171,11 @@ mod tests {
         match change(&tools, &only, asked, &mut |_| {}, &stop) {
             Ok(outcome) => {
                 let (direction, budget) = (asked.direction, asked.budget);
-                let page = moved(&tools.commands, &outcome, &only, direction, budget);
+                let page = outcome_page(&tools.commands, &outcome, &only, direction, budget);
                 assert!(outcome.dry_run && page.title == "hugeleaf promote");
             }
             // The kernel does not support it.
-            Err(refusal) => assert!(!refusal.next.is_empty()),
+            Err(refusal) => assert!(!refusal.remedy.is_empty()),
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         assert!(
             why(&tools(), &nobody)
                 .unwrap_err()
-                .what
+                .message
                 .contains("4294967295")
         );
     }

@@ -11,10 +11,10 @@ use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use crate::act::{Asked, moved};
+use crate::act::{ChangeRequest, outcome_page};
 use crate::history::History;
 use crate::model::{Id, Operation, Program, Sample};
-use crate::pane::{Ask, Body, Pane, help, refused};
+use crate::pane::{Confirmation, Body, Pane, help, refused};
 use crate::scan_schedule::Visible;
 use crate::scanner::is_own;
 use crate::table::{Column, Placed, Sort, columns, rows};
@@ -55,7 +55,7 @@ pub enum Answer {
     /// Answers [`Effect::Why`].
     Why(Result<Page, Failure>),
     /// Answers [`Effect::Change`], both a dry run and a real one.
-    Changed(Box<Program>, Asked, Box<Result<Outcome, Failure>>),
+    Changed(Box<Program>, ChangeRequest, Box<Result<Outcome, Failure>>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +64,7 @@ pub enum Effect {
     Suspend,
     Redraw,
     Why(u64, Box<Program>),
-    Change(u64, Box<Program>, Asked),
+    Change(u64, Box<Program>, ChangeRequest),
     StopMove,
     Show(usize),
 }
@@ -557,7 +557,7 @@ impl App {
         if self.refuses_move(&about) {
             return;
         }
-        let asked = Asked {
+        let asked = ChangeRequest {
             direction: ask.direction,
             budget: ask.budget,
             dry_run: false,
@@ -567,7 +567,7 @@ impl App {
             name: about.name.clone(),
             what: ask.direction.verb().into(),
             by: "top".into(),
-            going: MoveStatus {
+            status: MoveStatus {
                 stage: Stage::Planning.name().into(),
                 ..MoveStatus::default()
             },
@@ -629,7 +629,7 @@ impl App {
         if self.refuses_move(&program) {
             return;
         }
-        let asked = Asked {
+        let asked = ChangeRequest {
             direction,
             budget: Percent::new(10).unwrap_or(Percent::ALL),
             dry_run: true,
@@ -662,7 +662,7 @@ impl App {
             }
             Answer::Changed(_, asked, result) if asked.dry_run => {
                 let body = match *result {
-                    Ok(outcome) => Body::Ask(Box::new(Ask {
+                    Ok(outcome) => Body::Ask(Box::new(Confirmation {
                         direction: asked.direction,
                         budget: asked.budget,
                         outcome,
@@ -676,7 +676,7 @@ impl App {
                 let commands = &self.config.commands;
                 let page = match *result {
                     Ok(outcome) => {
-                        moved(commands, &outcome, &program, asked.direction, asked.budget)
+                        outcome_page(commands, &outcome, &program, asked.direction, asked.budget)
                     }
                     Err(refusal) => refused(&refusal),
                 };

@@ -165,9 +165,9 @@ fn moves(app: &App, theme: Theme, buffer: &mut Buffer) {
         let end = put(buffer, 6, y, &move_line(one), theme.mark(Mark::Warn));
         let room = theme.width.saturating_sub(end + 2).min(40);
         if let Some(part) = one
-            .going
+            .status
             .done_bytes
-            .share_of(one.going.total_bytes)
+            .share_of(one.status.total_bytes)
             .filter(|_| room >= 8)
         {
             put(
@@ -187,8 +187,8 @@ fn move_line(one: &Operation) -> String {
         "top" => String::new(),
         by => format!(" by the {}", clean(by)),
     };
-    let going = clean(&one.going.to_string());
-    let longest = match one.going.longest_stall_seconds {
+    let going = clean(&one.status.to_string());
+    let longest = match one.status.longest_stall_seconds {
         s if s > 0.0 => format!(", longest {}", coarse(s)),
         _ => String::new(),
     };

@@ -192,7 +192,7 @@ pub struct Operation {
     /// `top` or `guard`.
     pub by: String,
     #[serde(flatten)]
-    pub going: MoveStatus,
+    pub status: MoveStatus,
     /// The budget for calls, in percent of the time.
     pub budget_percent: u8,
 }

@@ -5,7 +5,7 @@ use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
 use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;
 
-use crate::act::moved;
+use crate::act::outcome_page;
 use crate::model::Program;
 use crate::table::Column;
 
@@ -26,17 +26,17 @@ pub enum Body {
     Waiting(&'static str),
     Page(Page),
     /// A question with the planned action.
-    Ask(Box<Ask>),
+    Ask(Box<Confirmation>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct Confirmation {
     pub direction: Direction,
     pub budget: Percent,
     pub outcome: Outcome,
 }
 
-impl Ask {
+impl Confirmation {
     /// Selects the next higher or lower budget, and adjusts the estimated time.
     pub fn step(&mut self, up: bool) {
         let now = self.budget.get();
@@ -58,7 +58,7 @@ impl Ask {
     }
 
     pub fn page(&self, commands: &Commands, whom: &Program) -> Page {
-        moved(commands, &self.outcome, whom, self.direction, self.budget)
+        outcome_page(commands, &self.outcome, whom, self.direction, self.budget)
     }
 
     /// Returns the question, and the effect of the answer yes.
@@ -86,9 +86,9 @@ impl Ask {
 
 /// Makes a page of the two lines of a refusal, as the command line prints them.
 pub fn refused(refusal: &Failure) -> Page {
-    let mut page = Page::new("refused", refusal.what.clone());
+    let mut page = Page::new("refused", refusal.message.clone());
     page.mark = hugeleaf_report::page::Mark::Bad;
-    page.add(vec![Command::new("next", refusal.next.clone())]);
+    page.add(vec![Command::new("next", refusal.remedy.clone())]);
     page
 }
 
@@ -133,7 +133,7 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     ]);
     let facts = |(label, says): (&str, &str)| (label.to_owned(), says.into());
     let keys: Vec<(String, Cell)> = keys.into_iter().map(facts).collect();
-    let columns = Column::ALL.map(|column| facts((column.name(), column.says())));
+    let columns = Column::ALL.map(|column| facts((column.name(), column.description())));
     page.section("KEYS", vec![keys.into()]);
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
     let absent = "-: not read yet, or nothing to show; ?: this user may not read it.";
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_larger_budget_takes_less_time() {
-        let mut ask = Ask {
+        let mut ask = Confirmation {
             direction: Direction::Promote,
             budget: Percent::new(10).unwrap(),
             outcome: outcome(),

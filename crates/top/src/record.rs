@@ -354,7 +354,7 @@ mod tests {
     fn a_file_that_is_there_stays() {
         let (_dir, path) = written(&samples(1));
         let before = std::fs::read(&path).unwrap();
-        assert_eq!(Recorder::create(&path).unwrap_err().next, NEW_FILE);
+        assert_eq!(Recorder::create(&path).unwrap_err().remedy, NEW_FILE);
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 

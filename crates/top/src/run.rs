@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::act::{Asked, Tools, change, going_on, why};
+use crate::act::{ChangeRequest, Tools, change, going_on, why};
 use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
 use crate::model::{Operation, Program, Sample};
@@ -341,7 +341,7 @@ impl View {
         Ok(())
     }
 
-    fn change(&mut self, ticket: u64, program: Box<Program>, asked: Asked) {
+    fn change(&mut self, ticket: u64, program: Box<Program>, asked: ChangeRequest) {
         let (tools, sender) = (self.tools.clone(), self.sender.clone());
         let (moving, stop) = (Arc::clone(&self.moving), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&stop);

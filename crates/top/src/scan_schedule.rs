@@ -37,7 +37,7 @@ pub struct WalkCandidate {
 
 /// Sorts by urgency. The longest waiting comes first. The time counts 16 times for the selected program and 8 times
 /// for visible ones. Of programs without a walk, the largest visible one comes first.
-pub fn order(mut waiting: Vec<WalkCandidate>, wanted: &Visible) -> Vec<WalkCandidate> {
+pub fn schedule(mut waiting: Vec<WalkCandidate>, wanted: &Visible) -> Vec<WalkCandidate> {
     let weight = |id: Id| match wanted.visible.contains(&id) {
         _ if wanted.selected == Some(id) => 16,
         true => 8,
@@ -83,7 +83,7 @@ mod tests {
             selected: Some(id(3)),
             visible: vec![id(2), id(3), id(5)],
         };
-        let order: Vec<u32> = order(all, &wanted).iter().map(|w| w.id.pid).collect();
+        let order: Vec<u32> = schedule(all, &wanted).iter().map(|w| w.id.pid).collect();
         assert_eq!(order, [5, 4, 2, 3, 1, 6]);
     }
 
@@ -102,7 +102,7 @@ mod tests {
                 resident: Bytes::from_mib(1),
                 since: last[pid as usize].map(|at| Duration::from_secs(now - at)),
             });
-            for one in order(waiting.collect(), &wanted).iter().take(20) {
+            for one in schedule(waiting.collect(), &wanted).iter().take(20) {
                 last[one.id.pid as usize] = Some(now);
             }
         }

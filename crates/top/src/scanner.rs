@@ -9,7 +9,7 @@ use hugeleaf_guard::{TreeState, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
 use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
-use hugeleaf_host::watch::{Program as Seen, Watch, walk_pages};
+use hugeleaf_host::watch::{ForkTree as Seen, ProcessScanner, walk_pages};
 use hugeleaf_host::{Fact, Host, ReadError};
 use hugeleaf_sys::{own_pid, process_usage};
 use hugeleaf_units::{Bytes, Pages};
@@ -17,7 +17,7 @@ use jiff::Zoned;
 
 use crate::act::Tools;
 use crate::model::{Cost, GuardLine, Held, HostLine, Id, Operation, Program, Rates, Sample};
-use crate::scan_schedule::{Visible, WalkCandidate, allowance, order};
+use crate::scan_schedule::{Visible, WalkCandidate, allowance, schedule};
 
 /// Interval at which settings of the host are read again.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub const EVERY: Duration = Duration::from_secs(1);
 pub struct Scanner {
     tools: Tools,
     host: Host,
-    watch: Watch,
+    watch: ProcessScanner,
     users: HashMap<u32, String>,
     closer: HashMap<Id, (Duration, Result<Held, String>)>,
     allowance: Allowance,
@@ -57,7 +57,7 @@ impl Scanner {
         Scanner {
             host: tools.host.clone(),
             tools,
-            watch: Watch::default(),
+            watch: ProcessScanner::default(),
             users: HashMap::new(),
             closer: HashMap::new(),
             allowance: allowance(),
@@ -146,7 +146,7 @@ impl Scanner {
         });
         let tools = self.tools.clone();
         let is_live = tools.root.is_live();
-        for one in order(waiting.collect(), wanted) {
+        for one in schedule(waiting.collect(), wanted) {
             if is_live && !self.allowance.is_left() {
                 return;
             }
@@ -165,8 +165,8 @@ impl Scanner {
                 .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
                 Fact::Known(holding) => Ok(Held {
-                    base_bytes: holding.small,
-                    huge_bytes: holding.large,
+                    base_bytes: holding.base,
+                    huge_bytes: holding.huge,
                     page_tables_bytes: holding.page_tables,
                     thp_disabled: holding.thp_disabled,
                 }),
@@ -203,7 +203,7 @@ impl Scanner {
             pid: seen.leader.0,
             start_ticks: seen.start_ticks,
         };
-        let user = seen.about.as_ref().map(|about| self.user(about.uid));
+        let user = seen.info.as_ref().map(|about| self.user(about.uid));
         let now = self.at.unwrap_or_default();
         let closer = self.closer.get(&id);
         let (held, unreadable) = match closer.map(|(_, found)| found) {
@@ -221,7 +221,7 @@ impl Scanner {
             processes: seen.pids.len(),
             pids: seen.pids.iter().map(|pid| pid.0).collect(),
             name: seen.name,
-            unit: seen.about.as_ref().and_then(|about| about.unit.clone()),
+            unit: seen.info.as_ref().and_then(|about| about.unit.clone()),
             user,
             resident_bytes: seen.resident,
             threads: seen.threads,
@@ -369,7 +369,7 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
             what: what.into(),
             by: "guard".into(),
             // A test promotes and demotes, so its progress is unknown.
-            going: (program.job.clone()).unwrap_or_else(|| MoveStatus {
+            status: (program.job.clone()).unwrap_or_else(|| MoveStatus {
                 stage: program.standing.state.name().into(),
                 ..MoveStatus::default()
             }),

@@ -30,7 +30,7 @@ hugeleaf_units::named! {
 }
 
 impl Column {
-    pub const fn says(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Column::Pid => "PID of the first process in the tree",
             Column::Name => "command; ×N: a tree of N processes, forked without execve",

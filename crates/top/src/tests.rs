@@ -121,7 +121,7 @@ pub fn busy() -> Sample {
         name: "redis-server".into(),
         what: "promote".into(),
         by: "guard".into(),
-        going: MoveStatus {
+        status: MoveStatus {
             stage: "promoting".into(),
             ..MoveStatus::default()
         },
@@ -144,7 +144,7 @@ pub fn moving() -> Operation {
         name: "mariadbd".into(),
         what: "promote".into(),
         by: "top".into(),
-        going: MoveStatus {
+        status: MoveStatus {
             stage: "moving".into(),
             done_bytes: Bytes::from_mib(1200),
             total_bytes: Bytes::from_mib(3072),
@@ -163,7 +163,7 @@ pub fn outcome() -> Outcome {
     Outcome {
         processes: Vec::new(),
         totals: hugeleaf_mover::Totals {
-            asked: bytes,
+            requested: bytes,
             ..hugeleaf_mover::Totals::default()
         },
         skipped: Vec::new(),
@@ -218,12 +218,12 @@ pub fn tools() -> Tools {
         host,
         guard: None,
         explain_change: |error| Failure {
-            what: error.to_string(),
-            next: "try".into(),
+            message: error.to_string(),
+            remedy: "try".into(),
         },
         explain_process: |error| Failure {
-            what: error.to_string(),
-            next: "try".into(),
+            message: error.to_string(),
+            remedy: "try".into(),
         },
     }
 }

@@ -35,7 +35,7 @@ use hugeleaf_units::Bytes;
 
 use crate::model::{Ending, Interval, MemoryState, SourceState, Trace, TracedTarget};
 use counters::Counters;
-use events::{Opened, Wanted, ring_for_samples};
+use events::{OpenEvents, Wanted, ring_for_samples};
 use interval::Intervals;
 use processes::ProcessTable;
 use queue::Queue;
@@ -148,7 +148,7 @@ fn open(
     cpus: &[u32],
     tracefs: &Tracefs,
     guards: &Guards,
-) -> Result<Opened, CollectError> {
+) -> Result<OpenEvents, CollectError> {
     allow_many_descriptors();
     let wanted = Wanted {
         rate: options.rate,
@@ -156,7 +156,7 @@ fn open(
         base: host.base_page,
         locks: !options.no_locks,
     };
-    Opened::open(&wanted, cpus, tracefs, guards)
+    OpenEvents::open(&wanted, cpus, tracefs, guards)
         .map_err(|(reason, remedy)| CollectError::Refused { reason, remedy })
 }
 
@@ -253,7 +253,7 @@ struct Session {
     samples_a_second: u64,
     start: u64,
     wall: Duration,
-    fault_turns: FaultSampling,
+    fault_sampling: FaultSampling,
 }
 
 impl Session {
@@ -263,7 +263,7 @@ impl Session {
         options: &Options,
         cpus: &[u32],
         tracefs: &Tracefs,
-        opened: Option<&Opened>,
+        opened: Option<&OpenEvents>,
         guards: Guards,
     ) -> Session {
         let start = monotonic_nanos();
@@ -286,7 +286,7 @@ impl Session {
             samples_a_second: opened.map_or(0, |o| o.samples_a_second),
             start,
             wall: wall(),
-            fault_turns: FaultSampling {
+            fault_sampling: FaultSampling {
                 cpus: cpus.to_vec(),
                 ..FaultSampling::default()
             },
@@ -294,13 +294,13 @@ impl Session {
     }
 
     /// Enables the events, then scans processes: a process that starts meanwhile has a record.
-    fn begin(&mut self, opened: &mut Option<Opened>, cpus: &[u32], every_call: bool) {
+    fn begin(&mut self, opened: &mut Option<OpenEvents>, cpus: &[u32], every_call: bool) {
         if let Some(opened) = opened {
             self.counters = Counters::open(&self.processor, cpus, &self.guards);
             if let Err(error) = opened.switch(true) {
                 self.queue.sources[0].state = events::state_of(&error, &self.guards);
             }
-            self.fault_turns.switch(true, opened, &self.guards);
+            self.fault_sampling.switch(true, opened, &self.guards);
             if every_call {
                 self.windows.open(&self.guards);
             }
@@ -314,7 +314,7 @@ impl Session {
 
     fn run(
         &mut self,
-        opened: &mut Option<Opened>,
+        opened: &mut Option<OpenEvents>,
         kernel: &Kernel,
         options: &Options,
         stop: &AtomicBool,
@@ -339,8 +339,8 @@ impl Session {
                 horizon = now;
                 let at = self.seconds();
                 self.windows
-                    .turn(at, &self.guards, &mut self.queue.processes);
-                self.fault_turns.turn(at, opened, &self.guards);
+                    .tick(at, &self.guards, &mut self.queue.processes);
+                self.fault_sampling.tick(at, opened, &self.guards);
             }
             let at = self.seconds();
             let ending = match () {
@@ -367,7 +367,7 @@ impl Session {
     }
 
     /// Returns a shorter pause if a ring fills fast, and never one beyond the end of the interval.
-    fn pause(&self, opened: Option<&Opened>, next: f64) -> Duration {
+    fn pause(&self, opened: Option<&OpenEvents>, next: f64) -> Duration {
         let fullest = opened
             .into_iter()
             .flat_map(|o| &o.rings)
@@ -396,12 +396,12 @@ impl Session {
     }
 
     /// Disables the events and reads the rest. Returns the duration and both wall-clock readings.
-    fn end(&mut self, opened: &mut Option<Opened>) -> (u64, (Duration, Duration)) {
+    fn end(&mut self, opened: &mut Option<OpenEvents>) -> (u64, (Duration, Duration)) {
         self.windows.close(&mut self.queue.processes);
         let nanos = monotonic_nanos().saturating_sub(self.start);
         let wall = (self.wall, wall());
         if let Some(mut opened) = opened.take() {
-            self.fault_turns.switch(false, &mut opened, &self.guards);
+            self.fault_sampling.switch(false, &mut opened, &self.guards);
             let faults = opened.sources[events::FAULTS].state.clone();
             self.queue.sources[events::FAULTS].state = faults;
             // An event that cannot be disabled ends when it is dropped.
@@ -424,14 +424,14 @@ impl FaultSampling {
     /// The watched part of each second.
     const PART: f64 = 0.2;
 
-    fn turn(&mut self, at: f64, opened: &mut Opened, guards: &Guards) {
+    fn tick(&mut self, at: f64, opened: &mut OpenEvents, guards: &Guards) {
         let wanted = at.fract() < FaultSampling::PART;
         if wanted != self.since.is_some() {
             self.switch(wanted, opened, guards);
         }
     }
 
-    fn switch(&mut self, on: bool, opened: &mut Opened, guards: &Guards) {
+    fn switch(&mut self, on: bool, opened: &mut OpenEvents, guards: &Guards) {
         let is_on = opened.switch_faults(on, &self.cpus, guards);
         let now = monotonic_nanos();
         if let Some(since) = self.since.take() {

@@ -45,7 +45,7 @@ pub fn target_name(trace: &Trace) -> Option<String> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum Scope {
     Host,
     /// The processes of the target; all without a target.
     Target,

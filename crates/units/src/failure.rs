@@ -15,17 +15,17 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The failure, with the object and the value.
-    pub what: String,
+    pub message: String,
     /// The next step: a command where there is one.
-    pub next: String,
+    pub remedy: String,
 }
 
 impl Failure {
     /// Creates a failure with its remedy.
     pub fn new(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure {
-            what: what.into(),
-            next: next.into(),
+            message: what.into(),
+            remedy: next.into(),
         }
     }
 
@@ -33,15 +33,15 @@ impl Failure {
     #[must_use]
     pub fn of(self, object: impl fmt::Display) -> Failure {
         Failure {
-            what: format!("{object}: {}", self.what),
-            next: self.next,
+            message: format!("{object}: {}", self.message),
+            remedy: self.remedy,
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 

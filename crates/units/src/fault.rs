@@ -12,12 +12,12 @@ pub fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Sets a flag if the thread that holds it panics, so that other threads stop too.
-pub struct StopsOthers<'a>(
+pub struct StopOnPanic<'a>(
     /// The flag.
     pub &'a AtomicBool,
 );
 
-impl Drop for StopsOthers<'_> {
+impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
@@ -35,7 +35,7 @@ mod tests {
         let beside = caught(|| {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let _others = StopsOthers(&stop);
+                    let _others = StopOnPanic(&stop);
                     panic!("expected by a test");
                 });
                 while !stop.load(Ordering::Relaxed) {

@@ -58,7 +58,7 @@ impl PageSize {
     }
 
     /// Returns the number of pages of size `smaller` in this page size; 0 if `smaller` is larger.
-    pub const fn holds(self, smaller: PageSize) -> u64 {
+    pub const fn ratio_to(self, smaller: PageSize) -> u64 {
         self.0 / smaller.0
     }
 }
@@ -98,7 +98,7 @@ impl Pages {
     }
 
     /// Returns the size in bytes of this number of pages of `size`. Saturates.
-    pub const fn of(self, size: PageSize) -> Bytes {
+    pub const fn in_bytes(self, size: PageSize) -> Bytes {
         Bytes(self.0.saturating_mul(size.0))
     }
 }
@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(p.round_up(16385), Some(32768));
         assert_eq!(p.round_up(u64::MAX), None);
         assert_eq!(p.pages_for(Bytes(1)), Pages(1));
-        assert_eq!(Pages(3).of(p), Bytes(49152));
+        assert_eq!(Pages(3).in_bytes(p), Bytes(49152));
         assert!(p.divides(32768) && !p.divides(4096));
-        assert_eq!("2M".parse::<PageSize>().unwrap().holds(p), 128);
+        assert_eq!("2M".parse::<PageSize>().unwrap().ratio_to(p), 128);
     }
 }

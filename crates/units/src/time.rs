@@ -89,7 +89,7 @@ pub fn coarse(seconds: f64) -> String {
 }
 
 /// Formats a duration of work: `870 µs`, `12 ms`, `3.1 s`, `45 s`, `12 min`.
-pub fn took(seconds: f64) -> String {
+pub fn format_elapsed(seconds: f64) -> String {
     match seconds {
         s if s < 0.001 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
@@ -183,7 +183,7 @@ mod tests {
             (45.0, "45 s"),
             (720.0, "12 min"),
         ] {
-            assert_eq!(took(seconds), text);
+            assert_eq!(format_elapsed(seconds), text);
         }
         assert_eq!(
             [age(119), age(120), age(7200)],

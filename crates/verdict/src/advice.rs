@@ -9,7 +9,7 @@ use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-use crate::asking::Asking;
+use crate::asking::PoolProgram;
 use crate::overcommit;
 use crate::reservation;
 use crate::shell_word;
@@ -178,7 +178,7 @@ pub struct Advice(Change);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub why: String,
-    pub instead: String,
+    pub alternative: String,
 }
 
 /// A command of a screen, with the changes of the host that it makes. Without a command, it is a shell comment that begins
@@ -223,7 +223,7 @@ impl From<&str> for Next {
 /// An advised change, or the alternative if the change is refused.
 impl From<Result<Advice, Refused>> for Next {
     fn from(checked: Result<Advice, Refused>) -> Next {
-        checked.map_or_else(|refused| refused.instead.into(), Next::from)
+        checked.map_or_else(|refused| refused.alternative.into(), Next::from)
     }
 }
 
@@ -269,7 +269,7 @@ pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Next 
     let checked = changes.into_iter().map(|change| change.check(host));
     match checked.collect::<Result<Vec<Advice>, Refused>>() {
         Ok(changes) => changes.into(),
-        Err(refused) => refused.instead.into(),
+        Err(refused) => refused.alternative.into(),
     }
 }
 
@@ -347,7 +347,7 @@ fn is_of_this_host(change: &Change, is_in_container: bool) -> Result<(), Refused
     }
     Err(Refused {
         why: "this is a container, and the setting belongs to the host".to_owned(),
-        instead: on_the_host(&change.setting.command(&change.to)),
+        alternative: on_the_host(&change.setting.command(&change.to)),
     })
 }
 
@@ -358,7 +358,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
         let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
         return overcommit::strict(host)
             .map(|_| ())
-            .map_err(|why| Refused { why, instead });
+            .map_err(|why| Refused { why, alternative: instead });
     }
     let Kind::Pool(size, node) = change.setting.kind else {
         return Ok(());
@@ -368,7 +368,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
         Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
     let instead = PLAN.to_owned();
-    fits.map_err(|why| Refused { why, instead })
+    fits.map_err(|why| Refused { why, alternative: instead })
 }
 
 /// Returns the risk that each change of the setting has.
@@ -390,14 +390,14 @@ fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
     let (who, path) = (&want.who, change.setting.path());
     Err(Refused {
         why: format!("{who} wants another value"),
-        instead: format!("hugeleaf check    # {who} wants another value of {path}"),
+        alternative: format!("hugeleaf check    # {who} wants another value of {path}"),
     })
 }
 
 /// Returns the value in force after a change. A THP size may inherit the value for all sizes.
 fn in_force<'a>(host: &'a Host, setting: &Setting, to: &'a str) -> &'a str {
     let top = host.thp.known().zip(thp_use(&setting.path));
-    let top = top.and_then(|(thp, of)| thp.top(of).text());
+    let top = top.and_then(|(thp, of)| thp.global_setting(of).text());
     top.filter(|_| to == INHERIT).unwrap_or(to)
 }
 
@@ -470,7 +470,7 @@ pub fn shmem_at_boot(host: &Host, by: Scheduler) -> Next {
     let (path, to) = (change.setting.path.clone(), change.to.clone());
     let next = match change.check(host) {
         Ok(advice) => Next::from(advice),
-        Err(refused) => return refused.instead.into(),
+        Err(refused) => return refused.alternative.into(),
     };
     let command = match by {
         Scheduler::Systemd => {
@@ -518,7 +518,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
     let change = Change::new(Setting::pool(size, None), "N");
     let command = match is_of_this_host(&change, host.is_in_container) {
         Ok(()) => change.setting.command(&change.to),
-        Err(refused) => refused.instead,
+        Err(refused) => refused.alternative,
     };
     let remark = format!("N: {existing}as many as the program needs{most}");
     Next::from(command).remark(&remark).command
@@ -537,7 +537,7 @@ pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
 /// Returns the remedy for a hugetlb limit of a program in a container. Its manager sets the limit, and refuses or overwrites
 /// other values in the cgroup.
 pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
-    let off = Asking::of(program).map_or(
+    let off = PoolProgram::of(program).map_or(
         "servers that use none (PostgreSQL: huge_pages = off)",
         |program| program.off,
     );
@@ -663,7 +663,7 @@ mod tests {
         let mut host = healthy();
         host.is_in_container = true;
         let refused = Change::new(Setting::thp("enabled"), "madvise").check(&host);
-        let instead = refused.unwrap_err().instead;
+        let instead = refused.unwrap_err().alternative;
         assert!(
             instead.starts_with("# on the host of this container: echo madvise > "),
             "{instead}"

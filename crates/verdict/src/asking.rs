@@ -5,7 +5,7 @@ use hugeleaf_units::PageSize;
 
 /// A program that can place shared memory in a pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Asking {
+pub struct PoolProgram {
     /// The prefix of its process names.
     begins: &'static str,
     /// The setting that enables hugetlb pages.
@@ -25,8 +25,8 @@ enum Size {
     Any,
 }
 
-const fn program(begins: &'static str, on: &'static str, off: &'static str, size: Size) -> Asking {
-    Asking {
+const fn program(begins: &'static str, on: &'static str, off: &'static str, size: Size) -> PoolProgram {
+    PoolProgram {
         begins,
         on,
         off,
@@ -37,7 +37,7 @@ const fn program(begins: &'static str, on: &'static str, off: &'static str, size
 const POSTGRES: Size = Size::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
 const JAVA: Size = Size::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
 
-const ALL: [Asking; 7] = [
+const ALL: [PoolProgram; 7] = [
     program("postgres", "huge_pages = on", "huge_pages = off", POSTGRES),
     program("mysqld", "large-pages", "skip-large-pages", Size::Default),
     program("mariadbd", "large-pages", "skip-large-pages", Size::Any),
@@ -62,9 +62,9 @@ const ALL: [Asking; 7] = [
     ),
 ];
 
-impl Asking {
+impl PoolProgram {
     /// Returns the program of a process name.
-    pub fn of(name: &str) -> Option<Asking> {
+    pub fn of(name: &str) -> Option<PoolProgram> {
         ALL.into_iter()
             .find(|program| name.starts_with(program.begins))
     }
@@ -84,7 +84,7 @@ impl Asking {
 
 /// Returns the page size that a program requests: the configured one, or the kernel's default. A program without a
 /// configured size uses the default, and pages of other sizes stay idle.
-pub fn page(host: &Host, named: Option<PageSize>) -> Option<PageSize> {
+pub fn requested_page_size(host: &Host, named: Option<PageSize>) -> Option<PageSize> {
     let has = |size: &PageSize| host.pool(*size).is_some();
     let default = host.memory.default_hugetlb_page.get().filter(has);
     let smallest = || host.totals().map(|pool| pool.size).min();

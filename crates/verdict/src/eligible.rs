@@ -12,7 +12,7 @@
 mod pages;
 mod reason;
 
-use hugeleaf_host::{Advised, Fact, Host, Process, Role, Segment};
+use hugeleaf_host::{ThpAdvice, Fact, Host, Process, Role, Segment};
 use hugeleaf_units::{Bytes, PageSize};
 
 pub use pages::{Part, Slot, Tally, cut, is_resident, parts};
@@ -88,7 +88,7 @@ fn no_thp(host: &Host) -> Reason {
 }
 
 pub fn is_on_pool(segment: &Segment) -> bool {
-    segment.asked.hugetlb.is_some() || segment.flags.has("ht")
+    segment.request.hugetlb.is_some() || segment.flags.has("ht")
 }
 
 /// True for mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): devices, page frames
@@ -136,7 +136,7 @@ fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
         return Ok(());
     }
     let word = host.full_thp().and_then(|order| order.shmem.text());
-    match (word, segment.asked.advised == Advised::Huge) {
+    match (word, segment.request.advised == ThpAdvice::Huge) {
         (Some("never"), _) | (Some("advise"), false) => Err(Reason::ShmemSizeOff),
         _ => Ok(()),
     }

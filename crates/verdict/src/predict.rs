@@ -27,7 +27,7 @@ pub struct Scan {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Watched {
+pub struct Observation {
     pub base_page: PageSize,
     /// Short scans, and a long one last. The pages touched in one second are the working set.
     pub scans: Vec<Scan>,
@@ -45,7 +45,7 @@ pub struct Watched {
 
 /// Cost of a dependent random read on this host, in as much memory as the working set, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Reads {
+pub struct ReadLatency {
     #[serde(rename = "size_bytes")]
     pub size: Bytes,
     pub base_ns: f64,
@@ -58,7 +58,7 @@ pub struct Predicted {
     pub low: f64,
     /// Maximum work per time relative to now.
     pub high: f64,
-    pub by: By,
+    pub by: Method,
     /// Minimum number of TLB misses per second, if estimated from touched pages.
     pub misses_per_second: Option<f64>,
     /// Base-page memory touched in one second.
@@ -75,7 +75,7 @@ pub struct Predicted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum Method {
     WalkCycles,
     TouchedPages,
 }
@@ -83,7 +83,7 @@ pub enum By {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoPrediction {
     #[error("it was idle ({percent:.0} % of a CPU); run predict again under load")]
-    Rests { percent: f64 },
+    Idle { percent: f64 },
     #[error(
         "it ran for {percent:.0} % of the time and waited for a CPU for {waited:.0} %; run \
          predict again when the host is less busy"
@@ -92,14 +92,14 @@ pub enum NoPrediction {
     #[error(
         "it uses {0} on base pages that could be huge, which the TLB covers: no gain is possible"
     )]
-    Small(Bytes),
+    FitsTlb(Bytes),
     #[error(
         "its scans found between {low:.0} and {high:.0} touched pages a second: watch it for \
          longer, with --for"
     )]
-    Varies { low: f64, high: f64 },
+    Unstable { low: f64, high: f64 },
     #[error("between ×{low:.2} and ×{high:.2}, which is too wide: measure it with hugeleaf prove")]
-    Wide { low: f64, high: f64 },
+    TooWide { low: f64, high: f64 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,10 +108,10 @@ pub struct Model {
     /// 2, by their optimisation manuals).
     pub reach: f64,
     /// Minimum share of the miss cost that a program experiences. Other work and sequential reads hide the rest.
-    pub felt_least: f64,
+    pub min_miss_share: f64,
     /// Maximum share of the miss cost. It exceeds one if several misses occur for each touched page. Redis experienced 3.5
     /// and memcached 1.6 times the counted cost (bench/runs/2026-11-25-vm-3).
-    pub felt_most: f64,
+    pub max_miss_share: f64,
     /// Maximum gain relative to that of a random read. The kernel also touches the program's memory, and page tables that
     /// are not read leave room in the caches. Redis gained 1.1 of it.
     pub max_gain_over_reads: f64,
@@ -127,8 +127,8 @@ pub struct Model {
 
 pub const MODEL: Model = Model {
     reach: 1536.0,
-    felt_least: 0.3,
-    felt_most: 4.0,
+    min_miss_share: 0.3,
+    max_miss_share: 4.0,
     max_gain_over_reads: 1.3,
     fault: 1.1e-6,
     margin: 0.03,
@@ -159,13 +159,13 @@ pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Returns the working set, or why nothing can be predicted, before the read cost is measured.
-pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, NoPrediction> {
+pub fn working_set(watched: &Observation, model: &Model) -> Result<Bytes, NoPrediction> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
     let percent = used * 100.0;
     if used < MIN_USAGE {
         return Err(match used + waited < MIN_USAGE {
-            true => NoPrediction::Rests { percent },
+            true => NoPrediction::Idle { percent },
             false => NoPrediction::Starved {
                 percent,
                 waited: waited * 100.0,
@@ -175,14 +175,14 @@ pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, NoPredicti
     let touched = watched.scans.iter().map(|scan| scan.touched).max();
     let touched = touched.unwrap_or_default();
     match touched.as_f64() / watched.base_page.bytes().as_f64() <= model.reach {
-        true => Err(NoPrediction::Small(touched)),
+        true => Err(NoPrediction::FitsTlb(touched)),
         false => Ok(touched),
     }
 }
 
 /// Combines several processes watched at the same time, such as a server with a process per client. Each has a whole TLB
 /// while it runs, so only the pages beyond its reach count. `None` for no processes.
-pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
+pub fn merge(all: &[Observation], model: &Model) -> Option<Observation> {
     let first = all.first()?;
     if all.len() == 1 {
         return Some(first.clone());
@@ -205,7 +205,7 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
     };
     let scans = all.iter().map(|one| one.scans.len()).min().unwrap_or(0);
     let waited = all.iter().filter_map(|one| one.waited);
-    Some(Watched {
+    Some(Observation {
         base_page: first.base_page,
         scans: (0..scans).map(scan).collect(),
         time: all.iter().map(|one| one.time).max().unwrap_or_default(),
@@ -218,11 +218,11 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
     })
 }
 
-fn seconds(watched: &Watched) -> f64 {
+fn seconds(watched: &Observation) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, NoPrediction> {
+pub fn predict(watched: &Observation, reads: &ReadLatency, model: &Model) -> Result<Predicted, NoPrediction> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;
@@ -235,18 +235,18 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     let of_large = of_large(watched);
     let (by, walks) = match counted {
         // Huge pages do not remove all walks. No test machine could count the share that they remove.
-        Some(share) => (By::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
+        Some(share) => (Method::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
         None => {
             let miss = (reads.base_ns - reads.large_ns).max(0.0) * 1e-9;
             let share = misses * miss / watched.user.as_secs_f64().max(0.01) * time;
             let most = if is_full {
                 bound
             } else {
-                (share * model.felt_most).min(bound)
+                (share * model.max_miss_share).min(bound)
             };
             (
-                By::TouchedPages,
-                [(share.min(of_read) * model.felt_least).min(most), most],
+                Method::TouchedPages,
+                [(share.min(of_read) * model.min_miss_share).min(most), most],
             )
         }
     };
@@ -257,7 +257,7 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     let low = gain(walks[0] * user_share * busy) - model.margin;
     let high = gain(walks[1] * user_share + faults) + model.margin;
     if high - low > model.widest {
-        return Err(NoPrediction::Wide { low, high });
+        return Err(NoPrediction::TooWide { low, high });
     }
     Ok(Predicted {
         low,
@@ -277,7 +277,7 @@ fn gain(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, 0.95))
 }
 
-fn of_large(watched: &Watched) -> f64 {
+fn of_large(watched: &Observation) -> f64 {
     let last = watched.scans.last();
     last.map_or(0.0, |scan| {
         scan.large
@@ -287,7 +287,7 @@ fn of_large(watched: &Watched) -> f64 {
 }
 
 /// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
-fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), NoPrediction> {
+fn misses(watched: &Observation, model: &Model) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.scans[..watched.scans.len().saturating_sub(1)];
     let rate = |scan: &Scan| {
@@ -307,7 +307,7 @@ fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), NoPrediction>
     };
     let (low, high) = (rates[rates.len() / 4], rates[rates.len() * 3 / 4]);
     if low * MAX_SCAN_RATIO < high && high > 1e6 {
-        return Err(NoPrediction::Varies { low, high });
+        return Err(NoPrediction::Unstable { low, high });
     }
     let full = short.iter().filter(|scan| {
         scan.touched
@@ -333,10 +333,10 @@ mod tests {
     }
 
     /// One thread that computes and touches `touched` of 262,144 pages in 10 ms.
-    fn works(touched: u64) -> Watched {
+    fn works(touched: u64) -> Observation {
         let mut scans = vec![scan(10, 1 << 18, touched); 9];
         scans.push(scan(1000, 1 << 18, 1 << 18));
-        Watched {
+        Observation {
             base_page: PageSize::new(Bytes(PAGE)).unwrap(),
             scans,
             time: Duration::from_secs(4),
@@ -349,13 +349,13 @@ mod tests {
         }
     }
 
-    const READS: Reads = Reads {
+    const READS: ReadLatency = ReadLatency {
         size: Bytes(1 << 30),
         base_ns: 150.0,
         large_ns: 100.0,
     };
 
-    fn said(watched: &Watched) -> Predicted {
+    fn said(watched: &Observation) -> Predicted {
         predict(watched, &READS, &MODEL).unwrap()
     }
 
@@ -379,7 +379,7 @@ mod tests {
         let all = said(&works(1 << 18));
         let most = 1.0 / (1.0 - MODEL.max_gain_over_reads / 3.0) + MODEL.margin;
         assert!(all.high <= most + 1e-9, "{all:?}");
-        let same = Reads {
+        let same = ReadLatency {
             large_ns: READS.base_ns,
             ..READS
         };
@@ -418,9 +418,9 @@ mod tests {
         backend.busiest = backend.user;
         assert!(matches!(
             working_set(&backend, &MODEL),
-            Err(NoPrediction::Rests { .. })
+            Err(NoPrediction::Idle { .. })
         ));
-        let tree = together(&vec![backend.clone(); 10], &MODEL).unwrap();
+        let tree = merge(&vec![backend.clone(); 10], &MODEL).unwrap();
         let all = said(&tree);
         // Each backend touches 4,000 pages beyond a TLB in 10 ms.
         let misses = all.misses_per_second.unwrap();
@@ -436,9 +436,9 @@ mod tests {
         (idle.user, idle.busiest) = (Duration::ZERO, Duration::ZERO);
         let mut with_idle = vec![backend; 10];
         with_idle.extend(vec![idle; 50]);
-        let with_idle = said(&together(&with_idle, &MODEL).unwrap());
+        let with_idle = said(&merge(&with_idle, &MODEL).unwrap());
         assert!((with_idle.high - all.high).abs() < 1e-6);
-        assert_eq!(together(&[], &MODEL), None);
+        assert_eq!(merge(&[], &MODEL), None);
     }
 
     #[test]
@@ -452,7 +452,7 @@ mod tests {
         assert!(said.contains("waited for a CPU for 95 %"), "{said}");
         starved.waited = Some(Duration::from_millis(10));
         let error = working_set(&starved, &MODEL).unwrap_err();
-        assert!(matches!(error, NoPrediction::Rests { .. }), "{error}");
+        assert!(matches!(error, NoPrediction::Idle { .. }), "{error}");
     }
 
     #[test]
@@ -460,7 +460,7 @@ mod tests {
         let mut watched = works(2_000);
         watched.walks = Some(0.3);
         let counted = said(&watched);
-        assert_eq!(counted.by, By::WalkCycles);
+        assert_eq!(counted.by, Method::WalkCycles);
         assert!(counted.misses_per_second.is_none());
         assert!(counted.low > 1.1 && counted.high > 1.4, "{counted:?}");
     }
@@ -471,7 +471,7 @@ mod tests {
         rests.user = Duration::from_millis(40);
         assert!(matches!(
             predict(&rests, &READS, &MODEL),
-            Err(NoPrediction::Rests { .. })
+            Err(NoPrediction::Idle { .. })
         ));
         let mut small = works(1_000);
         for scan in &mut small.scans {
@@ -479,7 +479,7 @@ mod tests {
         }
         assert!(matches!(
             predict(&small, &READS, &MODEL),
-            Err(NoPrediction::Small(_))
+            Err(NoPrediction::FitsTlb(_))
         ));
         let mut varies = works(100_000);
         for scan in &mut varies.scans[..4] {
@@ -487,15 +487,15 @@ mod tests {
         }
         assert!(matches!(
             predict(&varies, &READS, &MODEL),
-            Err(NoPrediction::Varies { .. })
+            Err(NoPrediction::Unstable { .. })
         ));
-        let wide = Reads {
+        let wide = ReadLatency {
             large_ns: 10.0,
             ..READS
         };
         assert!(matches!(
             predict(&works(1 << 18), &wide, &MODEL),
-            Err(NoPrediction::Wide { .. })
+            Err(NoPrediction::TooWide { .. })
         ));
     }
 
@@ -506,7 +506,7 @@ mod tests {
         nothing.time = Duration::ZERO;
         assert!(predict(&nothing, &READS, &MODEL).is_err());
         nothing.user = Duration::from_secs(1);
-        let zero = Reads {
+        let zero = ReadLatency {
             base_ns: 0.0,
             ..READS
         };

@@ -104,7 +104,7 @@ pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
 }
 
 fn in_pools(host: &Host) -> Bytes {
-    host.totals().map(|pool| pool.all().of(pool.size)).sum()
+    host.totals().map(|pool| pool.all().in_bytes(pool.size)).sum()
 }
 
 /// Returns the maximum size of all pools together. All checks of pool sizes use this rule. The margin, and in any case
@@ -172,7 +172,7 @@ fn most_pages_by(
     let own = own.find(|pool| pool.size == size && pool.node == node);
     let own = own.map_or(Pages(0), Pool::all);
     let most = most_in_pools(total, used, Margin::usual(total), by_commit);
-    let most = most - (in_pools(host) - own.of(size));
+    let most = most - (in_pools(host) - own.in_bytes(size));
     Ok(Pages(most.get() / size.bytes().get()).max(own))
 }
 
@@ -186,7 +186,7 @@ pub fn fits(host: &Host, size: PageSize, node: Option<u32>, pages: Pages) -> Res
         return Ok(());
     }
     let by_memory = most_pages_by(host, size, node, None).map_err(|failure| failure.to_string())?;
-    let (takes, fit) = (pages.of(size), most.of(size));
+    let (takes, fit) = (pages.in_bytes(size), most.in_bytes(size));
     if most < by_memory {
         return Err(format!(
             "{pages} pages of {size} take {takes}, but at most {most} pages ({fit}) keep allocations \

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    Held, Host, Process, Role, RunPageKind, RunPolicy, RunRole, RunSettings, Segment,
+    PageUsage, Host, Process, Role, RunPageKind, RunPolicy, RunRole, RunSettings, Segment,
 };
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
@@ -23,13 +23,13 @@ use crate::why::{Account, Verdict, restart};
 pub struct RoleState {
     pub role: RunRole,
     pub asked: String,
-    pub got: Vec<Held>,
+    pub got: Vec<PageUsage>,
     /// Resident bytes on none of the requested pages, although they could be.
     #[serde(rename = "missing_bytes")]
     pub missing: Bytes,
     /// Resident bytes on base pages where no requested page would fit.
     #[serde(rename = "too_small_bytes")]
-    pub small: Bytes,
+    pub too_small: Bytes,
     /// The reason why bytes are missing or nothing is tried; `None` if nothing is missing.
     pub reason: Option<String>,
     /// The remedy: a command, or a comment that begins with `#`.
@@ -48,9 +48,9 @@ struct Contribution {
     role: RunRole,
     /// The shared object and the offset in it; `None` for private memory.
     object: Option<((u32, u32, u64), u64)>,
-    held: Vec<Held>,
+    held: Vec<PageUsage>,
     missing: Bytes,
-    small: Bytes,
+    too_small: Bytes,
 }
 
 /// Returns the role of a segment in a policy, for a process with this [`program`]; `None` if policies ignore the
@@ -115,7 +115,7 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
             continue;
         };
         let best = largest.entry(object).or_insert(contribution);
-        if Held::total(&contribution.held) > Held::total(&best.held) {
+        if PageUsage::total(&contribution.held) > PageUsage::total(&best.held) {
             *best = contribution;
         }
     }
@@ -137,13 +137,13 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
 }
 
 fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Contribution>) {
-    (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
+    (state.got, state.missing, state.too_small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
     for contribution in contributions {
         for held in &contribution.held {
-            Held::add(&mut state.got, held.size, held.kind, held.bytes);
+            PageUsage::add(&mut state.got, held.size, held.kind, held.bytes);
         }
         state.missing += contribution.missing;
-        state.small += contribution.small;
+        state.too_small += contribution.too_small;
     }
 }
 
@@ -178,7 +178,7 @@ impl Wanted {
     }
 
     /// Pages that the program itself placed in a pool never count as missing, because they are already huge.
-    fn has(&self, held: &Held) -> bool {
+    fn has(&self, held: &PageUsage) -> bool {
         let kind_fits = |kind: Option<PageKind>| {
             kind.is_none_or(|k| k == held.kind || held.kind == PageKind::Hugetlb)
         };
@@ -202,7 +202,7 @@ impl Case<'_> {
         let role = role_of(self.program, segment)?;
         let held = segment.by_page_size.clone();
         let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
-        if let Some(wanted) = Wanted::of(self.host, self.settings.of(role)) {
+        if let Some(wanted) = Wanted::of(self.host, self.settings.policy(role)) {
             let off = held
                 .iter()
                 .filter(|h| !wanted.has(h))
@@ -216,7 +216,7 @@ impl Case<'_> {
             object: segment.shared.then_some((segment.object, segment.offset)),
             held,
             missing,
-            small,
+            too_small: small,
         })
     }
 
@@ -227,7 +227,7 @@ impl Case<'_> {
         };
         if Some(smallest) == self.host.pmd_page.get() {
             let small = account.verdicts.iter().filter(|v| is_small(v.id));
-            return account.small + small.map(|v| v.bytes).sum();
+            return account.too_small + small.map(|v| v.bytes).sum();
         }
         let inside = segment.range.aligned_inside(smallest);
         segment.range.len() - inside.map_or(Bytes::ZERO, |range| range.len())
@@ -236,10 +236,10 @@ impl Case<'_> {
     fn state(&self, role: RunRole, contributions: &[Contribution]) -> RoleState {
         let mut state = RoleState {
             role,
-            asked: self.settings.of(role).text(),
+            asked: self.settings.policy(role).text(),
             got: Vec::new(),
             missing: Bytes::ZERO,
-            small: Bytes::ZERO,
+            too_small: Bytes::ZERO,
             reason: None,
             command: None,
         };
@@ -255,7 +255,7 @@ impl Case<'_> {
     }
 
     fn left_alone(&self, role: RunRole) -> Option<String> {
-        let asked = self.settings.of(role);
+        let asked = self.settings.policy(role);
         let wanted = Wanted::of(self.host, asked);
         let text = match asked.typed.as_str() {
             _ if wanted.is_some() => return None,
@@ -298,7 +298,7 @@ impl Case<'_> {
         match state.role {
             RunRole::Data => {
                 let after = self.settings.data_after?;
-                let below = Held::total(&state.got) < after;
+                let below = PageUsage::total(&state.got) < after;
                 below.then(|| format!("run skips data below {after}"))
             }
             RunRole::Stack => {
@@ -314,7 +314,7 @@ impl Case<'_> {
     /// Returns the named pages that the host lacks or has too few of. The last rung of a ladder is reported first,
     /// because it would have sufficed.
     fn unavailable(&self, state: &RoleState) -> Option<Reason> {
-        let ladder: Ladder = self.settings.of(state.role).typed.parse().ok()?;
+        let ladder: Ladder = self.settings.policy(state.role).typed.parse().ok()?;
         let mut rungs = ladder.rungs().iter().rev();
         rungs.find_map(|rung| {
             let from_pool = rung.kind == Some(PageKind::Hugetlb)
@@ -323,7 +323,7 @@ impl Case<'_> {
                 return Some(self.pool_failed(rung.size, state.missing));
             }
             let (because, command) = match judge(self.host, state.role, *rung) {
-                Rung::Not(lack) => (lack.what, lack.next),
+                Rung::Unavailable(lack) => (lack.message, lack.remedy),
                 Rung::Automatic => (
                     "the kernel allocates them automatically, and per-process counters do not \
                      show them"
@@ -346,8 +346,8 @@ impl Case<'_> {
             );
         }
         let lack = pool_short(self.host, size, Some(missing));
-        let next = restart(Some(lack.next.into()), self.process);
-        (lack.what, Some(next.command))
+        let next = restart(Some(lack.remedy.into()), self.process);
+        (lack.message, Some(next.command))
     }
 
     /// Returns the verdict on the range with most of the missing bytes.

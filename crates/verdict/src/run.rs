@@ -17,4 +17,4 @@ mod tests;
 pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
 pub use policy::{Numa, Policy, Want};
-pub use settle::{Missing, Settled, settle};
+pub use settle::{Missing, ResolvedPolicy, resolve};

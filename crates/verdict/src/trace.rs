@@ -17,7 +17,7 @@ mod rules;
 mod seen;
 
 pub use rules::findings;
-pub use seen::Seen;
+pub use seen::TraceStats;
 
 use crate::findings::Severity;
 

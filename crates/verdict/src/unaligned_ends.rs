@@ -32,7 +32,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
     let order = thp.orders.iter().rev().find(translated)?;
     let setting = order.anon.known()?.clone();
     let of = ThpUse::Private;
-    let is_off = order.in_force(thp, of)? == "never";
+    let is_off = order.effective(thp, of)? == "never";
     let (path, setting, better) = match (is_off, setting.as_str()) {
         // The size inherits from `enabled`, which is off.
         (true, "inherit") => (of.file(), "never".to_owned(), Some("madvise")),

@@ -75,14 +75,14 @@ pub struct Figures {
     pub target: String,
     /// The processes that share the copy-on-write pages.
     pub sharer: String,
-    pub room: Option<Room>,
+    pub tightest_limit: Option<TightestLimit>,
     /// Disabled THP sizes, each with the bytes that would fit on its whole pages.
     pub off_sizes: Vec<OffSize>,
 }
 
 /// The tightest memory limit of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct TightestLimit {
     pub cgroup: String,
     pub file: String,
     pub limit: Bytes,
@@ -113,9 +113,9 @@ pub struct Account {
     /// Resident bytes, from the page map if it was read, otherwise from the counters.
     pub resident: Bytes,
     /// Resident bytes on huge pages.
-    pub large: Bytes,
+    pub huge: Bytes,
     /// Resident bytes in a range that cannot hold a huge page of any size of this host.
-    pub small: Bytes,
+    pub too_small: Bytes,
     /// Verdicts for the other bytes, in address order.
     pub verdicts: Vec<Verdict>,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Case<'a> {
 }
 
 /// Returns the smallest huge page of any kind, or `None` if the host has no huge pages.
-pub fn smallest_large_page(host: &Host) -> Option<PageSize> {
+pub fn smallest_huge_page(host: &Host) -> Option<PageSize> {
     let thp = host.thp.known().into_iter().flat_map(|t| &t.orders);
     host.page_sizes
         .iter()

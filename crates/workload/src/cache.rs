@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use hugeleaf::MemoryError;
-use hugeleaf_host::Held;
+use hugeleaf_host::PageUsage;
 use hugeleaf_sqlite::{Api, InstallError, Installed, PagesOf};
 use hugeleaf_sys::{Advice, Memory, Space, name_own};
 use hugeleaf_units::{Bytes, PageSize, Range};
@@ -84,7 +84,7 @@ impl SqliteCache {
     }
 
     /// Returns the cache's memory by page size, read back now. `None` if this process cannot tell.
-    pub fn pages(&self) -> Result<Option<Vec<Held>>, MemoryError> {
+    pub fn pages(&self) -> Result<Option<Vec<PageUsage>>, MemoryError> {
         self.memory.pages(self.length())
     }
 
@@ -93,11 +93,11 @@ impl SqliteCache {
     }
 
     /// Returns the number of pages that did not fit and came from the heap.
-    pub fn outside(&self) -> u64 {
+    pub fn heap_pages(&self) -> u64 {
         self.installed
             .shares()
             .iter()
-            .map(|share| share.outside)
+            .map(|share| share.heap_fallbacks)
             .sum()
     }
 }

@@ -102,7 +102,7 @@ fn work(
     let ready = Ready {
         rows,
         segment: cache.range(),
-        outside: Bytes(cache.outside() * DATABASE_PAGE as u64),
+        outside: Bytes(cache.heap_pages() * DATABASE_PAGE as u64),
     };
     *lock(&shared.began) = Some(Instant::now());
     say(writer, &Event::Ready(ready));

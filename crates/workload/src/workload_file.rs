@@ -12,11 +12,11 @@ mod runner;
 mod shipped;
 mod size;
 
-pub use figures::{Figure, NoFigure, Ran, figures};
+pub use figures::{Figure, NoFigure, LoadOutput, figures};
 pub use file::{
-    Better, Described, FileError, Load, Loop, Measure, OwnArm, SCHEMA, Script, Server, Source,
+    Better, WorkloadSpec, FileError, Load, Loop, Measure, OwnArm, SCHEMA, Script, Server, Source,
 };
 pub use needs::Needs;
-pub use runner::{Running, Stage, StageError, Watched};
+pub use runner::{Running, Runner, RunnerError, Watched};
 pub use shipped::{SHIPPED, Shipped, shipped};
 pub use size::Size;

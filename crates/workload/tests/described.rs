@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_workload::workload_file::{Described, Script, Stage, StageError};
+use hugeleaf_workload::workload_file::{WorkloadSpec, Script, Runner, RunnerError};
 
-fn parse(text: &str) -> Result<Described, String> {
-    Described::parse(Path::new("w.toml"), text).map_err(|e| e.to_string())
+fn parse(text: &str) -> Result<WorkloadSpec, String> {
+    WorkloadSpec::parse(Path::new("w.toml"), text).map_err(|e| e.to_string())
 }
 
 const LEAST: &str = "schema = 1\ntitle = 'x'\nload.run = 'true'\n";
@@ -94,14 +94,14 @@ fn errors_say_where() {
 }
 
 /// Runs `act` on a stage of this workload file, in a temporary folder.
-fn staged(file: &str, act: impl FnOnce(&Described, &Stage<'_>, &AtomicBool)) {
+fn staged(file: &str, act: impl FnOnce(&WorkloadSpec, &Runner<'_>, &AtomicBool)) {
     let described = parse(file).unwrap();
     let below = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(below.path(), open).unwrap();
     let stop = AtomicBool::new(false);
     {
-        let stage = Stage::new(&described, below.path(), &stop).unwrap();
+        let stage = Runner::new(&described, below.path(), &stop).unwrap();
         act(&described, &stage, &stop);
     }
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
@@ -116,7 +116,7 @@ fn script(run: &str, limit: Duration) -> Script {
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn run(stage: &Stage<'_>, text: &str, limit: Duration) -> Result<String, StageError> {
+fn run(stage: &Runner<'_>, text: &str, limit: Duration) -> Result<String, RunnerError> {
     let ended = stage.run(
         ("load", &script(text, limit)),
         (&[], &[]),
@@ -161,12 +161,12 @@ fn what_fails_says_its_last_words() {
         );
         let lacking = run(stage, "echo no such device; exit 77", LONG).unwrap_err();
         assert!(
-            matches!(&lacking, StageError::Lacking { said } if said == "no such device"),
+            matches!(&lacking, RunnerError::Lacking { said } if said == "no such device"),
             "{lacking}"
         );
         let long = run(stage, "echo waits; sleep 100", Duration::from_millis(300)).unwrap_err();
         assert!(
-            matches!(&long, StageError::TooLong { said, .. } if said == "waits"),
+            matches!(&long, RunnerError::TooLong { said, .. } if said == "waits"),
             "{long}"
         );
     });
@@ -233,7 +233,7 @@ fn what_is_stopped_midway_is_asked_first() {
             });
             run(stage, script, LONG).unwrap_err()
         });
-        assert!(matches!(error, StageError::Stopped), "{error}");
+        assert!(matches!(error, RunnerError::Stopped), "{error}");
         assert!(stage.work().join("bye").exists());
     });
 }
@@ -260,7 +260,7 @@ fn nothing_outlives_its_command() {
         }
         stop.store(true, Ordering::Relaxed);
         let error = run(stage, &words, LONG).unwrap_err();
-        assert!(matches!(error, StageError::Stopped), "{error}");
+        assert!(matches!(error, RunnerError::Stopped), "{error}");
     });
     assert_eq!(count(&words), 0);
 }

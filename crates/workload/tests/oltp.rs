@@ -202,7 +202,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
     let _host = hugeleaf_testkit::host::shared();
-    let Some(huge) = huge_page().filter(|_| Kernel::new().knows_collapse()) else {
+    let Some(huge) = huge_page().filter(|_| Kernel::new().supports_collapse()) else {
         println!(
             "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
         );

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::workload_file::{SHIPPED, Script, Stage, StageError, figures, shipped};
+use hugeleaf_workload::workload_file::{SHIPPED, Script, Runner, RunnerError, figures, shipped};
 
 /// Sizes with run times of seconds, and the command that damages the checked result.
 struct Small {
@@ -154,7 +154,7 @@ fn try_out(name: &str) {
     let mut described = shipped(name).unwrap().described().unwrap();
     let memory = Bytes::from_mib(4 << 10);
     if let Some(unmet) = described.needs.unmet_here(memory, Path::new("/var/tmp")) {
-        println!("not run: {name}: {}", unmet.what);
+        println!("not run: {name}: {}", unmet.message);
         return;
     }
     let mut variables: BTreeMap<String, String> = described.set.clone();
@@ -186,13 +186,13 @@ fn try_out(name: &str) {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
     {
-        let stage = Stage::new(&described, folder.path(), &stop).unwrap();
+        let stage = Runner::new(&described, folder.path(), &stop).unwrap();
         let mut nobody = |_| {};
         let with: (&[(String, String)], &[std::ffi::OsString]) = (&variables, &[]);
         if let Some(prepare) = &described.prepare {
             match stage.run(("prepare", prepare), with, None, &mut nobody) {
                 // These packages come over the network, which may be missing.
-                Err(error @ StageError::Failed { .. }) if matches!(name, "orders" | "duckdb") => {
+                Err(error @ RunnerError::Failed { .. }) if matches!(name, "orders" | "duckdb") => {
                     println!("not run: {name}: {error}");
                     return;
                 }
@@ -211,7 +211,7 @@ fn try_out(name: &str) {
                     .unwrap();
             }
             let ended = match stage.run(("load", load), with, server.as_ref(), &mut nobody) {
-                Err(StageError::Lacking { said }) => {
+                Err(RunnerError::Lacking { said }) => {
                     println!("not run: {name}: {said}");
                     return;
                 }

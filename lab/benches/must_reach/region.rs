@@ -15,7 +15,7 @@ use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Reserve, Space};
 
 use crate::record::{Record, median, paired};
-use crate::setting::{Put, pages};
+use crate::setting::{RestoreSetting, pages};
 use crate::{Failed, Mode};
 
 /// Sizes, and numbers of repetitions.
@@ -134,7 +134,7 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
     let length = sizes.populate;
     for (what, page, from_pool) in [("reserved", pool, true), ("transparent", huge, false)] {
         let _pool = from_pool
-            .then(|| Put::free_pages(page, length))
+            .then(|| RestoreSetting::free_pages(page, length))
             .transpose()?;
         let kind = if from_pool { "hugetlb" } else { "thp" };
         let ladder = format!("{kind}:{page}!").parse()?;
@@ -336,7 +336,7 @@ fn read(sizes: &Sizes, pool: PageSize, base: PageSize, out: &Path) -> Result<(),
     let length = sizes.read;
     let half = Bytes(pool.round_down(length.get() / 2));
     for (what, reserved) in [("uniform", length), ("mosaic", half)] {
-        let _pool = Put::free_pages(pool, reserved)?;
+        let _pool = RestoreSetting::free_pages(pool, reserved)?;
         let ladder = format!("hugetlb:{pool},{base}").parse()?;
         let region = Region::new(&RegionOptions::new(length, ladder).shared())?;
         for extent in region.extents()? {
@@ -374,7 +374,7 @@ fn elastic(sizes: &Sizes, pool: PageSize, out: &Path) -> Result<(), Failed> {
     let mut record = Record::new("region-elastic", "make bench");
     let still = pool.pages_for(Bytes(sizes.moved.get() / 16)).of(pool);
     // Twice: the bare calls have pages of their own.
-    let _pool = Put::free_pages(pool, sizes.moved + sizes.moved + still)?;
+    let _pool = RestoreSetting::free_pages(pool, sizes.moved + sizes.moved + still)?;
     let free = pages(pool, "free_hugepages")?;
     let ladder = format!("hugetlb:{pool}!").parse()?;
     let options = ElasticOptions::new(sizes.moved + still, ladder).shared();

@@ -8,31 +8,31 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::Failed;
 
 /// A kernel file whose value is restored when this is dropped.
-pub struct Put {
+pub struct RestoreSetting {
     path: PathBuf,
     before: String,
 }
 
-impl Put {
+impl RestoreSetting {
     /// Provides `bytes` free bytes in a pool.
     ///
     /// They are added to the pages in use. `nr_hugepages` also counts surplus pages of overcommit, but a
     /// written value makes persistent pages. Therefore only the number of persistent pages is restored.
-    pub fn free_pages(size: PageSize, bytes: Bytes) -> Result<Put, Failed> {
+    pub fn free_pages(size: PageSize, bytes: Bytes) -> Result<RestoreSetting, Failed> {
         let path = PathBuf::from(pool_file(size, None, "nr_hugepages"));
         let total = pages(size, "nr_hugepages")?;
         let lasting = total - pages(size, "surplus_hugepages")?;
         let used = total - pages(size, "free_hugepages")?;
         let wanted = size.pages_for(bytes).get();
-        let put = Put::from(&path, &lasting.to_string(), &(used + wanted).to_string())?;
+        let put = RestoreSetting::from(&path, &lasting.to_string(), &(used + wanted).to_string())?;
         match pages(size, "free_hugepages")? {
             got if got == wanted => Ok(put),
             got => Err(format!("{got} of {wanted} pages of {size} available").into()),
         }
     }
 
-    fn from(path: &Path, before: &str, value: &str) -> Result<Put, Failed> {
-        let put = Put {
+    fn from(path: &Path, before: &str, value: &str) -> Result<RestoreSetting, Failed> {
+        let put = RestoreSetting {
             path: path.to_owned(),
             before: before.to_owned(),
         };
@@ -41,7 +41,7 @@ impl Put {
     }
 }
 
-impl Drop for Put {
+impl Drop for RestoreSetting {
     fn drop(&mut self) {
         if let Err(e) = std::fs::write(&self.path, &self.before) {
             eprintln!(

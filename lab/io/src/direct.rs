@@ -34,7 +34,7 @@ pub enum DirectRules {
     /// The file system has no direct I/O and copies, even if open(2) accepts the flag.
     None,
     /// The kernel does not report the requirements.
-    Untold,
+    Unreported,
 }
 
 fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
@@ -78,7 +78,7 @@ pub fn direct_rules(file: &File) -> Result<DirectRules, SysError> {
     if !StatxFlags::from_bits_retain(meta.stx_mask).contains(StatxFlags::DIOALIGN) {
         return Ok(match is_in_memory(file)? {
             true => DirectRules::None,
-            false => DirectRules::Untold,
+            false => DirectRules::Unreported,
         });
     }
     let (memory, offset) = (meta.stx_dio_mem_align, meta.stx_dio_offset_align);

@@ -139,7 +139,7 @@ impl Args {
             shrink: self.shrink,
             durability: self.durability,
             rounds: self.rounds,
-            below: self.below.clone(),
+            parent_folder: self.below.clone(),
             seed: self.seed,
         }
     }

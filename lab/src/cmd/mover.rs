@@ -192,7 +192,7 @@ impl Args {
             most_streams: self.most_streams,
             overwrite: self.overwrite,
             seed: self.seed,
-            most: setup.most,
+            memory_limit: setup.most,
         })
     }
 }
@@ -216,7 +216,7 @@ pub fn place(path: &std::path::Path) -> Place {
     match path {
         path if path.as_os_str() == "memory" => Place::Memory,
         path if path.is_dir() => Place::Folder(path.to_owned()),
-        path => Place::There(path.to_owned()),
+        path => Place::Existing(path.to_owned()),
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn places() {
         assert_eq!(place("memory".as_ref()), Place::Memory);
         assert_eq!(place(".".as_ref()), Place::Folder(".".into()));
-        assert_eq!(place("none".as_ref()), Place::There("none".into()));
+        assert_eq!(place("none".as_ref()), Place::Existing("none".into()));
     }
 
     #[derive(clap::Parser)]

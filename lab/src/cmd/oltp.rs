@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::experiments::oltp::{
-    COPIER, Database, Io, Order, Pages, SERVERS, ServerKind, copy_until_ended,
+    COPIER, Database, Io, OltpSettings, Pages, SERVERS, ServerKind, copy_until_ended,
 };
 use crate::kits::tpcc::Durability;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -184,9 +184,9 @@ fn parse_think(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> OltpSettings {
         let folder = || Database::Sqlite("hugeleaf-oltp".into());
-        Order {
+        OltpSettings {
             database: match self.start {
                 Some(kind) => Database::Started(kind, self.below.clone()),
                 None => self.database.clone().unwrap_or_else(folder),

@@ -78,7 +78,7 @@ impl Args {
             processes,
             region,
             seed: self.seed,
-            most: setup.most,
+            memory_limit: setup.most,
             program: Program {
                 path: context.root.path("proc/self/exe"),
                 arguments: vec![ATTACHER.into()],

@@ -108,7 +108,7 @@ impl Args {
             place: place(&self.device),
             each: Bytes(self.block.get().saturating_mul(BLOCKS)),
             seed: self.seed,
-            most: setup.most,
+            memory_limit: setup.most,
         })
     }
 }

@@ -46,7 +46,7 @@ pub struct AmmSettings {
     pub durability: Durability,
     pub rounds: usize,
     /// Parent folder of the servers' folders.
-    pub below: PathBuf,
+    pub parent_folder: PathBuf,
     /// Seed of the order of arms, and of the requests.
     pub seed: u64,
 }

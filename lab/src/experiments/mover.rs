@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::kits::mover::{
     Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place as DevicePlace, Wanted,
-    bare, run as move_blocks, verify,
+    measure_devices, run as move_blocks, verify,
 };
 use hugeleaf_host::Host;
 use hugeleaf_sys::may_lock;
@@ -53,7 +53,7 @@ pub struct MoverSettings {
     /// True if existing devices may be overwritten.
     pub overwrite: bool,
     pub seed: u64,
-    pub most: Bytes,
+    pub memory_limit: Bytes,
 }
 
 impl MoverSettings {
@@ -126,7 +126,7 @@ pub fn measure(
         devices: Devices::make(&wanted, machine.host, machine.stop)?,
         arms,
     };
-    about(s, &mover.devices.places, &mut run.results);
+    describe(s, &mover.devices.places, &mut run.results);
     let went = mover.all(&mut run);
     run.ended(went)?;
     mover.arms.look_again(&mut run)?;
@@ -145,7 +145,7 @@ pub fn measure(
 }
 
 /// Fills in the title, the method and the charts of the results.
-fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
+fn describe(s: &MoverSettings, devices: &[String], results: &mut Results) {
     results.experiment.title = format!(
         "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
          together",
@@ -182,13 +182,13 @@ fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError>
         false => Bytes::ZERO,
     };
     let asked = spaces + devices;
-    if asked <= settings.most {
+    if asked <= settings.memory_limit {
         return Ok(());
     }
     Err(BenchError::TooLarge {
         what: format!("data spaces of {} and devices", settings.space),
         asked,
-        most: settings.most,
+        most: settings.memory_limit,
     })
 }
 
@@ -222,13 +222,13 @@ impl Mover<'_> {
     /// Measures all rounds, then the streams, with the bare devices before and after the rounds.
     fn all(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
         let available = self.arms.available();
-        self.bare(run)?;
+        self.device_baseline(run)?;
         run.rounds(self.settings.rounds, &available, |run, round, of| {
             let arm = &self.arms.all[of.0];
             run.step(format!("{} on {}", arm.way, arm.label));
             self.sample(run, round, of)
         })?;
-        self.bare(run)?;
+        self.device_baseline(run)?;
         let Some(rate) = self.settings.rate else {
             return Ok(());
         };
@@ -278,14 +278,14 @@ impl Mover<'_> {
 
     /// Measures the devices without a data path. Threads and transfers are the same, from huge pages; nothing is
     /// checked or handed on.
-    fn bare(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+    fn device_baseline(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
         /// A longer run shows nothing more.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
         let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);
         load.time = load.time.min(LONGEST);
         if let Some(memory) = self.arms.largest() {
-            let (moved, time) = bare(memory, &load, run.machine.stop)?;
+            let (moved, time) = measure_devices(memory, &load, run.machine.stop)?;
             rows::add_bare(&mut run.results, rate(moved, time));
         }
         Ok(())

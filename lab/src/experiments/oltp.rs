@@ -23,7 +23,7 @@ mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
-pub use order::{Database, Io, Order, ServerKind};
+pub use order::{Database, Io, OltpSettings, ServerKind};
 pub use pages::Pages;
 
 pub(super) use run::FILLED_AT;

@@ -36,7 +36,7 @@ pub struct PageTablesSettings {
     pub region: Bytes,
     pub seed: u64,
     /// Maximum ordinary memory held at a time.
-    pub most: Bytes,
+    pub memory_limit: Bytes,
     /// The program that runs [`crate::kits::pagetables::serve_attacher`].
     pub program: Program,
 }
@@ -61,7 +61,7 @@ pub fn measure(
         let most = settings.processes.iter().copied().max().unwrap_or(0);
         check_room(settings, machine.host, *arm, most, Bytes::ZERO)?;
     }
-    let used = json!({ "region_bytes": region, "most_bytes": settings.most });
+    let used = json!({ "region_bytes": region, "most_bytes": settings.memory_limit });
     let mut run = Measuring::new("pagetables", (seed, used), machine, progress);
     let about = &mut run.results.experiment;
     about.title = format!(
@@ -116,13 +116,13 @@ fn check_room(
     let each = Bytes(tables.saturating_add(idle.get())) + KERNEL_A_PROCESS;
     let all = (processes as u64).saturating_mul(each.get());
     let asked = all.saturating_add(if is_pool { 0 } else { length });
-    if asked <= settings.most.get() {
+    if asked <= settings.memory_limit.get() {
         return Ok(());
     }
     Err(BenchError::TooLarge {
         what: format!("{processes} processes on {} of {arm}", settings.region),
         asked: Bytes(asked),
-        most: settings.most,
+        most: settings.memory_limit,
     })
 }
 

@@ -34,7 +34,7 @@ pub struct PinSettings {
     pub place: DevicePlace,
     pub each: Bytes,
     pub seed: u64,
-    pub most: Bytes,
+    pub memory_limit: Bytes,
 }
 
 /// Measures all arms.
@@ -69,7 +69,7 @@ pub fn measure(
             run.expect(ArmAbout::named(&arm.label), place(arm, *threads), s.rounds);
         }
     }
-    about(s, &mut run.results);
+    describe(s, &mut run.results);
     let devices = devices(s, &mut run)?;
     let source = devices.as_ref().and_then(|d| d.sources.first());
     let of = |of: (usize, usize)| s.threads.iter().map(move |threads| (of, *threads));
@@ -112,7 +112,7 @@ fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
 }
 
 /// Fills in the title, the method and the charts of the results.
-fn about(s: &PinSettings, results: &mut Results) {
+fn describe(s: &PinSettings, results: &mut Results) {
     results.experiment.title = format!(
         "pinning and releasing {}: the time of one pin, by page layout and number of threads",
         s.block
@@ -139,11 +139,11 @@ fn about(s: &PinSettings, results: &mut Results) {
 
 /// Refuses settings that exceed the limits of memory or of locked memory.
 fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
-    if asked > settings.most {
+    if asked > settings.memory_limit {
         return Err(BenchError::TooLarge {
             what: format!("memory of {} for each kind of pages", settings.space),
             asked,
-            most: settings.most,
+            most: settings.memory_limit,
         });
     }
     let threads = settings.threads.iter().copied().max().unwrap_or(1);

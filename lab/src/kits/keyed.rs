@@ -147,7 +147,7 @@ impl KeyedTable {
         let mut connection = self.connect()?;
         let select = format!("SELECT text FROM {DATABASE}.rows WHERE id = ?");
         let select = connection.prep(select).map_err(|e| self.explain(&e))?;
-        let mut desk = Desk {
+        let mut desk = Connection {
             table: self,
             connection,
             select,
@@ -189,7 +189,7 @@ impl KeyedTable {
     }
 }
 
-struct Desk<'t> {
+struct Connection<'t> {
     table: &'t KeyedTable,
     connection: Conn,
     select: Statement,
@@ -197,7 +197,7 @@ struct Desk<'t> {
     turn: u64,
 }
 
-impl Desk<'_> {
+impl Connection<'_> {
     fn read(&mut self, hot: Bytes) -> Result<(), TpccError> {
         let among = match self.random.u64(0..ANYWHERE) {
             0 => self.table.rows,

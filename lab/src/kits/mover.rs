@@ -24,4 +24,4 @@ pub use error::{BlockProblem, MoverError};
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
 pub use path::Mode;
 pub(crate) use path::{IoEngine, Plain};
-pub use run::{Edge, Latency, Load, Moved, bare, run, verify};
+pub use run::{Edge, Latency, Load, Moved, measure_devices, run, verify};

@@ -46,7 +46,7 @@ fn file(folder: &Path) -> PathBuf {
 
 fn wanted(path: &Path, sources: usize, targets: usize) -> Wanted {
     Wanted {
-        places: vec![Place::There(path.to_owned())],
+        places: vec![Place::Existing(path.to_owned())],
         sources,
         targets,
         each: EACH,
@@ -257,7 +257,7 @@ fn what_is_there_is_left_alone() {
     wanted.overwrite = true;
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(matches!(error, MoverError::TooSmall { .. }), "{error}");
-    wanted.places = vec![Place::There(folder.path().join("none"))];
+    wanted.places = vec![Place::Existing(folder.path().join("none"))];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(error.to_string().contains("none: No such file"), "{error}");
     stop.store(true, Ordering::Relaxed);

@@ -495,7 +495,7 @@ fn driven(store: &dyn Store, origin: &Origin, mut run: Run) -> Outcome {
         let outcome = drive(store, origin, run, &mut (), &mut |_, _| {}, &never());
         let too_short = match &outcome {
             Ok(outcome) => outcome.kinds[Kind::Payment.index()].committed == 0,
-            Err(error) => matches!(error, TpccError::Nothing(_)),
+            Err(error) => matches!(error, TpccError::NoOrders(_)),
         };
         if !too_short || run.time > Duration::from_secs(60) {
             return outcome.unwrap();
@@ -609,7 +609,7 @@ fn a_server_that_goes_away_leaves_no_result() {
     assert!(
         matches!(
             error,
-            TpccError::Away { .. } | TpccError::Unreachable { .. }
+            TpccError::ConnectionLost { .. } | TpccError::Unreachable { .. }
         ),
         "{error:?}"
     );
@@ -705,7 +705,7 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
         ..origin
     };
     let refused = load(store, &other, true, &mut |_| {}, &never()).unwrap_err();
-    assert!(matches!(refused, TpccError::Other { .. }), "{refused:?}");
+    assert!(matches!(refused, TpccError::OtherOrigin { .. }), "{refused:?}");
 }
 
 #[test]
@@ -746,8 +746,8 @@ fn a_half_filled_mariadb_is_told_and_gone_on_with() {
     let other = "CREATE DATABASE hugeleaf_tpcc; CREATE TABLE hugeleaf_tpcc.diary (day TEXT)";
     store.loader(0).unwrap().execute(other).unwrap();
     let refused = load(&store, &origin(1, 1, SMALL), true, &mut |_| {}, &never()).unwrap_err();
-    assert!(matches!(refused, TpccError::Foreign { .. }), "{refused:?}");
-    assert!(matches!(store.remove(), Err(TpccError::Foreign { .. })));
+    assert!(matches!(refused, TpccError::ForeignData { .. }), "{refused:?}");
+    assert!(matches!(store.remove(), Err(TpccError::ForeignData { .. })));
 }
 
 #[test]
@@ -772,8 +772,8 @@ fn what_is_not_ours_is_left_alone() {
         let before = std::fs::read(&file).unwrap();
         let store = sqlite(folder.path(), 1, true);
         let error = load(&store, &other, true, &mut |_| {}, &never()).unwrap_err();
-        assert!(matches!(error, TpccError::Foreign { .. }), "{error:?}");
-        assert!(matches!(store.remove(), Err(TpccError::Foreign { .. })));
+        assert!(matches!(error, TpccError::ForeignData { .. }), "{error:?}");
+        assert!(matches!(store.remove(), Err(TpccError::ForeignData { .. })));
         assert_eq!(std::fs::read(&file).unwrap(), before);
     }
 }

@@ -29,7 +29,7 @@ const PRINTED: u64 = 64 << 20;
 const PANIC: &str = "Kernel panic - not syncing";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum How {
+pub enum EndReason {
     /// All phases ran to their end, with these exit statuses.
     Done(Vec<i32>),
     TimedOut,
@@ -42,7 +42,7 @@ pub enum How {
 
 #[derive(Debug)]
 pub struct Ended {
-    pub how: How,
+    pub how: EndReason,
     pub output: String,
     pub console: String,
     /// Name of the kernel's release, as reported by the kernel.
@@ -58,14 +58,14 @@ impl Ended {
     /// If it did not run to its end; the error contains the last lines of the console.
     pub fn status(&self) -> anyhow::Result<i32> {
         let why = match &self.how {
-            How::Done(statuses) => {
+            EndReason::Done(statuses) => {
                 return Ok(statuses.iter().copied().find(|s| *s != 0).unwrap_or(0));
             }
-            How::TimedOut => "did not end within its limit",
-            How::Panicked => "its kernel panicked",
-            How::TooMuchOutput => "printed too much",
-            How::ShutDownEarly => "shut down before the end",
-            How::Interrupted => "interrupted",
+            EndReason::TimedOut => "did not end within its limit",
+            EndReason::Panicked => "its kernel panicked",
+            EndReason::TooMuchOutput => "printed too much",
+            EndReason::ShutDownEarly => "shut down before the end",
+            EndReason::Interrupted => "interrupted",
         };
         bail!("{why}; its console's last lines:\n{}", self.console)
     }
@@ -298,7 +298,7 @@ impl Machine<'_> {
         limit: Duration,
         stop: &AtomicBool,
         each: &mut impl FnMut(&[u8]),
-    ) -> anyhow::Result<Option<How>> {
+    ) -> anyhow::Result<Option<EndReason>> {
         let mut command = self.command(false)?;
         command
             .stdout(Stdio::null())
@@ -310,25 +310,25 @@ impl Machine<'_> {
             if watch.panicked {
                 // Time for the rest of its last output.
                 std::thread::sleep(Duration::from_millis(500));
-                return Ok(Some(How::Panicked));
+                return Ok(Some(EndReason::Panicked));
             }
             if let Some(status) = status {
-                return Ok((!status.success()).then_some(How::ShutDownEarly));
+                return Ok((!status.success()).then_some(EndReason::ShutDownEarly));
             }
             if watch.output.passed.max(watch.console.passed) > PRINTED {
-                return Ok(Some(How::TooMuchOutput));
+                return Ok(Some(EndReason::TooMuchOutput));
             }
             if watch.start.elapsed() > limit {
-                return Ok(Some(How::TimedOut));
+                return Ok(Some(EndReason::TimedOut));
             }
             if stop.load(Ordering::Relaxed) {
-                return Ok(Some(How::Interrupted));
+                return Ok(Some(EndReason::Interrupted));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn ended(&self, went_down: Option<How>, booted: Duration, all: Duration) -> Ended {
+    fn ended(&self, went_down: Option<EndReason>, booted: Duration, all: Duration) -> Ended {
         let report = self.text("report");
         let console = self.text("console") + &self.text("qemu");
         Ended {
@@ -362,16 +362,16 @@ impl Machine<'_> {
 }
 
 /// Returns the end of a run by the guest's report: it is done if its last line says so.
-fn how_of(report: &str, phases: usize) -> How {
+fn how_of(report: &str, phases: usize) -> EndReason {
     let statuses: Vec<i32> = report
         .lines()
         .filter_map(|line| line.strip_prefix("ended "))
         .filter_map(|rest| rest.split(' ').nth(1)?.parse().ok())
         .collect();
     if is_done(report) && statuses.len() >= phases {
-        How::Done(statuses)
+        EndReason::Done(statuses)
     } else {
-        How::ShutDownEarly
+        EndReason::ShutDownEarly
     }
 }
 
@@ -470,10 +470,10 @@ mod tests {
     #[test]
     fn only_a_guest_that_says_so_is_done() {
         let report = "boot 1 6.1.0\nended 1 0\nboot 2 6.1.0\nended 2 7\nfiles\ndone\n";
-        assert_eq!(how_of(report, 2), How::Done(vec![0, 7]));
-        assert_eq!(how_of(report, 3), How::ShutDownEarly);
-        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), How::ShutDownEarly);
-        assert_eq!(how_of("", 1), How::ShutDownEarly);
+        assert_eq!(how_of(report, 2), EndReason::Done(vec![0, 7]));
+        assert_eq!(how_of(report, 3), EndReason::ShutDownEarly);
+        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), EndReason::ShutDownEarly);
+        assert_eq!(how_of("", 1), EndReason::ShutDownEarly);
         assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
     }
 
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn a_run_that_did_not_end_shows_its_console() {
         let ended = Ended {
-            how: How::Panicked,
+            how: EndReason::Panicked,
             output: String::new(),
             console: "last words".to_owned(),
             release: None,

@@ -24,7 +24,7 @@ fn addresses() {
         Some("/run/a%b.sock")
     );
     let socket = parsed("mysql://root@localhost/?socket=/run/a%20b.sock&db_name=x");
-    assert_eq!(socket.place(), Place::Unix("/run/a b.sock".into()));
+    assert_eq!(socket.place(), Endpoint::Unix("/run/a b.sock".into()));
     assert_eq!(socket.database.as_deref(), Some("x"));
     for bad in [
         "",
@@ -45,11 +45,11 @@ fn proofs_are_what_a_server_expects() {
     let salt = b"01234567890123456789";
     let sent = proof(b"mysql_native_password", "secret", salt).unwrap();
     let kept = Sha1::digest(Sha1::digest("secret"));
-    let once = mixed(&sent, &Sha1::digest([salt.as_slice(), &kept].concat()));
+    let once = xor(&sent, &Sha1::digest([salt.as_slice(), &kept].concat()));
     assert_eq!(Sha1::digest(once), kept);
     let sent = proof(b"caching_sha2_password", "secret", salt).unwrap();
     let kept = Sha256::digest(Sha256::digest("secret"));
-    let once = mixed(&sent, &Sha256::digest([&kept, salt.as_slice()].concat()));
+    let once = xor(&sent, &Sha256::digest([&kept, salt.as_slice()].concat()));
     assert_eq!(Sha256::digest(once), kept);
     assert!(
         proof(b"mysql_native_password", "", salt)
@@ -83,8 +83,8 @@ fn with<T>(
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Transport::over(ours, "it");
-    let done = run(&mut wire.ask(Question::new(PATIENCE)));
+    let mut wire = Transport::from_stream(ours, "it");
+    let done = run(&mut wire.begin_exchange(Deadline::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();
@@ -145,9 +145,9 @@ fn rows_of_texts() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&answer).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        let wire = Some(Transport::over(ours, "it"));
+        let wire = Some(Transport::from_stream(ours, "it"));
         let mut connection = Connection { wire };
-        let answer = connection.ask("SHOW STATUS", Question::new(PATIENCE));
+        let answer = connection.query("SHOW STATUS", Deadline::new(PATIENCE));
         (answer, connection.wire.is_some())
     };
     let rows = vec![

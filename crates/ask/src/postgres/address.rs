@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::PORT;
 use crate::percent::decoded_bytes;
-use crate::{Place, QueryError};
+use crate::{Endpoint, QueryError};
 
 /// A host's name or address, or the directory of its Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Address {
     }
 
     /// Returns the addresses of the servers, in the order of connection attempts.
-    pub(super) fn places(&self) -> Result<Vec<Place>, QueryError> {
+    pub(super) fn places(&self) -> Result<Vec<Endpoint>, QueryError> {
         let (hosts, addresses) = (self.hosts.len(), self.addresses.len());
         let count = hosts.max(addresses);
         if hosts.min(addresses) > 0 && hosts != addresses {
@@ -210,14 +210,14 @@ impl Address {
             let port = self.ports.get(at).or(self.ports.first());
             let port = port.copied().unwrap_or(PORT);
             match (self.addresses.get(at), self.hosts.get(at)) {
-                (Some(address), _) => Place::Tcp {
+                (Some(address), _) => Endpoint::Tcp {
                     host: address.to_string(),
                     port,
                 },
                 (None, Some(Host::Unix(folder))) => {
-                    Place::Unix(format!("{folder}/.s.PGSQL.{port}"))
+                    Endpoint::Unix(format!("{folder}/.s.PGSQL.{port}"))
                 }
-                (None, host) => Place::Tcp {
+                (None, host) => Endpoint::Tcp {
                     host: match host {
                         Some(Host::Tcp(name)) => name.clone(),
                         _ => String::new(),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(address.password.as_deref(), Some(b"x' y".as_slice()));
         assert_eq!(address.database.as_deref(), Some("it's"));
         let places: Vec<String> = (address.places().unwrap().iter())
-            .map(Place::to_string)
+            .map(Endpoint::to_string)
             .collect();
         assert_eq!(places, ["/run/pg/.s.PGSQL.1", "db:2"]);
         let numbers = parsed("hostaddr=::1,127.0.0.1 port=7 host=a,b")

@@ -21,8 +21,8 @@ fn with<T>(
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Transport::over(ours, "it");
-    let done = run(&mut wire.ask(Question::new(PATIENCE)));
+    let mut wire = Transport::from_stream(ours, "it");
+    let done = run(&mut wire.begin_exchange(Deadline::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, Came, Component, Estimate, Granule, Move, OperationKind, Settings, State, decide,
+    Benefit, OrderResult, Component, Estimate, Granule, Move, OperationKind, Settings, State, decide,
     learn, view,
 };
 use hugeleaf_units::Bytes;
@@ -35,9 +35,9 @@ fn component(name: &'static str) -> impl Strategy<Value = Component> {
     let strategy = (sizes, benefit(), proptest::bool::weighted(0.9));
     strategy.prop_map(move |((least, more, most), benefit, resizable)| Component {
         name: name.to_owned(),
-        least: Bytes(least),
-        most: Bytes(most),
-        now: Bytes(least + more),
+        min: Bytes(least),
+        max: Bytes(most),
+        size: Bytes(least + more),
         measured: None,
         granule: Granule::new(Bytes(1 + more % 7)).unwrap(),
         resizable,
@@ -71,7 +71,7 @@ fn second() -> impl Strategy<Value = Second> {
 }
 
 /// Returns the answer to an order, and the component's size.
-fn answer(order: &Move, how: u8) -> (Bytes, Option<Came>) {
+fn answer(order: &Move, how: u8) -> (Bytes, Option<OrderResult>) {
     let (before, goal) = (order.order.before, order.order.goal);
     let now_bytes = match how {
         0 | 1 => before,
@@ -79,9 +79,9 @@ fn answer(order: &Move, how: u8) -> (Bytes, Option<Came>) {
         _ => goal,
     };
     let came = match how {
-        0 => Some(Came::Refused { why: "no".into() }),
+        0 => Some(OrderResult::Refused { why: "no".into() }),
         1 => None,
-        _ => Some(Came::Resized {
+        _ => Some(OrderResult::Resized {
             now_bytes,
             measured_bytes: None,
         }),
@@ -93,13 +93,13 @@ fn answer(order: &Move, how: u8) -> (Bytes, Option<Came>) {
 /// within the target, or within the memory held above it before.
 fn check(order: &Move, component: &Component, allowed: Bytes, target: Bytes) {
     let order = &order.order;
-    assert_eq!(order.before, component.now);
+    assert_eq!(order.before, component.size);
     match order.kind {
         OperationKind::Shrink => {
-            assert!(order.goal < order.before && order.goal >= component.least);
+            assert!(order.goal < order.before && order.goal >= component.min);
         }
         OperationKind::Grow => {
-            assert!(order.goal > order.before && order.goal <= component.most);
+            assert!(order.goal > order.before && order.goal <= component.max);
             assert!(allowed <= target, "{allowed:#} of {target:#}");
         }
     }
@@ -120,7 +120,7 @@ proptest! {
         settings.retry.0 = Duration::from_secs(3);
         settings.by_hand = Duration::from_secs(5);
         let mut all = vec![all.0, all.1, all.2, all.3];
-        let mut target: Bytes = all.iter().map(|c| c.now).sum();
+        let mut target: Bytes = all.iter().map(|c| c.size).sum();
         let mut state = State::default();
         // Allowed but unanswered growth.
         let mut open: BTreeMap<String, Bytes> = BTreeMap::new();
@@ -128,7 +128,7 @@ proptest! {
             let now = Duration::from_secs(at);
             target = second.target.map_or(target, Bytes);
             if let Some((index, size)) = second.hand {
-                all[index].now = Bytes(size);
+                all[index].size = Bytes(size);
             }
             for (component, benefit) in all.iter_mut().zip(second.benefits) {
                 component.benefit = benefit;
@@ -140,7 +140,7 @@ proptest! {
                         open.insert(order.order.component.clone(), order.order.goal);
                     }
                 }
-                let most = |c: &Component| c.now.max(open.get(&c.name).copied().unwrap_or_default());
+                let most = |c: &Component| c.size.max(open.get(&c.name).copied().unwrap_or_default());
                 let allowed: Bytes = all.iter().map(most).sum();
                 for order in &moves {
                     let component = all.iter_mut().find(|c| c.name == order.order.component).unwrap();
@@ -149,7 +149,7 @@ proptest! {
                 for order in &moves {
                     let component = all.iter_mut().find(|c| c.name == order.order.component).unwrap();
                     let (size, came) = answer(order, second.answer);
-                    component.now = size;
+                    component.size = size;
                     if let Some(came) = came {
                         open.remove(&order.order.component);
                         learn(&settings, &mut state, order.id, &came, now);
@@ -172,9 +172,9 @@ proptest! {
             .map(|(index, ((least, most, now, granule), benefit))| Component {
                 // The last two have the same name.
                 name: NAMES[index.min(3)].to_owned(),
-                least: Bytes(*least),
-                most: Bytes(*most),
-                now: Bytes(*now),
+                min: Bytes(*least),
+                max: Bytes(*most),
+                size: Bytes(*now),
                 measured: Some(Bytes(least ^ most)),
                 granule: Granule::new(Bytes((*granule).max(1))).unwrap(),
                 resizable: true,
@@ -186,10 +186,10 @@ proptest! {
         for time in times {
             let now = Duration::from_secs(time);
             for order in decide(&settings, &mut state, Bytes(target), &all, now) {
-                let came = Came::Resized { now_bytes: Bytes(size), measured_bytes: None };
+                let came = OrderResult::Resized { now_bytes: Bytes(size), measured_bytes: None };
                 learn(&settings, &mut state, order.id, &came, now);
             }
-            learn(&settings, &mut state, time, &Came::Refused { why: String::new() }, now);
+            learn(&settings, &mut state, time, &OrderResult::Refused { why: String::new() }, now);
         }
     }
 }

@@ -424,7 +424,7 @@ fn ghost_lists_steer_it() {
             for order in moves {
                 let part = world.part(&order.order.component);
                 (part.size, part.held) = (order.order.goal, order.order.goal);
-                let came = hugeleaf_balance::Came::Resized {
+                let came = hugeleaf_balance::OrderResult::Resized {
                     now_bytes: part.size,
                     measured_bytes: None,
                 };

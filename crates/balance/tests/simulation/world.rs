@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, Came, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, Settings,
+    Benefit, OrderResult, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, Settings,
     State, decide, learn,
 };
 use hugeleaf_units::Bytes;
@@ -167,9 +167,9 @@ impl Part {
     fn component(&self, noise: &mut fastrand::Rng) -> Component {
         Component {
             name: self.name.to_owned(),
-            least: self.granule.bytes() * self.least,
-            most: self.granule.bytes() * self.most,
-            now: self.size,
+            min: self.granule.bytes() * self.least,
+            max: self.granule.bytes() * self.most,
+            size: self.size,
             measured: Some(self.held),
             granule: self.granule,
             resizable: true,
@@ -299,7 +299,7 @@ impl World {
                     &self.settings,
                     &mut self.state,
                     order.id,
-                    &Came::Refused { why },
+                    &OrderResult::Refused { why },
                     now,
                 );
             }
@@ -318,7 +318,7 @@ impl World {
             }
             _ => (part.size, part.held) = (goal, goal),
         }
-        let came = Came::Resized {
+        let came = OrderResult::Resized {
             now_bytes: part.size,
             measured_bytes: Some(part.held),
         };

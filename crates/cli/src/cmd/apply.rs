@@ -7,8 +7,8 @@ use hugeleaf_plan::current_state::in_force;
 use hugeleaf_plan::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
 };
-use hugeleaf_plan::{Now, Plan, check, parse, steps};
-use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
+use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
+use hugeleaf_report::apply::{self as view, RequestInfo, apply_json, dry_run, dry_run_json};
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
@@ -64,7 +64,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let (warnings, in_force) = compared_with_host(&plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
-    let asked = Asked {
+    let asked = RequestInfo {
         plan: &shown,
         by_hand: &by_hand,
         warnings: &warnings,
@@ -172,15 +172,15 @@ fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Ve
     let in_force = in_force(&context.root);
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);
-    let now = Now {
+    let now = CurrentHost {
         host: &host,
         identity: &identity,
         in_force: &in_force,
     };
     let ids = in_force.iter().map(|one| one.id).collect();
     let warnings = check(plan, &now).map_err(|refusals| {
-        let whats: Vec<&str> = refusals.iter().map(|r| &*r.what).collect();
-        let next = refusals.first().map_or("hugeleaf plan", |r| &r.next);
+        let whats: Vec<&str> = refusals.iter().map(|r| &*r.message).collect();
+        let next = refusals.first().map_or("hugeleaf plan", |r| &r.remedy);
         Failure::missing(whats.join("; "), next)
     })?;
     Ok((warnings, ids))
@@ -188,7 +188,7 @@ fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Ve
 
 fn preview(
     steps: &[hugeleaf_plan::Step],
-    asked: Asked<'_>,
+    asked: RequestInfo<'_>,
     context: &Context,
 ) -> Result<Status, Failure> {
     let (looked, obstacles) = inspect(&context.root, steps);

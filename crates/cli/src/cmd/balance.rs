@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hugeleaf_balancer::{BalanceStatus, Core, KINDS, Run, Said, run as balance};
+use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, Run, LogEvent, run as balance};
 use hugeleaf_guard::{NoLock, Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
 use serde_json::json;
 
 use super::guard::files_of;
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, print_stderr};
 use crate::progress::Bar;
 
 /// Maximum duration of a single pass, which waits for moves in progress.
 const PASS: Duration = Duration::from_secs(120);
 /// Minimum number of scans in a pass. Counters need several, and a move must look worthwhile for
 /// two seconds.
-const SCANS: u32 = 4;
+const MIN_SCANS: u32 = 4;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -75,18 +75,18 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let is_shown = !args.once && !context.json;
     let bar = args.once.then(|| Bar::spinner("measuring the servers"));
     let pass = Pass::default();
-    let say = |said: Said| {
+    let say = |said: LogEvent| {
         let has_failed = said.what == "failed";
         pass.has_failed.fetch_or(has_failed, Ordering::Relaxed);
         if is_shown || has_failed {
             let line = format!("{}: {}: {}", said.what, said.name, said.text);
             match &bar {
                 Some(bar) => bar.say(&line),
-                None => tell(&line),
+                None => print_stderr(&line),
             }
         }
     };
-    let enough = |core: &Core, now: Duration| args.once && pass.ends(core, now);
+    let enough = |core: &Controller, now: Duration| args.once && pass.ends(core, now);
     let all = Run {
         root: &context.root,
         kernel: &context.kernel,
@@ -122,9 +122,9 @@ struct Pass {
 
 impl Pass {
     /// Returns true if the pass over this target has made enough scans, and waits for no first answer and no resize.
-    fn ends(&self, core: &Core, now: Duration) -> bool {
+    fn ends(&self, core: &Controller, now: Duration) -> bool {
         let is_waiting = core.is_moving() || core.is_waiting(now);
-        let ends = now >= PASS || (core.scans() >= SCANS && !is_waiting);
+        let ends = now >= PASS || (core.scans() >= MIN_SCANS && !is_waiting);
         if ends && core.is_settled() {
             self.settled.fetch_add(1, Ordering::Relaxed);
         }

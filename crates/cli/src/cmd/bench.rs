@@ -14,7 +14,7 @@ use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, print_stderr};
 use crate::progress::{Bar, Layout};
 
 pub use failure::failure;
@@ -186,7 +186,7 @@ pub(crate) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
             "free space or name another file: --output FILE, --html FILE; or use --json > FILE",
         )
     })?;
-    tell(&format!("{what}: {}", path.display()));
+    print_stderr(&format!("{what}: {}", path.display()));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use hugeleaf_report::page::Page;
 
 use super::prove::Fraction;
 use super::results::{read, read_folder};
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -180,7 +180,7 @@ impl Args {
                 "name a writable file, with free space: --html FILE",
             )
         })?;
-        tell(&format!("page: {}", path.display()));
+        print_stderr(&format!("page: {}", path.display()));
         Ok(())
     }
 
@@ -196,13 +196,13 @@ impl Args {
         if !slower.is_empty() {
             let percent = 100.0 * part.0;
             let slower = slower.join(", ");
-            tell(&format!("slower by more than {percent} %: {slower}"));
+            print_stderr(&format!("slower by more than {percent} %: {slower}"));
         }
         for reason in not_compared.iter().take(SHOWN) {
-            tell(&format!("not compared: {}: {reason}", self.names()));
+            print_stderr(&format!("not compared: {}: {reason}", self.names()));
         }
         if let more @ 1.. = not_compared.len().saturating_sub(SHOWN) {
-            tell(&format!("not compared: {more} more"));
+            print_stderr(&format!("not compared: {more} more"));
         }
         Ok((slower.is_empty() && not_compared.is_empty()).into())
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::one_shot::once;
 use hugeleaf_guard::status::Status as GuardStatus;
-use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State, Views};
+use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, ControlCommand, Places, State, Views};
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
 use hugeleaf_report::metrics::{OPEN_METRICS, TEXT, open_metrics, text};
@@ -49,12 +49,12 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     check: bool,
     #[command(subcommand)]
-    ask: Option<Ask>,
+    request: Option<Request>,
 }
 
 /// Requests to a running guard.
 #[derive(Debug, clap::Subcommand)]
-enum Ask {
+enum Request {
     /// Show the state of the running guard and of each process tree
     Status(SocketArg),
     /// Show the guard's decisions and their results
@@ -77,30 +77,30 @@ struct SocketArg {
 #[derive(Debug, clap::Args)]
 struct Log {
     #[command(flatten)]
-    whom: SocketArg,
+    socket_arg: SocketArg,
     /// Maximum number of entries; the newest are shown
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     lines: usize,
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    match &args.ask {
-        Some(Ask::Status(whom)) => {
+    match &args.request {
+        Some(Request::Status(whom)) => {
             let status = ask_status(&socket(whom))?;
             let page = || views::status(&status);
             context.answer(Context::view(false), || answer(&status), page)?;
             Ok(Status::Good)
         }
-        Some(Ask::Log(log)) => {
-            let mut entries = ask_status(&socket(&log.whom))?.log;
+        Some(Request::Log(log)) => {
+            let mut entries = ask_status(&socket(&log.socket_arg))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
             let json = || answer(&json!({ "log": entries }));
             context.answer(Context::view(false), json, || views::log(&entries))?;
             Ok(Status::Good)
         }
-        Some(Ask::Pause(whom)) => order(whom, "/pause"),
-        Some(Ask::Resume(whom)) => order(whom, "/resume"),
-        Some(Ask::Reload(whom)) => order(whom, "/reload"),
+        Some(Request::Pause(whom)) => order(whom, "/pause"),
+        Some(Request::Resume(whom)) => order(whom, "/resume"),
+        Some(Request::Reload(whom)) => order(whom, "/reload"),
         None if args.check => check(&files(args), context),
         None if args.once => pass(args, context),
         None => guard(args, context),
@@ -216,10 +216,10 @@ fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             orders.send(match signal {
-                SIGHUP => Order::Reload,
+                SIGHUP => ControlCommand::Reload,
                 _ => {
                     stop.store(true, Ordering::Relaxed);
-                    Order::Stop
+                    ControlCommand::Stop
                 }
             });
         }

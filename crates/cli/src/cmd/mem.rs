@@ -8,7 +8,7 @@ use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{Account, account};
 
-use crate::context::{Context, Failure, Several, Status, tell};
+use crate::context::{Context, Failure, Several, Status, print_stderr};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -38,13 +38,13 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let Some(pause) = args.watch else {
-        look(args, context)?;
+        scan_once(args, context)?;
         return Ok(Status::Good);
     };
     context.need_live("mem --watch")?;
     context.stop_on_signals()?;
     loop {
-        look(args, context)?;
+        scan_once(args, context)?;
         if !context.kernel.wait(pause, &context.stop) {
             return Ok(Status::Good);
         }
@@ -52,7 +52,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 }
 
 /// Scans the host once and prints the result. With `--watch` on a terminal it replaces the previous screen.
-fn look(args: &Args, context: &Context) -> Result<(), Failure> {
+fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
     // With --watch the previous screen stays until the next one.
     let bar = (args.watch.is_none()).then(|| Bar::spinner("reading the memory of the processes"));
     let host = context.host()?;
@@ -119,7 +119,7 @@ fn read(
     };
     let (mut processes, unread) = context.read_targets(host, &pids, looking)?;
     for (_, error) in &unread {
-        tell(&format!("hugeleaf: skipped: {error}"));
+        print_stderr(&format!("hugeleaf: skipped: {error}"));
     }
     if args.orders {
         for process in &mut processes {

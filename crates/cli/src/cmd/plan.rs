@@ -11,7 +11,7 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_plan::current_state::{in_force, servers_here};
 use hugeleaf_plan::host::{inspect, mount_point};
-use hugeleaf_plan::{Facts, GRUB, Mount, Plan, Wishes, keep, make, parse, steps, tighten, write};
+use hugeleaf_plan::{Facts, GRUB, Mount, Plan, PlanOptions, keep, build_plan, parse, steps, tighten, write};
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
@@ -23,7 +23,7 @@ pub use flags::Args;
 
 impl From<hugeleaf_units::Failure> for Failure {
     fn from(failure: hugeleaf_units::Failure) -> Failure {
-        Failure::missing(failure.what, failure.next)
+        Failure::missing(failure.message, failure.remedy)
     }
 }
 
@@ -55,7 +55,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         // A capture has no /run, so this assumes that tmpfiles exists.
         tmpfiles: is_folder(context, Path::new("/run/systemd/system")) || !context.root.is_live(),
         program: &program,
-        made: made.as_deref().filter(|_| context.root.is_live()),
+        created_at: made.as_deref().filter(|_| context.root.is_live()),
     };
     let wishes = wishes(args, &host, context)?;
     let (mut plan, unread) = if args.tighten {
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         (tighten(&facts, &samples, watched, &wishes)?, Vec::new())
     } else {
         let (services, unread) = demand::services(args, &host, context)?;
-        (make(&facts, &services, &wishes)?, unread)
+        (build_plan(&facts, &services, &wishes)?, unread)
     };
     drop(bar);
     keep(&mut plan, |path| text_of(context, path))?;
@@ -82,7 +82,7 @@ fn is_folder(context: &Context, path: &Path) -> bool {
     context.root.list(below).known().is_some()
 }
 
-fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure> {
+fn wishes(args: &Args, host: &Host, context: &Context) -> Result<PlanOptions, Failure> {
     sensible(args, host)?;
     let sizes = args.sizes.as_ref().map(reserved).transpose()?;
     // A hugetlbfs has pages of one size, so the plan uses that size.
@@ -100,7 +100,7 @@ fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure
             ));
         }
     };
-    Ok(Wishes {
+    Ok(PlanOptions {
         margin: args.margin,
         sizes,
         force: args.force.clone(),

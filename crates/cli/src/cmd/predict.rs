@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
-use hugeleaf_host::process::cpu_time::{Spent, spent};
-use hugeleaf_mover::Watch;
+use hugeleaf_host::process::cpu_time::{CpuUsage, cpu_usage};
+use hugeleaf_mover::WatchOptions;
 use hugeleaf_mover::walk_time;
 use hugeleaf_proof::bench::{Machine, memory_limit};
 use hugeleaf_proof::circumstances;
@@ -14,7 +14,7 @@ use hugeleaf_report::predict::Prediction;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
+use hugeleaf_verdict::predict::{MODEL, ReadLatency, predict, working_set};
 
 use crate::context::{Context, Failure, Several, Status};
 use crate::progress::Bar;
@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_signals()?;
     let bar = Bar::spinner(&format!("watching {}", args.target));
     let pids = busiest(context, &pids);
-    let watch = Watch {
+    let watch = WatchOptions {
         time: args.time,
         held: args.longest_stall,
         stop: &context.stop,
@@ -105,10 +105,10 @@ fn busiest(context: &Context, pids: &[Pid]) -> Vec<Pid> {
     if let [pid] = pids {
         return vec![*pid];
     }
-    let scan = || pids.iter().map(|pid| spent(&context.root, *pid).ok());
+    let scan = || pids.iter().map(|pid| cpu_usage(&context.root, *pid).ok());
     let before: Vec<_> = scan().collect();
     context.kernel.wait(WHILE, &context.stop);
-    let used = |(now, then): (Option<Spent>, &Option<Spent>)| {
+    let used = |(now, then): (Option<CpuUsage>, &Option<CpuUsage>)| {
         let since = now?.since(then.as_ref()?);
         Some(since.user + since.system + since.waited.unwrap_or_default())
     };
@@ -144,7 +144,7 @@ impl Args {
         Failure::missing(format!("predict: {why}"), next)
     }
 
-    fn reads(&self, context: &Context, host: &Host, size: Bytes) -> Result<Reads, Failure> {
+    fn reads(&self, context: &Context, host: &Host, size: Bytes) -> Result<ReadLatency, Failure> {
         if let Some(path) = &self.chase {
             let results = super::results::read(path)?;
             return table(&results, size).ok_or_else(|| {

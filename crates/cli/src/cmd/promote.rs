@@ -133,7 +133,7 @@ fn run(
     context.need_live(direction.verb())?;
     let several = match common.all || common.dry_run {
         true => Several::All,
-        false => Several::Asked(direction.verb()),
+        false => Several::Confirm(direction.verb()),
     };
     let pids = context.targets(&common.targets, several)?;
     // The next suggested command needs --all for an ambiguous name.

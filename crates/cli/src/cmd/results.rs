@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
             "name a file that --output wrote: hugeleaf bench --help",
         )),
         Ok(_) => Results::read(&text)
-            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
+            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.remedy)),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
             format!("{shown} is not text, so it is not a result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",
@@ -68,7 +68,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Set, Failure> {
                 let file = file.to_string_lossy().into_owned();
                 set.results.push(Measured { file, results });
             }
-            Err(failure) => set.unread.push(failure.lines.what),
+            Err(failure) => set.unread.push(failure.lines.message),
         }
     }
     Ok(set)

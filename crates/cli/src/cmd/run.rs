@@ -10,20 +10,20 @@ use std::process::{Command, ExitCode};
 use hugeleaf_host::limits;
 use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_launcher::{
-    Found, Library, SqliteCache, Watcher, library_for, place, set_numa, stands_in_the_way,
+    WatchReport, Library, SqliteCache, Watcher, library_for, place, set_numa, find_obstacle,
     variables,
 };
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
-use hugeleaf_sys::{Draft, Ended, Existing, Pid, Started, end_by, own_pid};
+use hugeleaf_sys::{Draft, ChildExit, Existing, Pid, ChildProgram, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
-use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, Settled, Want, settle};
+use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, ResolvedPolicy, Want, resolve};
 
-use crate::context::{Context, Failure, tell};
+use crate::context::{Context, Failure, print_stderr};
 
 /// The library that is loaded into programs; empty if not built for this architecture.
 const LIBRARY: Library = Library::run(include_bytes!(concat!(
@@ -119,16 +119,16 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     check(args, context)?;
     let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
     let (policy, mapped) = policy(args, &host)?;
-    let room = limits::of(&context.root, "self").memory_room().get();
+    let room = limits::read_limits(&context.root, "self").memory_room().get();
     check_cache(args.sqlite, &host, room)?;
-    let settled = settle(&policy, &host, room);
+    let settled = resolve(&policy, &host, room);
     let settled = match settled {
         Ok(settled) if settled.missing.is_empty() => settled,
         // Advice is printed. Only then the wants of all programs are read, which takes longer than the rest.
-        _ => settle(&policy, &context.with_wants(host), room)?,
+        _ => resolve(&policy, &context.with_wants(host), room)?,
     };
     let program = program(args, context)?;
-    let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
+    let obstacle = program.as_ref().and_then(|p| find_obstacle(&policy, p));
     let hides_sqlite =
         |program: &&Program| args.sqlite.is_some() && has_hidden_sqlite(&program.path);
     let hidden_sqlite = program.as_ref().filter(hides_sqlite);
@@ -139,10 +139,10 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
         return dry_run(args, context, settled, obstacle);
     }
     // The width is fixed so that logs and terminals show the same text.
-    tell(&mapping(&mapped, &typed(args)).text(View::plain(100)));
-    tell(&missing_line(&settled.missing).unwrap_or_default());
+    print_stderr(&mapping(&mapped, &typed(args)).text(View::plain(100)));
+    print_stderr(&missing_line(&settled.missing).unwrap_or_default());
     if let Some(program) = hidden_sqlite {
-        tell(&format!("{}\n", hidden_sqlite_line(&program.path)));
+        print_stderr(&format!("{}\n", hidden_sqlite_line(&program.path)));
     }
     set_numa(&policy)?;
     if args.report.is_some() {
@@ -151,7 +151,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let mut command = command(args, &settled, obstacle.as_ref())?;
     if let Some(obstacle) = &obstacle {
         // Standard output belongs to the program, which keeps this process's id.
-        tell(&obstacle_line(obstacle, own_pid()));
+        print_stderr(&obstacle_line(obstacle, own_pid()));
     }
     Err(not_started(args, &hugeleaf_sys::exec(&mut command)))
 }
@@ -221,7 +221,7 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
         ..Policy::default()
     };
     for item in &mapped {
-        policy.wants[item.role as usize] = item.here.clone();
+        policy.wants[item.role as usize] = item.request.clone();
     }
     for (role, want) in typed(args) {
         policy.wants[role as usize] = want;
@@ -267,7 +267,7 @@ fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Fail
         true => "omit the !, and once the program runs: hugeleaf promote PID",
         false => "omit the !, or build the program without the sanitizer",
     };
-    let because = &obstacle.because;
+    let because = &obstacle.reason;
     Failure::usage(
         format!("run: --{role} {want} is required but unavailable: {because}"),
         next,
@@ -280,12 +280,12 @@ fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
         true => format!("once it has grown: hugeleaf promote {pid}"),
         false => "the program runs unchanged".to_owned(),
     };
-    format!("hugeleaf: run: {}; {next}\n", obstacle.because)
+    format!("hugeleaf: run: {}; {next}\n", obstacle.reason)
 }
 
 fn command(
     args: &Args,
-    settled: &Settled,
+    settled: &ResolvedPolicy,
     obstacle: Option<&Obstacle>,
 ) -> Result<Command, Failure> {
     let library = library_for(obstacle, &LIBRARY, false)?;
@@ -298,7 +298,7 @@ fn command(
 
 /// Returns SQLite's cache if requested, on the page sizes of data. Pools are excluded: a forked child has a gap in place of its parent's
 /// private pool pages, and touches it when it closes an inherited connection.
-fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
+fn sqlite(args: &Args, settled: &ResolvedPolicy, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
     /// Maximum page size as a divisor of the cache. Larger pages are hard to move between databases.
     const PART: u64 = 32;
     let Some(size) = args.sqlite else {
@@ -311,7 +311,7 @@ fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteC
             "hugeleaf status",
         )
     })?;
-    let asked = settings.of(RunRole::Data);
+    let asked = settings.policy(RunRole::Data);
     let rung = |way: &RunPageKind| {
         let size = settings.pmd?;
         let is_it = match way {
@@ -355,7 +355,7 @@ fn not_started(args: &Args, error: &std::io::Error) -> Failure {
 fn start_and_watch(
     args: &Args,
     context: &Context,
-    mut settled: Settled,
+    mut settled: ResolvedPolicy,
     obstacle: Option<&Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
@@ -371,9 +371,9 @@ fn start_and_watch(
     let watcher = Watcher::new(&context.root, host)?;
     settled.settings.report = Some(watcher.socket().display().to_string());
     let mut command = command(args, &settled, obstacle)?;
-    let started = Started::start(&mut command).map_err(|error| not_started(args, &error))?;
+    let started = ChildProgram::start(&mut command).map_err(|error| not_started(args, &error))?;
     if let Some(obstacle) = obstacle {
-        tell(&obstacle_line(obstacle, started.pid()));
+        print_stderr(&obstacle_line(obstacle, started.pid()));
     }
     // Without /dev/null the streams stay open here too, which does no harm.
     let _ = started.leave_streams();
@@ -388,13 +388,13 @@ fn start_and_watch(
             "hugeleaf mem    # checks that it still runs",
         )
     })?;
-    let report = |(seconds, found): (f64, Found)| RunReport {
+    let report = |(seconds, found): (f64, WatchReport)| RunReport {
         command: circumstances.command,
         started: circumstances.started,
         seconds,
         exit: match ended {
-            Ended::Status(status) => Exit::Status(status),
-            Ended::Signal(signal) => Exit::Signal(signal),
+            ChildExit::Status(status) => Exit::Status(status),
+            ChildExit::Signal(signal) => Exit::Signal(signal),
         },
         host: circumstances.host,
         settings: RunSettings {
@@ -409,14 +409,14 @@ fn start_and_watch(
         failure.report();
     }
     match ended {
-        Ended::Status(status) => Ok(ExitCode::from(status)),
-        Ended::Signal(signal) => end_by(signal),
+        ChildExit::Status(status) => Ok(ExitCode::from(status)),
+        ChildExit::Signal(signal) => end_by(signal),
     }
 }
 
 fn write(file: &Path, report: &RunReport) -> Result<(), Failure> {
     if file == Path::new("-") {
-        tell(&report.page().text(View::plain(Context::width())));
+        print_stderr(&report.page().text(View::plain(Context::width())));
         return Ok(());
     }
     write_whole(file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
@@ -436,7 +436,7 @@ fn lossy(text: &OsString) -> String {
 fn dry_run(
     args: &Args,
     context: &Context,
-    settled: Settled,
+    settled: ResolvedPolicy,
     obstacle: Option<Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let library = library_for(obstacle.as_ref(), &LIBRARY, true)?;
@@ -446,7 +446,7 @@ fn dry_run(
     let start = Start {
         command: args.command.iter().map(lossy).collect(),
         environment: environment.collect(),
-        obstacle: obstacle.map(|o| o.because),
+        obstacle: obstacle.map(|o| o.reason),
         settled,
     };
     context.answer(Context::view(true), || json(&start), || page(&start))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugeleaf_host::Root;
-use hugeleaf_report::trace::{Shown, json};
+use hugeleaf_report::trace::{TraceView, json};
 use hugeleaf_sys::Pid;
 use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
 use hugeleaf_trace::{
@@ -17,7 +17,7 @@ use hugeleaf_trace::{
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, Several, Status, tell};
+use crate::context::{Context, Failure, Several, Status, print_stderr};
 use crate::progress::{Bar, Layout};
 
 #[derive(Debug, clap::Args)]
@@ -129,7 +129,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
     drop(bar);
     let size = write_trace(&output, &trace)?;
     let found = findings(&trace);
-    let shown = Shown {
+    let shown = TraceView {
         trace: &trace,
         findings: &found,
         file: &output.display().to_string(),
@@ -144,13 +144,13 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
 fn say(trace: &Trace, output: &Path, size: Bytes) {
     for source in &trace.sources {
         if let SourceState::Refused { reason, remedy } = &source.state {
-            tell(&format!(
+            print_stderr(&format!(
                 "hugeleaf: {} skipped: {reason}\n  next: {remedy}",
                 source.name
             ));
         }
         if source.lost > 0 {
-            tell(&format!(
+            print_stderr(&format!(
                 "hugeleaf: {}: {} events were lost\n  next: hugeleaf trace --buffer 32M, or a lower --rate",
                 source.name, source.lost
             ));
@@ -158,18 +158,18 @@ fn say(trace: &Trace, output: &Path, size: Bytes) {
     }
     match trace.ending {
         Ending::Done => {}
-        Ending::Interrupted => tell(&format!(
+        Ending::Interrupted => print_stderr(&format!(
             "hugeleaf: ended early, after {:.1} of {:.1} s",
             trace.seconds, trace.asked_seconds
         )),
         Ending::TargetEnded => {
-            tell(&format!(
+            print_stderr(&format!(
                 "hugeleaf: the target ended after {:.1} s",
                 trace.seconds
             ));
         }
     }
-    tell(&format!("trace: {} ({size})", output.display()));
+    print_stderr(&format!("trace: {} ({size})", output.display()));
 }
 
 fn default_path() -> PathBuf {

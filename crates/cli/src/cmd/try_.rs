@@ -17,7 +17,7 @@ use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
 use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, default_cache};
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, print_stderr};
 use crate::progress::{Bar, Layout};
 
 /// Seed of the rows and the drawn keys; the same in every `try`.
@@ -149,7 +149,7 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
             "hugeleaf status    # lists its page sizes",
         ));
     };
-    if !context.kernel.knows_collapse() {
+    if !context.kernel.supports_collapse() {
         return Err(Failure::missing(
             "try: this kernel does not have madvise(MADV_COLLAPSE)",
             "boot Linux 6.1 or later; until then: hugeleaf status",
@@ -166,7 +166,7 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
         });
     };
     // A container may have less memory than the host.
-    let room = hugeleaf_host::limits::of(&context.root, "self")
+    let room = hugeleaf_host::limits::read_limits(&context.root, "self")
         .memory_room()
         .get();
     let available = room.map_or(available, |room| room.min(available));
@@ -260,7 +260,7 @@ impl Steps {
         let bar = Bar::new(Layout::Step, total);
         bar.set_prefix(&step);
         if !bar.is_drawn() {
-            tell(&step);
+            print_stderr(&step);
         }
         self.bar = Some(bar);
     }

@@ -179,7 +179,7 @@ fn pages_that_no_process_holds_are_named_and_freed() {
     let Some((host, pool)) = pool(test) else {
         return;
     };
-    let bytes = hugeleaf_units::Pages(6).of(pool.page);
+    let bytes = hugeleaf_units::Pages(6).in_bytes(pool.page);
     host.alone.set(&pool.file, "20");
     host.shell("mkdir /mnt/h && mount -t hugetlbfs none /mnt/h");
     host.shell(&format!("fallocate -l {bytes:#} '/mnt/h/of a dead one'"));
@@ -236,7 +236,7 @@ fn a_pool_grows_by_as_many_pages_as_were_missing() {
         return;
     };
     host.alone.set(&pool.file, "5");
-    let bytes = hugeleaf_units::Pages(12).of(pool.page);
+    let bytes = hugeleaf_units::Pages(12).in_bytes(pool.page);
     let region = || {
         Region::new(&RegionOptions::new(
             bytes,

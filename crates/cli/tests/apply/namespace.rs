@@ -34,7 +34,7 @@ impl Namespace {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::alone();
+        let alone = host::exclusive();
         if has_surplus_pages() {
             not_run(
                 test,

@@ -10,24 +10,24 @@ use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 use crate::common::{Running, is_root, not_run, wait_until, works};
-use hugeleaf_testkit::host::{self, ExclusiveHost, Host};
+use hugeleaf_testkit::host::{self, ExclusiveHost, HostAccess};
 
 /// Returns the host with unchanged knobs, if other processes' memory can be promoted here.
-pub fn can_run(test: &str) -> Option<Host> {
+pub fn can_run(test: &str) -> Option<HostAccess> {
     can_move(test).then(host::advised)
 }
 
 /// Returns the host for tests that change knobs or measure.
 pub fn can_change(test: &str) -> Option<ExclusiveHost> {
     can_move(test).then(|| {
-        let host = host::alone();
+        let host = host::exclusive();
         host.choose("enabled", "madvise");
         host
     })
 }
 
 fn can_move(test: &str) -> bool {
-    let why = match (is_root(), Kernel::new().knows_collapse()) {
+    let why = match (is_root(), Kernel::new().supports_collapse()) {
         (false, _) => "needs root",
         (_, false) => "needs MADV_COLLAPSE, Linux 6.1",
         _ => return true,

@@ -30,7 +30,7 @@ impl Pool {
             );
             return None;
         }
-        let host = host::alone();
+        let host = host::exclusive();
         if has_pool_in_use() {
             // Setting and restoring the pool would make surplus pages permanent.
             not_run(test, "somebody else uses pages of a pool");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::redis::{Address, Connection};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use rustix::process::Signal;
 
 use super::numbers::no_more;
@@ -61,14 +61,14 @@ impl Redis {
             .arg(folder.path());
         let server = Server::start(&mut command, folder, Signal::TERM, || {
             // Until the file is loaded the server answers that it is not ready.
-            connect(&socket).is_ok_and(|mut c| c.ask(&["PING"], Question::new(TIME)).is_ok())
+            connect(&socket).is_ok_and(|mut c| c.command(&["PING"], Deadline::new(TIME)).is_ok())
         });
         Redis { server, socket }
     }
 
     fn ask(&self, words: &[&str]) -> String {
         let answer = connect(&self.socket)
-            .and_then(|mut connection| connection.ask(words, Question::new(TIME)));
+            .and_then(|mut connection| connection.command(words, Deadline::new(TIME)));
         let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
         answer.join(" ")
     }
@@ -80,9 +80,9 @@ impl Redis {
             let words = some.iter().flat_map(|key| [key.to_string(), value(*key)]);
             let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(words).collect();
             connection
-                .ask(
+                .command(
                     &words.iter().map(String::as_str).collect::<Vec<_>>(),
-                    Question::new(TIME),
+                    Deadline::new(TIME),
                 )
                 .unwrap();
         }
@@ -104,7 +104,7 @@ impl Redis {
         assert_eq!(self.ask_number(&["DBSIZE"]), keys);
         for key in 0..keys {
             let held = connection
-                .ask(&["GET", &key.to_string()], Question::new(TIME))
+                .command(&["GET", &key.to_string()], Deadline::new(TIME))
                 .unwrap();
             assert_eq!(held, [value(key)]);
         }
@@ -117,7 +117,7 @@ impl Redis {
 
 fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(QueryError::new)?, Question::new(TIME))
+    Connection::open(&address.map_err(QueryError::new)?, Deadline::new(TIME))
 }
 
 /// Values of different lengths, which Redis stores in chunks of different sizes.

@@ -29,7 +29,7 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::alone();
+        let alone = host::exclusive();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");

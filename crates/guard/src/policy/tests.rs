@@ -14,7 +14,7 @@ const DAY: u64 = 24 * HOUR;
 
 #[derive(Clone)]
 struct Program {
-    seen: Seen,
+    seen: ObservedTree,
     small: Bytes,
     large: Bytes,
     /// Part of `small` that no promotion gets.
@@ -48,7 +48,7 @@ fn holds(settled: bool) -> Holds {
 struct Sim {
     config: Config,
     state: State,
-    host: HostSeen,
+    host: HostSnapshot,
     programs: Vec<Program>,
     seconds: u64,
     wall: i64,
@@ -67,12 +67,12 @@ impl Sim {
         Sim {
             config: Config::parse(&[("/guard.toml".into(), text)]).unwrap(),
             state: State::default(),
-            host: HostSeen {
+            host: HostSnapshot {
                 huge: HUGE,
                 kernel: "6.18".into(),
                 stalled: Some(0.0),
                 waiting: Some(0.0),
-                ..HostSeen::default()
+                ..HostSnapshot::default()
             },
             programs: Vec::new(),
             seconds: 10_000,
@@ -292,7 +292,7 @@ impl Sim {
             .count()
     }
 
-    fn standing(&self, pid: u32) -> &Standing {
+    fn standing(&self, pid: u32) -> &TreeStatus {
         let track = self.state.tracks.iter().find(|(id, _)| id.pid == pid);
         track.unwrap().1.standing.as_ref().unwrap()
     }

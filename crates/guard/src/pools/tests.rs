@@ -17,7 +17,7 @@ struct Sim {
     surplus: u64,
     /// Maximum number of pages available to the pool.
     most: u64,
-    may: Vec<MayGive>,
+    may: Vec<ReturnLimit>,
     short: bool,
     paused: bool,
     seconds: u64,
@@ -35,7 +35,7 @@ impl Sim {
             reserved: 0,
             surplus: 0,
             most: u64::MAX,
-            may: vec![MayGive {
+            may: vec![ReturnLimit {
                 page: page(),
                 node: Some(0),
                 pages: Pages(pages),
@@ -90,7 +90,7 @@ impl Sim {
             self.seconds += 5;
             let pools = self.pools();
             let now = self.now();
-            see(&mut self.state, &pools, now);
+            record_unused(&mut self.state, &pools, now);
             for resize in self.decide() {
                 let to = resize.to.get().min(self.most.max(self.pages));
                 assert!(to >= self.used + self.reserved, "{resize:?}");

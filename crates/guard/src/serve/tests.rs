@@ -311,7 +311,7 @@ fn a_reader_gets_the_format_that_it_asks_for() {
         let text =
             format!("GET /metrics HTTP/1.1\r\nHost: localhost:9\r\nAccept: {accept}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let path = asked(text.as_bytes(), false, &hosts).unwrap().unwrap().path;
+        let path = parse_request(text.as_bytes(), false, &hosts).unwrap().unwrap().path;
         assert_eq!(path == "/metrics/openmetrics", is_open, "{accept}");
     }
 }
@@ -334,7 +334,7 @@ proptest! {
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600), trusted in any::<bool>()) {
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        match asked(&bytes, trusted, &hosts) {
+        match parse_request(&bytes, trusted, &hosts) {
             Ok(Some(request)) => prop_assert!(trusted || request.method == "GET"),
             Ok(None) => {}
             Err(refused) => prop_assert!(refused.status >= 400),
@@ -345,7 +345,7 @@ proptest! {
     fn only_reads_get_through(method in "[A-Z]{1,8}", path in "/[a-z/?=&%]{0,20}", host in "[a-z0-9.:]{0,20}") {
         let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let asked = asked(text.as_bytes(), false, &hosts);
+        let asked = parse_request(text.as_bytes(), false, &hosts);
         prop_assert_eq!(asked.is_ok(), method == "GET" && hosts.contains(&host));
     }
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::kind::{Given, Program, SourceKind};
+use super::kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
-use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish};
+use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting};
 use crate::model::Process;
 use crate::process::find_variable;
 
@@ -21,13 +21,13 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "java",
     value: "FLAGS",
     help: "JVM with these flags, e.g. --java '-Xmx8g -XX:+UseLargePages'",
-    given: Given::OftenWithDash,
+    arity: FlagArity::OftenWithDash,
     check: None,
     is_synthetic: false,
     read: |reader, flags| Ok(vec![of_flags(reader, &flags.to_string_lossy())?]),
 };
 
-pub(super) const PROGRAM: Program = Program {
+pub(super) const PROGRAM: ProgramRule = ProgramRule {
     kind: ServiceKind::Jvm,
     is: |name| name == "java",
     forks: false,
@@ -38,7 +38,7 @@ pub(super) const PROGRAM: Program = Program {
         let flags: Vec<&str> = std::iter::once(java).chain(flags).copied().collect();
         (PROGRAM.is)(program).then(|| of_flags(reader, &flags.join(" ")))
     },
-    ask: None,
+    query: None,
 };
 
 /// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
@@ -56,8 +56,8 @@ fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     }
     let mut service = Service::new("java", ServiceKind::Jvm);
     service.is_unnamed = true;
-    let asked = ask_sizes(reader, &program, &words, None)?;
-    service.wish = wish_of(&words);
+    let asked = query_sizes(reader, &program, &words, None)?;
+    service.huge_page_setting = huge_page_setting(&words);
     service.demands = vec![demand_of(&asked, &words, reader, &program)];
     Ok(service)
 }
@@ -66,14 +66,14 @@ fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandE
     let process = reader.segments(process.pid)?;
     let mut service = reader.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(reader, &process);
-    service.wish = wish_of(&arguments);
+    service.huge_page_setting = huge_page_setting(&arguments);
     // ZGC takes its heap from the pool as it grows. Its pages now show that it requested them.
     let is_growing = arguments.iter().any(|a| a == "-XX:+UseZGC");
     service.grows = is_growing;
     let has_some = !held_on_pool(&process).is_empty();
     let user = service.user.as_ref().map(|user| (user.uid, user.gid));
     let asked = reader.program_to_query(process.pid).and_then(|program| {
-        let sizes = ask_sizes(reader, &program, &arguments, user)?;
+        let sizes = query_sizes(reader, &program, &arguments, user)?;
         Ok(demand_of(&sizes, &arguments, reader, &program))
     });
     service.demands = match asked {
@@ -131,7 +131,7 @@ fn safe_flags(flags: &[String]) -> Vec<String> {
 }
 
 /// Runs a JVM with these flags and returns its sizes.
-fn ask_sizes(
+fn query_sizes(
     reader: &Reader<'_>,
     program: &Path,
     flags: &[String],
@@ -271,7 +271,7 @@ fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
     let bytes = region.bytes.get();
     let bytes = match heap {
         Some(heap) => {
-            let whole = page.pages_for(Bytes(heap)).of(page).get();
+            let whole = page.pages_for(Bytes(heap)).in_bytes(page).get();
             let grown = u128::from(bytes) * u128::from(whole) / u128::from(heap);
             u64::try_from(grown).unwrap_or(u64::MAX)
         }
@@ -349,13 +349,13 @@ fn switch(flags: &[String], name: &str) -> Option<bool> {
     })
 }
 
-fn wish_of(flags: &[String]) -> Wish {
+fn huge_page_setting(flags: &[String]) -> HugePageSetting {
     let is_thp = switch(flags, "UseTransparentHugePages") == Some(true);
     match (switch(flags, "UseLargePages"), is_thp) {
-        (Some(true), _) => Wish::new(Requirement::IfAvailable, "-XX:+UseLargePages"),
-        (Some(false), _) => Wish::new(Requirement::Never, "-XX:-UseLargePages"),
-        (None, true) => Wish::new(Requirement::Never, "-XX:+UseTransparentHugePages"),
-        (None, false) => Wish::new(Requirement::Never, ""),
+        (Some(true), _) => HugePageSetting::new(Requirement::IfAvailable, "-XX:+UseLargePages"),
+        (Some(false), _) => HugePageSetting::new(Requirement::Never, "-XX:-UseLargePages"),
+        (None, true) => HugePageSetting::new(Requirement::Never, "-XX:+UseTransparentHugePages"),
+        (None, false) => HugePageSetting::new(Requirement::Never, ""),
     }
 }
 
@@ -454,8 +454,8 @@ mod tests {
              -XX:+LogVMOutput -XX:CRaCCheckpointTo=/x",
         );
         assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
-        assert_eq!(wish_of(&flags).how, Requirement::IfAvailable);
-        assert_eq!(wish_of(&words("-Xmx1g")).how, Requirement::Never);
+        assert_eq!(huge_page_setting(&flags).requirement, Requirement::IfAvailable);
+        assert_eq!(huge_page_setting(&words("-Xmx1g")).requirement, Requirement::Never);
         let sized = words("-XX:LargePageSizeInBytes=1g");
         assert_eq!(asked_page(&sized), "1G".parse().ok());
     }
@@ -467,7 +467,7 @@ mod tests {
             let sizes = parse_sizes(&format!("[pagesize] {line}\n{G1}"));
             let _ = mappings_of(&sizes, two_mib());
             let flags = [flag];
-            let _ = (safe_flags(&flags), wish_of(&flags), asked_page(&flags));
+            let _ = (safe_flags(&flags), huge_page_setting(&flags), asked_page(&flags));
         }
     }
 }

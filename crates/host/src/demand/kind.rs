@@ -13,7 +13,7 @@ pub struct SourceKind {
     pub flag: &'static str,
     pub value: &'static str,
     pub help: &'static str,
-    pub given: Given,
+    pub arity: FlagArity,
     /// Checks a value. `None` if any text is valid, as for a path.
     pub check: Option<Check>,
     /// True if the memory is of no existing program. The user must then give its name, account and node.
@@ -28,7 +28,7 @@ type Check = fn(&str) -> Result<(), String>;
 pub(super) type ServiceResult = Result<Service, DemandError>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
+pub enum FlagArity {
     Once,
     OnceOrBare,
     Often,
@@ -37,7 +37,7 @@ pub enum Given {
 }
 
 /// A program with its own rules for its demand.
-pub(super) struct Program {
+pub(super) struct ProgramRule {
     pub kind: ServiceKind,
     pub is: fn(&str) -> bool,
     /// True if a child of the same name belongs to its parent: a backend, or a saving child.
@@ -46,5 +46,5 @@ pub(super) struct Program {
     /// Reads a stopped service, by the program and the words of its unit's command. `None` if these do not
     /// start this program.
     pub stopped: fn(&Reader<'_>, &str, &[&str]) -> Option<ServiceResult>,
-    pub ask: Option<fn(&Reader<'_>, &mut Service)>,
+    pub query: Option<fn(&Reader<'_>, &mut Service)>,
 }

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::kind::{Given, Program, SourceKind};
+use super::kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, or_measured};
 use super::{
-    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,
+    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting, account,
 };
 use crate::model::Process;
 
@@ -25,7 +25,7 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "mariadb",
     value: "FILE",
     help: "MariaDB or MySQL, as configured by its option files or by this one",
-    given: Given::OnceOrBare,
+    arity: FlagArity::OnceOrBare,
     check: None,
     is_synthetic: false,
     read: |reader, file| {
@@ -34,7 +34,7 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     },
 };
 
-pub(super) const PROGRAM: Program = Program {
+pub(super) const PROGRAM: ProgramRule = ProgramRule {
     kind: ServiceKind::MariaDb,
     is: |name| matches!(name, "mariadbd" | "mysqld"),
     forks: false,
@@ -44,7 +44,7 @@ pub(super) const PROGRAM: Program = Program {
         let options = words.find_map(|word| word.strip_prefix("--defaults-file="));
         (PROGRAM.is)(program).then(|| of_options(reader, options.map(Path::new)))
     },
-    ask: None,
+    query: None,
 };
 
 /// Reads a stopped server, by its option file or by its default ones.
@@ -87,7 +87,7 @@ fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, Deman
     let mut service = Service::new("mariadb", ServiceKind::MariaDb);
     service.user = user.known().cloned();
     service.configured_by = file;
-    service.wish = wish_of(&options);
+    service.huge_page_setting = huge_page_setting(&options);
     service.demands = vec![demand_of(&options, &program)];
     Ok(service)
 }
@@ -101,11 +101,11 @@ fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandE
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
     // On base pages the caches cannot be distinguished from its other memory.
-    service.wish.how = Requirement::IfAvailable;
+    service.huge_page_setting.requirement = Requirement::IfAvailable;
     let asked = reader.program_to_query(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
         let options = options_of(reader, &program, &safe_arguments(&arguments), user)?;
-        service.wish = wish_of(&options);
+        service.huge_page_setting = huge_page_setting(&options);
         Ok(demand_of(&options, &program))
     });
     service.demands = or_measured(&process, asked)?;
@@ -172,14 +172,14 @@ pub fn parse_options(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn wish_of(options: &BTreeMap<String, String>) -> Wish {
+fn huge_page_setting(options: &BTreeMap<String, String>) -> HugePageSetting {
     let value = options.get("large-pages").map_or("", String::as_str);
     let (how, word) = match value {
         "TRUE" | "ON" | "1" => (Requirement::IfAvailable, "ON"),
         "FALSE" | "OFF" | "0" => (Requirement::Never, "OFF"),
         _ => (Requirement::Unknown, value),
     };
-    Wish::new(how, format!("large_pages = {word}"))
+    HugePageSetting::new(how, format!("large_pages = {word}"))
 }
 
 fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
@@ -299,10 +299,10 @@ mod tests {
         let options = parse_options(text);
         assert_eq!(options.len(), 3);
         assert_eq!(options["socket"], "/run/a b");
-        let wish = wish_of(&options);
+        let wish = huge_page_setting(&options);
         let expected = (Requirement::IfAvailable, "large_pages = ON");
-        assert_eq!((wish.how, wish.said.as_str()), expected);
-        assert_eq!(wish_of(&BTreeMap::new()).how, Requirement::Unknown);
+        assert_eq!((wish.requirement, wish.text.as_str()), expected);
+        assert_eq!(huge_page_setting(&BTreeMap::new()).requirement, Requirement::Unknown);
     }
 
     #[test]

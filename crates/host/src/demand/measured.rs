@@ -2,14 +2,14 @@
 
 use hugeleaf_units::Bytes;
 
-use super::kind::Program;
+use super::kind::ProgramRule;
 use super::running::{Reader, held_of, measured_pool, private_segments, shared_objects};
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
-use crate::model::{Held, Process};
+use crate::model::{PageUsage, Process};
 
 /// Redis and similar servers: all memory is private, and saved by a forked child. A child that
 /// touches a page of the pool when none is free gets SIGBUS, so the pool is never used.
-pub(super) const REDIS: Program = Program {
+pub(super) const REDIS: ProgramRule = ProgramRule {
     kind: ServiceKind::Redis,
     is: |name| matches!(name, "redis-server" | "valkey-server" | "keydb-server"),
     forks: true,
@@ -20,7 +20,7 @@ pub(super) const REDIS: Program = Program {
         Ok(service)
     },
     stopped: |_, _, _| None,
-    ask: None,
+    query: None,
 };
 
 /// Groups related processes by their memory in use: shared memory once, private memory each.
@@ -58,7 +58,7 @@ fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
     for process in processes {
         for segment in shared_objects(process) {
             let is_new = !seen.contains(&segment.object);
-            if is_new && segment.asked.hugetlb.is_none() && segment.range.len() >= least {
+            if is_new && segment.request.hugetlb.is_none() && segment.range.len() >= least {
                 seen.push(segment.object);
                 let what = format!("shared memory {}", segment.name);
                 let mappings = vec![Mappings::one(segment.range.len())];
@@ -78,9 +78,9 @@ fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
 fn private(process: &Process) -> Option<Demand> {
     let mut held = Vec::new();
     for part in private_segments(process).flat_map(|s| &s.by_page_size) {
-        Held::add(&mut held, part.size, part.kind, part.bytes);
+        PageUsage::add(&mut held, part.size, part.kind, part.bytes);
     }
-    let bytes = Held::total(&held);
+    let bytes = PageUsage::total(&held);
     let what = format!("private memory of {}", process.name);
     (!bytes.is_zero()).then(|| Demand {
         held: Some(held),

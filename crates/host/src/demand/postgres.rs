@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::kind::{Given, Program, SourceKind};
+use super::kind::{FlagArity, ProgramRule, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_of, shared_objects};
 use super::{
-    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, Wish, account,
+    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting, account,
 };
 use crate::model::{Process, Segment};
 use crate::root::UserFiles;
@@ -27,13 +27,13 @@ pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "postgres",
     value: "DATADIR",
     help: "PostgreSQL cluster by its data directory, running or not",
-    given: Given::Often,
+    arity: FlagArity::Often,
     check: None,
     is_synthetic: false,
     read: |reader, data| Ok(vec![of_folder(reader, Path::new(data))?]),
 };
 
-pub(super) const PROGRAM: Program = Program {
+pub(super) const PROGRAM: ProgramRule = ProgramRule {
     kind: ServiceKind::PostgreSql,
     is: |name| matches!(name, "postgres" | "postmaster"),
     forks: true,
@@ -44,7 +44,7 @@ pub(super) const PROGRAM: Program = Program {
         Ok(service)
     },
     stopped: of_command,
-    ask: Some(ask_running),
+    query: Some(query_server),
 };
 
 /// Reads a stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
@@ -96,13 +96,13 @@ fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
-    service.wish = match wish_of(&cluster.ask(reader, "huge_pages")?) {
-        wish if wish.how == Requirement::IfAvailable && !is_said => by_default(),
+    service.huge_page_setting = match huge_page_setting(&cluster.query_setting(reader, "huge_pages")?) {
+        wish if wish.requirement == Requirement::IfAvailable && !is_said => by_default(),
         wish => wish,
     };
     // Before version 12 there is no such setting, and mmap is the only kind.
-    let kind = cluster.ask(reader, SHARED_MEMORY_TYPE).ok();
-    service.wish = unless_elsewhere(service.wish, kind.as_deref());
+    let kind = cluster.query_setting(reader, SHARED_MEMORY_TYPE).ok();
+    service.huge_page_setting = unless_elsewhere(service.huge_page_setting, kind.as_deref());
     service.demands = vec![cluster.demand(reader)?];
     Ok(service)
 }
@@ -120,9 +120,9 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
     };
     let wish = configured
         .setting("huge_pages")
-        .map_or_else(by_default, |value| wish_of(&value));
+        .map_or_else(by_default, |value| huge_page_setting(&value));
     let kind = configured.setting(SHARED_MEMORY_TYPE);
-    service.wish = unless_elsewhere(wish, kind.as_deref());
+    service.huge_page_setting = unless_elsewhere(wish, kind.as_deref());
     let page = configured.setting("huge_page_size");
     if let Some(page) = page.and_then(|value| page_of(&value))
         && let Some(demand) = service.demands.first_mut()
@@ -138,7 +138,7 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
 
 /// Queries a running server for its size and for settings that wait for a restart, and adds them to the
 /// measured size. Without permission to connect, only the measured size remains.
-fn ask_running(reader: &Reader<'_>, service: &mut Service) {
+fn query_server(reader: &Reader<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(reader, service) else {
         return;
     };
@@ -217,14 +217,14 @@ fn measured(segment: &Segment) -> Demand {
     }
 }
 
-fn wish_of(value: &str) -> Wish {
+fn huge_page_setting(value: &str) -> HugePageSetting {
     let how = match value.trim().to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Requirement::Always,
         "try" => Requirement::IfAvailable,
         "off" | "false" | "no" | "0" => Requirement::Never,
         _ => Requirement::Unknown,
     };
-    Wish::new(how, format!("huge_pages = {}", value.trim()))
+    HugePageSetting::new(how, format!("huge_pages = {}", value.trim()))
 }
 
 /// Kind of PostgreSQL's shared memory (since version 12). It takes only mmap memory from a pool: with
@@ -232,10 +232,10 @@ fn wish_of(value: &str) -> Wish {
 /// (`PGSharedMemoryCreate`, `sysv_shmem.c`).
 const SHARED_MEMORY_TYPE: &str = "shared_memory_type";
 
-fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
+fn unless_elsewhere(wish: HugePageSetting, kind: Option<&str>) -> HugePageSetting {
     match kind.map(str::trim) {
         None | Some("mmap") => wish,
-        Some(kind) => Wish::new(
+        Some(kind) => HugePageSetting::new(
             Requirement::Cannot,
             format!("{SHARED_MEMORY_TYPE} = {kind}"),
         ),
@@ -243,8 +243,8 @@ fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
 }
 
 /// Returns PostgreSQL's default without a setting: `try`.
-fn by_default() -> Wish {
-    Wish::new(Requirement::IfAvailable, "")
+fn by_default() -> HugePageSetting {
+    HugePageSetting::new(Requirement::IfAvailable, "")
 }
 
 struct Configured {
@@ -417,7 +417,7 @@ impl Cluster {
     }
 
     /// Returns one setting, as its own program prints it.
-    fn ask(&self, reader: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
+    fn query_setting(&self, reader: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
             self.data.display().to_string(),
@@ -451,7 +451,7 @@ impl Cluster {
     /// more gives the same as rounding the bytes, which are not reported.
     fn demand(&self, reader: &Reader<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
-        let answer = self.ask(reader, SETTING)?;
+        let answer = self.query_setting(reader, SETTING)?;
         let mib: u64 = answer.parse().map_err(|_| {
             DemandError::missing(
                 format!(
@@ -463,11 +463,11 @@ impl Cluster {
         })?;
         let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
-        let block = self.ask(reader, "block_size").ok();
+        let block = self.query_setting(reader, "block_size").ok();
         let block = block.and_then(|bytes| bytes.parse().ok()).map(Bytes);
-        let buffers = self.ask(reader, "shared_buffers").ok();
+        let buffers = self.query_setting(reader, "shared_buffers").ok();
         Ok(Demand {
-            page: page_of(&self.ask(reader, "huge_page_size")?),
+            page: page_of(&self.query_setting(reader, "huge_page_size")?),
             buffers: buffers.and_then(|value| size_of(&value, block)),
             ..Demand::new(WHAT, mappings, PageSource::Pool, source)
         })
@@ -532,11 +532,11 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_mapped_never_comes_from_a_pool() {
-        let wish = |kind| unless_elsewhere(wish_of("on"), kind);
-        assert_eq!(wish(Some("mmap")).how, Requirement::Always);
-        assert_eq!(wish(None).how, Requirement::Always);
-        assert_eq!(wish(Some("sysv\n")).how, Requirement::Cannot);
-        assert_eq!(wish(Some("sysv")).said, "shared_memory_type = sysv");
+        let wish = |kind| unless_elsewhere(huge_page_setting("on"), kind);
+        assert_eq!(wish(Some("mmap")).requirement, Requirement::Always);
+        assert_eq!(wish(None).requirement, Requirement::Always);
+        assert_eq!(wish(Some("sysv\n")).requirement, Requirement::Cannot);
+        assert_eq!(wish(Some("sysv")).text, "shared_memory_type = sysv");
     }
 
     #[test]

@@ -139,7 +139,7 @@ mod tests {
             gid: 0,
             groups: Vec::new(),
         };
-        let theirs = root.as_user_sees(rights).unwrap();
+        let theirs = root.files_of_user(rights).unwrap();
         setting_in_files(&theirs, Path::new("/etc/pg/postgresql.conf"), "huge_pages")
     }
 

@@ -32,7 +32,7 @@ pub(super) fn query(
         ));
     }
     query_program(program, arguments, account)
-        .map_err(|failure| DemandError::missing(failure.what, failure.next))
+        .map_err(|failure| DemandError::missing(failure.message, failure.remedy))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::limits;
-use crate::model::{Held, Host, Process, Role, Segment};
+use crate::model::{PageUsage, Host, Process, Role, Segment};
 use crate::process::stat::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
 use crate::root::{Root, UserFiles};
@@ -47,7 +47,7 @@ impl Reader<'_> {
     /// Opens files that configure a running process, as it sees them and with its rights.
     pub fn files_of(&self, process: &Process) -> Option<UserFiles> {
         let rights = Rights::of_ids(process.uid, &process.groups);
-        self.root.as_process_sees(process.pid, rights).ok()
+        self.root.files_of_process(process.pid, rights).ok()
     }
 
     /// Opens files that the owner of a folder controls, with that user's rights. Also returns the owner.
@@ -62,7 +62,7 @@ impl Reader<'_> {
             gid: meta.gid(),
             groups: user.groups,
         };
-        let theirs = self.root.as_user_sees(rights)?;
+        let theirs = self.root.files_of_user(rights)?;
         Ok((theirs, (meta.uid(), meta.gid())))
     }
 
@@ -130,7 +130,7 @@ impl Reader<'_> {
         service.user = Some(account::of_process(self.root, process));
         service.pids = vec![process.pid];
         service.since = self.since(process);
-        service.limits = limits::of(self.root, process.pid);
+        service.limits = limits::read_limits(self.root, process.pid);
         service.node = self.bound_to(process.pid);
         service
     }
@@ -209,9 +209,9 @@ pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment
 
 /// Returns the memory of a mapping by page size. A hugetlb mapping has all of its length from the start,
 /// because untouched pages are reserved.
-pub(super) fn held_of(segment: &Segment) -> Vec<Held> {
-    match segment.asked.hugetlb {
-        Some(size) => vec![Held {
+pub(super) fn held_of(segment: &Segment) -> Vec<PageUsage> {
+    match segment.request.hugetlb {
+        Some(size) => vec![PageUsage {
             size,
             kind: PageKind::Hugetlb,
             bytes: segment.range.len(),
@@ -227,23 +227,23 @@ fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
     process
         .segments
         .iter()
-        .filter(|s| s.asked.hugetlb.is_some())
+        .filter(|s| s.request.hugetlb.is_some())
         .filter(move |segment| seen.insert((segment.object, segment.offset)))
 }
 
-pub(super) fn held_on_pool(process: &Process) -> Vec<Held> {
+pub(super) fn held_on_pool(process: &Process) -> Vec<PageUsage> {
     let mut table = Vec::new();
     for held in on_pool(process).flat_map(held_of) {
-        Held::add(&mut table, held.size, held.kind, held.bytes);
+        PageUsage::add(&mut table, held.size, held.kind, held.bytes);
     }
     table
 }
 
 /// Returns the pool pages and the private memory of a process.
-fn private_and_pool(process: &Process) -> Vec<Held> {
+fn private_and_pool(process: &Process) -> Vec<PageUsage> {
     let mut table = held_on_pool(process);
     for held in private_segments(process).flat_map(|s| &s.by_page_size) {
-        Held::add(&mut table, held.size, held.kind, held.bytes);
+        PageUsage::add(&mut table, held.size, held.kind, held.bytes);
     }
     table
 }
@@ -252,7 +252,7 @@ fn private_and_pool(process: &Process) -> Vec<Held> {
 pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segment> {
     process.segments.iter().filter(|segment| {
         let is_private = matches!(segment.role, Role::Heap | Role::Anon);
-        is_private && !segment.shared && segment.asked.hugetlb.is_none()
+        is_private && !segment.shared && segment.request.hugetlb.is_none()
     })
 }
 
@@ -267,7 +267,7 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
             Some(demand) => {
                 demand.mappings.push(mapping);
                 let table = demand.held.get_or_insert_default();
-                Held::add(table, held.size, held.kind, held.bytes);
+                PageUsage::add(table, held.size, held.kind, held.bytes);
             }
             None => by_page.push(Demand {
                 page: Some(held.size),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::kind::{Given, Program, ServiceResult, SourceKind};
+use super::kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
 use super::running::{Reader, held_of, shared_objects};
 use super::{
     Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, mariadb,
@@ -20,7 +20,7 @@ use crate::system::unit_files::{self, UnitFile};
 
 /// Programs with their own demand rules. The first match counts. The demand of all others is measured
 /// by their memory in use.
-static PROGRAMS: &[Program] = &[
+static PROGRAMS: &[ProgramRule] = &[
     postgres::PROGRAM,
     mariadb::PROGRAM,
     jvm::PROGRAM,
@@ -70,7 +70,7 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
     flag: "container",
     value: "CGROUP",
     help: "Container or pod by its cgroup path; also prints the lines for the pod",
-    given: Given::Often,
+    arity: FlagArity::Often,
     check: None,
     is_synthetic: false,
     read: |reader, path| Ok(vec![of_container(reader, &path.to_string_lossy())?]),
@@ -119,7 +119,7 @@ pub fn read_source(
     for service in services.iter_mut().filter(|s| !s.pids.is_empty()) {
         let mut programs = PROGRAMS.iter();
         let program = programs.find(|program| program.kind == service.kind);
-        if let Some(ask) = program.and_then(|program| program.ask) {
+        if let Some(ask) = program.and_then(|program| program.query) {
             ask(&reader, service);
         }
     }
@@ -296,7 +296,7 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
     let what = format!("SysV segment {}", segment.id);
     let mappings = vec![Mappings::one(segment.bytes)];
     Demand {
-        page: mapping.and_then(|mapping| mapping.asked.hugetlb),
+        page: mapping.and_then(|mapping| mapping.request.hugetlb),
         held: mapping.map(held_of),
         ..Demand::new(what, mappings, PageSource::Pool, "ipcs -m")
     }
@@ -421,7 +421,7 @@ fn of_container(reader: &Reader<'_>, path: &str) -> Result<Service, DemandError>
     })?;
     let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
     let mut service = Service::new(name, ServiceKind::Container);
-    service.limits = limits::of(reader.root, first.pid);
+    service.limits = limits::read_limits(reader.root, first.pid);
     for part in inside_of(reader, &inside, &all) {
         service.pids.extend(part.pids);
         service.demands.extend(part.demands);

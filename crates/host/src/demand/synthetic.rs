@@ -4,14 +4,14 @@ use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
 
-use super::kind::{Given, SourceKind};
+use super::kind::{FlagArity, SourceKind};
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
 
 pub(super) const BYTES: SourceKind = SourceKind {
     flag: "bytes",
     value: "SIZE",
     help: "Memory of this size, for any program",
-    given: Given::Once,
+    arity: FlagArity::Once,
     check: Some(|text| bytes(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {
@@ -30,7 +30,7 @@ pub(super) const MOVER: SourceKind = SourceKind {
     flag: "mover",
     value: "SEGMENTS",
     help: "Data mover with this number of segments, by the published rule",
-    given: Given::Once,
+    arity: FlagArity::Once,
     check: Some(|text| segments(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {

@@ -11,13 +11,13 @@ use crate::root::Root;
 
 /// A memory limit that this process shares with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub struct SharedLimit {
     pub limit: MemoryLimit,
     /// True if the OOM killer kills all processes of the cgroup together (`memory.oom.group`).
     pub oom_group: bool,
 }
 
-impl Guest {
+impl SharedLimit {
     /// Returns the memory that may be taken if page cache is reclaimed for it.
     pub fn room(&self) -> Bytes {
         self.limit.room_at_most()
@@ -25,9 +25,9 @@ impl Guest {
 }
 
 /// Returns the tightest memory limit that this process shares with others. `None` if there is none.
-pub fn read_guest(root: &Root) -> Option<Guest> {
+pub fn read_shared_limit(root: &Root) -> Option<SharedLimit> {
     let text = root.read("proc/self/cgroup").or_default();
-    let mut guests: Vec<Guest> = Vec::new();
+    let mut guests: Vec<SharedLimit> = Vec::new();
     for mount in mounts(root, "memory") {
         let mut oom_group = false;
         for path in own_and_above(&mount, &text, "memory") {
@@ -36,10 +36,10 @@ pub fn read_guest(root: &Root) -> Option<Guest> {
             let limits = memory::of_cgroup(root, &mount, &path).into_iter();
             let ends = limits.filter(|limit| !limit.only_throttles);
             let shared = ends.filter(|_| is_shared(root, &below(&mount.at, &path, "cgroup.procs")));
-            guests.extend(shared.map(|limit| Guest { limit, oom_group }));
+            guests.extend(shared.map(|limit| SharedLimit { limit, oom_group }));
         }
     }
-    guests.into_iter().min_by_key(Guest::room)
+    guests.into_iter().min_by_key(SharedLimit::room)
 }
 
 /// Returns true if a cgroup has other processes too. It also does if it does not list this process, as one above its own.
@@ -67,7 +67,7 @@ mod tests {
             ("cg/a/memory.stat", "inactive_file 50\nactive_file 20\n"),
         ];
         files.extend(more);
-        let found = read_guest(&host(&files).1);
+        let found = read_shared_limit(&host(&files).1);
         found.map(|guest| (guest.room().get(), guest.oom_group))
     }
 

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use hugeleaf_units::Bytes;
 
 use super::*;
-use crate::model::Limited;
+use crate::model::HugetlbAccounting;
 use proptest::prelude::*;
 
 fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
@@ -60,7 +60,7 @@ fn those_of_a_process_and_those_above_it() {
         ("cg/e/memory.current", "1\n"),
     ];
     let (_dir, root) = host(&files);
-    let own = of(&root, 7);
+    let own = read_limits(&root, 7);
     assert_eq!(hugetlb(&own), ["/a/b", "/a"]);
     assert_eq!(
         memory(&own.memory),
@@ -71,12 +71,12 @@ fn those_of_a_process_and_those_above_it() {
     assert_eq!(own.memory_room(), Fact::Known(Bytes(100)));
     assert_eq!(own.memory_room_at_most(), Some(Bytes(120)));
     assert_eq!(own.memlock, Fact::Known(Bytes(8 << 20)));
-    let (cgroup, limit) = own.tightest(two_mib(), Limited::Faults).unwrap();
+    let (cgroup, limit) = own.tightest(two_mib(), HugetlbAccounting::Faults).unwrap();
     assert_eq!((cgroup.path.as_str(), limit.hits.get()), ("/a", Some(3)));
     assert_eq!(cgroup.folder, "/cg/a");
-    assert_eq!(own.tightest(two_mib(), Limited::Reservations), None);
+    assert_eq!(own.tightest(two_mib(), HugetlbAccounting::Reservations), None);
     assert!(!own.is_in_container);
-    assert_eq!(of(&root, 8), ProcessLimits::default());
+    assert_eq!(read_limits(&root, 8), ProcessLimits::default());
 
     let all = all_hugetlb(&root);
     let all: Vec<&str> = all
@@ -92,7 +92,7 @@ fn those_of_a_process_and_those_above_it() {
     );
 
     let denied = root.failing("cg/a/b/hugetlb.2MB.max", ErrorKind::PermissionDenied);
-    let own = of(&denied, 7);
+    let own = read_limits(&denied, 7);
     assert!(
         own.hugetlb[0].hugetlb[0]
             .fault_limit
@@ -125,14 +125,14 @@ fn inside_a_container_the_limits_are_at_the_mount() {
         ("sys/fs/other/hugetlb.2MB.max", "0\n"),
     ];
     let (_dir, root) = host(&files);
-    let own = of(&root, "self");
+    let own = read_limits(&root, "self");
     assert_eq!(hugetlb(&own), ["/"]);
     assert_eq!(own.hugetlb[0].folder, "/sys/fs/cgroup");
     assert_eq!(own.memory_room(), Fact::Known(Bytes(600)));
     assert!(own.is_in_container);
-    assert_eq!(hugetlb(&of(&root, 9)), ["/sub", "/"]);
+    assert_eq!(hugetlb(&read_limits(&root, 9)), ["/sub", "/"]);
     // Its cgroup has no path in this namespace.
-    assert_eq!(hugetlb(&of(&root, 10)), [""; 0]);
+    assert_eq!(hugetlb(&read_limits(&root, 10)), [""; 0]);
 }
 
 /// Without a cgroup namespace the path is that of the host, and only the container's own cgroup is mounted.
@@ -157,7 +157,7 @@ fn a_container_that_has_its_own_cgroup_mounted() {
                 "9223372036852678656\n",
             ),
         ]);
-        let own = of(&root, "self");
+        let own = read_limits(&root, "self");
         assert_eq!(hugetlb(&own), ["/"], "{mounts}");
         let limit = &own.hugetlb[0].hugetlb[0];
         assert_eq!(limit.fault_limit, Fact::Known(Some(Bytes(2 << 20))));
@@ -187,7 +187,7 @@ fn version_1() {
         ("cg/memory/x/memory.limit_in_bytes", "9223372036854771712\n"),
         ("cg/memory/x/memory.usage_in_bytes", "400\n"),
     ];
-    let own = of(&host(&files).1, "self");
+    let own = read_limits(&host(&files).1, "self");
     assert_eq!((own.hugetlb[0].version, hugetlb(&own)), (1, vec!["/a:b"]));
     let limit = &own.hugetlb[0].hugetlb[0];
     assert_eq!(limit.fault_limit, Fact::Known(None));
@@ -199,7 +199,7 @@ fn version_1() {
     limited[5].1 = "300\n";
     // Over its limit there is no room. The subtraction must not wrap.
     assert_eq!(
-        of(&host(&limited).1, "self").memory_room(),
+        read_limits(&host(&limited).1, "self").memory_room(),
         Fact::Known(Bytes::ZERO)
     );
 }
@@ -215,7 +215,7 @@ fn no_controller_is_absent() {
     ]);
     assert!(all_hugetlb(&root).is_absent());
     assert_eq!(all_memory(&root), []);
-    assert_eq!(of(&host(&[]).1, "self"), ProcessLimits::default());
+    assert_eq!(read_limits(&host(&[]).1, "self"), ProcessLimits::default());
 }
 
 proptest! {

@@ -16,7 +16,7 @@ use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Held, Host, Process, ProcessKind, SharedObject};
+use crate::model::{PageUsage, Host, Process, ProcessKind, SharedObject};
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps};
 use crate::process::read::{Sizes, read_basics, read_smaps};
@@ -26,10 +26,10 @@ use crate::snapshot::all_pids;
 type ObjectId = (u32, u32, u64);
 
 /// Memory of a process in each object, by page size.
-type Tables = BTreeMap<ObjectId, Vec<Held>>;
+type Tables = BTreeMap<ObjectId, Vec<PageUsage>>;
 
 /// A process with its map, before its page tables are read.
-struct Seen {
+struct ScannedProcess {
     process: Process,
     /// Its mappings of shared objects, by object. Only the first of an object keeps the name, because a
     /// process may have any number of mappings, and those of all processes are held at once.
@@ -47,7 +47,7 @@ pub fn read_all_processes(
 ) -> (Vec<Process>, Vec<SharedObject>) {
     let pids = all_pids(root);
     let pmd = Sizes::of(host).pmd();
-    let mut seen: Vec<Seen> = in_parallel(&pids, 1, |pid| see(root, *pid, pmd))
+    let mut seen: Vec<ScannedProcess> = in_parallel(&pids, 1, |pid| scan_process(root, *pid, pmd))
         .into_iter()
         .flatten()
         .filter(|s| s.process.kind == ProcessKind::User)
@@ -75,7 +75,7 @@ pub fn read_all_processes(
     (seen.into_iter().map(|s| s.process).collect(), shared)
 }
 
-fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
+fn scan_process(root: &Root, pid: Pid, pmd: PageSize) -> Option<ScannedProcess> {
     let mut process = read_basics(root, pid).ok()?;
     if process.kind != ProcessKind::User {
         return None;
@@ -83,7 +83,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     if !root.is_live() {
         let smaps = read_smaps(root, &process).ok()?;
         let maps: Vec<MapLine> = smaps.iter().map(|entry| entry.map.clone()).collect();
-        return Some(Seen {
+        return Some(ScannedProcess {
             process,
             private: private_ranges(&maps, pmd),
             maps: of_objects(maps, pmd),
@@ -101,7 +101,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
         Fact::Absent | Fact::Unreadable(_) => return None,
     };
     let pagemap = root.open(file_of(pid, "pagemap")).ok();
-    Some(Seen {
+    Some(ScannedProcess {
         process,
         private: private_ranges(&maps, pmd),
         maps: of_objects(maps, pmd),
@@ -124,7 +124,7 @@ fn of_objects(maps: Vec<MapLine>, pmd: PageSize) -> Vec<MapLine> {
     kept
 }
 
-impl Seen {
+impl ScannedProcess {
     /// Returns its mappings of one object, which may be many.
     fn of(&self, id: ObjectId) -> &[MapLine] {
         let from = self.maps.partition_point(|map| map.object < id);
@@ -165,7 +165,7 @@ fn is_aligned(map: &MapLine, size: PageSize) -> bool {
 }
 
 /// Returns the shared objects, each with the indices of the processes that attach it.
-fn objects(seen: &[Seen]) -> BTreeMap<ObjectId, Vec<usize>> {
+fn objects(seen: &[ScannedProcess]) -> BTreeMap<ObjectId, Vec<usize>> {
     let mut objects: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
     for (i, s) in seen.iter().enumerate() {
         for map in &s.maps {
@@ -218,7 +218,7 @@ impl Walker<'_> {
         Some(walked)
     }
 
-    fn walk_object(&self, s: &Seen, id: ObjectId) -> Option<Walked> {
+    fn walk_object(&self, s: &ScannedProcess, id: ObjectId) -> Option<Walked> {
         if !s.smaps.is_empty() {
             return Some(walked_by_kernel(&s.smaps, id));
         }
@@ -234,7 +234,7 @@ impl Walker<'_> {
 
     /// Walks an object in the process that shows most of it: one that attached it aligned, and among those
     /// the one with most shared memory resident.
-    fn read_object(&self, id: ObjectId, attached: &[usize], seen: &[Seen]) -> SharedObject {
+    fn read_object(&self, id: ObjectId, attached: &[usize], seen: &[ScannedProcess]) -> SharedObject {
         let aligned = |i: usize| self.attaches_aligned(&seen[i], id);
         let best = attached.iter().copied().max_by_key(|i| {
             let p = &seen[*i].process;
@@ -262,7 +262,7 @@ impl Walker<'_> {
 
     /// Returns a process's memory in an object. Only `smaps` reports the size of hugetlb pages, and on
     /// kernels before PAGEMAP_SCAN only it shows huge pages at all.
-    fn table_of_object(&self, s: &Seen, id: ObjectId) -> Vec<Held> {
+    fn table_of_object(&self, s: &ScannedProcess, id: ObjectId) -> Vec<PageUsage> {
         if s.smaps.is_empty()
             && s.process.hugetlb.is_zero()
             && let Some(walked) = self.walk_object(s, id)
@@ -278,7 +278,7 @@ impl Walker<'_> {
     }
 
     /// Returns a process's memory in each object, from `smaps`.
-    fn tables_of(&self, s: &Seen) -> Tables {
+    fn tables_of(&self, s: &ScannedProcess) -> Tables {
         let read = match s.smaps.is_empty() {
             true => read_smaps(self.root, &s.process).unwrap_or_default(),
             false => Vec::new(),
@@ -291,18 +291,18 @@ impl Walker<'_> {
         tables
     }
 
-    fn attaches_aligned(&self, s: &Seen, id: ObjectId) -> bool {
+    fn attaches_aligned(&self, s: &ScannedProcess, id: ObjectId) -> bool {
         s.of(id).iter().all(|m| is_aligned(m, self.pmd))
     }
 
-    fn held(&self, walked: Walked) -> Vec<Held> {
+    fn held(&self, walked: Walked) -> Vec<PageUsage> {
         let (mut table, on_base) = (Vec::new(), walked.present - walked.huge);
-        Held::add(&mut table, self.base, PageKind::Base, on_base);
-        Held::add(&mut table, self.pmd, PageKind::Thp, walked.huge);
+        PageUsage::add(&mut table, self.base, PageKind::Base, on_base);
+        PageUsage::add(&mut table, self.pmd, PageKind::Thp, walked.huge);
         table
     }
 
-    fn table_of(&self, s: &Seen, shared: &[SharedObject]) -> Fact<Vec<Held>> {
+    fn table_of(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Fact<Vec<PageUsage>> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
         }
@@ -323,7 +323,7 @@ impl Walker<'_> {
     }
 
     /// Returns the bytes that huge entries map in a process. `None` if the kernel cannot scan them.
-    fn huge_bytes(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
+    fn huge_bytes(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Option<Bytes> {
         let pagemap = s.pagemap.as_ref()?;
         let mut huge = Bytes::ZERO;
         for range in &s.private {
@@ -334,7 +334,7 @@ impl Walker<'_> {
 
     /// Returns the bytes of shared objects that huge entries map in this process. Uses the walk in another
     /// process if this one's page tables agree with it, else walks this one.
-    fn huge_of_objects(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
+    fn huge_of_objects(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Option<Bytes> {
         let mine: Vec<&SharedObject> = shared
             .iter()
             // Processes are in order of their ids.
@@ -348,7 +348,7 @@ impl Walker<'_> {
         let tables = process.page_tables.as_f64();
         // Eight bytes an entry, on every 64-bit architecture.
         let if_on_base = resident.as_f64() / self.base.bytes().as_f64() * 8.0;
-        let coverage = |o: &&SharedObject| Held::coverage(&o.by_page_size).unwrap_or(0.0);
+        let coverage = |o: &&SharedObject| PageUsage::coverage(&o.by_page_size).unwrap_or(0.0);
         let fits = |o: &&SharedObject| !o.misaligned.contains(&process.pid);
         if !mine.iter().any(fits) {
             return Some(Bytes::ZERO);
@@ -367,8 +367,8 @@ impl Walker<'_> {
     }
 
     /// Returns the processes that hold an object on smaller pages than the best one.
-    fn worse(&self, object: &SharedObject, seen: &[Seen]) -> Vec<(Pid, Vec<Held>)> {
-        if Held::coverage(&object.by_page_size).unwrap_or(0.0) == 0.0 {
+    fn worse(&self, object: &SharedObject, seen: &[ScannedProcess]) -> Vec<(Pid, Vec<PageUsage>)> {
+        if PageUsage::coverage(&object.by_page_size).unwrap_or(0.0) == 0.0 {
             return Vec::new();
         }
         seen.iter()
@@ -418,7 +418,7 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
     ranges
 }
 
-fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
+fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<PageUsage>> {
     match read_smaps(root, process) {
         Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),
         Err(e) => Fact::Unreadable(ReadError {

@@ -13,7 +13,7 @@ use crate::root::Root;
 
 /// Processor time and page faults of a process since it started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct CpuUsage {
     /// Processor time in user mode, of all threads, including those that have ended.
     pub user: Duration,
     pub system: Duration,
@@ -26,15 +26,15 @@ pub struct Spent {
     pub threads: BTreeMap<u32, Duration>,
 }
 
-impl Spent {
+impl CpuUsage {
     /// Returns the usage since an earlier reading.
     #[must_use]
-    pub fn since(&self, before: &Spent) -> Spent {
+    pub fn since(&self, before: &CpuUsage) -> CpuUsage {
         let thread = |(id, now): (&u32, &Duration)| {
             let then = before.threads.get(id).copied().unwrap_or_default();
             (*id, now.saturating_sub(then))
         };
-        Spent {
+        CpuUsage {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
             waited: (self.waited.zip(before.waited))
@@ -53,7 +53,7 @@ impl Spent {
 ///
 /// # Errors
 /// [`ProcessError`] if it ended, or is hidden.
-pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
+pub fn cpu_usage(root: &Root, pid: Pid) -> Result<CpuUsage, ProcessError> {
     let all = read_stat(root, pid)?;
     let names = root.list(format!("proc/{pid}/task"));
     let names = names.known().ok_or_else(|| gone(root, pid))?;
@@ -69,7 +69,7 @@ pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
         root.parse(file, parse_schedstat).get()
     };
     let waited: Vec<Duration> = names.iter().filter_map(waited).collect();
-    Ok(Spent {
+    Ok(CpuUsage {
         user: time(all.user_ticks),
         system: time(all.system_ticks),
         waited: (!waited.is_empty()).then(|| waited.iter().sum()),
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn what_works_has_used_more() {
         let root = Root::live();
-        let before = spent(&root, own_pid()).unwrap();
+        let before = cpu_usage(&root, own_pid()).unwrap();
         let began = std::time::Instant::now();
         let used = loop {
             let memory = vec![1u8; 1 << 20];
             std::hint::black_box(&memory);
-            let used = spent(&root, own_pid()).unwrap().since(&before);
+            let used = cpu_usage(&root, own_pid()).unwrap().since(&before);
             let all = used.user + used.system;
             if all >= Duration::from_millis(50) || began.elapsed() > Duration::from_secs(60) {
                 break used;
@@ -112,7 +112,7 @@ mod tests {
         assert!(used.user + used.system >= Duration::from_millis(50));
         assert!(used.busiest() <= used.user + used.system + Duration::from_millis(50));
         assert!(used.busiest() > Duration::ZERO && used.minor_faults > 0);
-        assert!(spent(&root, Pid(u32::MAX / 2)).is_err());
+        assert!(cpu_usage(&root, Pid(u32::MAX / 2)).is_err());
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn a_new_thread_counts_from_its_start() {
         let of = |id: u32, millis| BTreeMap::from([(id, Duration::from_millis(millis))]);
-        let at = |threads| Spent {
+        let at = |threads| CpuUsage {
             threads,
-            ..Spent::default()
+            ..CpuUsage::default()
         };
         let since = at(of(2, 30)).since(&at(of(1, 500)));
         assert_eq!(since.busiest(), Duration::from_millis(30));

@@ -11,7 +11,7 @@ use hugeleaf_sys::frames_of;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Held, Host, Process};
+use crate::model::{PageUsage, Host, Process};
 use crate::process::file_of;
 use crate::process::read::Sizes;
 use crate::root::Root;
@@ -35,8 +35,8 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
     let sizes = Sizes::of(host);
     let mut whole = Vec::new();
     for segment in &mut process.segments {
-        let on_base = Held::on_base(&segment.by_page_size);
-        if segment.asked.hugetlb.is_none() && !on_base.is_zero() && segment.name != "[vsyscall]" {
+        let on_base = PageUsage::on_base(&segment.by_page_size);
+        if segment.request.hugetlb.is_none() && !on_base.is_zero() && segment.name != "[vsyscall]" {
             let frames = present(&pagemap, segment.range, host.base_page);
             let smaller = folios(&frames, &mut flags, host.base_page, sizes.pmd());
             let moved: Bytes = smaller.iter().map(|h| h.bytes).sum();
@@ -49,11 +49,11 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
                 base.bytes = base.bytes - moved;
             }
             for held in smaller {
-                Held::add(&mut segment.by_page_size, held.size, held.kind, held.bytes);
+                PageUsage::add(&mut segment.by_page_size, held.size, held.kind, held.bytes);
             }
         }
         for held in &segment.by_page_size {
-            Held::add(&mut whole, held.size, held.kind, held.bytes);
+            PageUsage::add(&mut whole, held.size, held.kind, held.bytes);
         }
     }
     process.by_page_size = Fact::Known(whole);
@@ -107,9 +107,9 @@ fn folios(
     flags: &mut FrameFlags,
     base: PageSize,
     pmd: PageSize,
-) -> Vec<Held> {
+) -> Vec<PageUsage> {
     let mut table = Vec::new();
-    let most = pmd.holds(base);
+    let most = pmd.ratio_to(base);
     let mut i = 0;
     while i < frames.len() {
         let (page, frame) = frames[i];
@@ -129,7 +129,7 @@ fn folios(
         if mapped && pages > 1 && pages < most && page.is_multiple_of(pages) {
             let bytes = Bytes(pages * base.bytes().get());
             if let Ok(size) = PageSize::new(bytes) {
-                Held::add(&mut table, size, PageKind::Thp, bytes);
+                PageUsage::add(&mut table, size, PageKind::Thp, bytes);
             }
         }
         i += usize::try_from(pages).unwrap_or(1);

@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;
-use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
+use crate::model::{ThpAdvice, MappingRequest, PageUsage, Host, Process, ProcessKind, Role, Segment};
 use crate::parse::MountLine;
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
@@ -66,7 +66,7 @@ pub fn read_process(
     if looking >= ReadDetail::Segments {
         process.segments = segments(root, host, pid, &entries);
         process.run = read_run_settings(root, pid);
-        process.limits = limits::of(root, pid);
+        process.limits = limits::read_limits(root, pid);
     }
     if looking >= ReadDetail::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
@@ -203,7 +203,7 @@ impl Sizes {
         self.pmd
     }
 
-    pub(crate) fn table<'a>(self, entries: impl IntoIterator<Item = &'a SmapsEntry>) -> Vec<Held> {
+    pub(crate) fn table<'a>(self, entries: impl IntoIterator<Item = &'a SmapsEntry>) -> Vec<PageUsage> {
         let mut table = Vec::new();
         for entry in entries {
             self.add(&mut table, &entry.counts);
@@ -211,13 +211,13 @@ impl Sizes {
         table
     }
 
-    pub(crate) fn add(self, table: &mut Vec<Held>, c: &SmapsCounts) {
+    pub(crate) fn add(self, table: &mut Vec<PageUsage>, c: &SmapsCounts) {
         // Counters of a changing mapping may disagree, so huge memory is limited to resident memory.
         let large = c.pmd_mapped.min(c.resident);
-        Held::add(table, self.base, PageKind::Base, c.resident - large);
-        Held::add(table, self.pmd, PageKind::Thp, large);
+        PageUsage::add(table, self.base, PageKind::Base, c.resident - large);
+        PageUsage::add(table, self.pmd, PageKind::Thp, large);
         let size = PageSize::new(c.kernel_page).unwrap_or(self.base);
-        Held::add(table, size, PageKind::Hugetlb, c.hugetlb);
+        PageUsage::add(table, size, PageKind::Hugetlb, c.hugetlb);
     }
 }
 
@@ -263,11 +263,11 @@ fn segment(
 ) -> Segment {
     let (map, c) = (&entry.map, &entry.counts);
     let advised = if entry.flags.has("hg") {
-        Advised::Huge
+        ThpAdvice::Huge
     } else if entry.flags.has("nh") {
-        Advised::NoHuge
+        ThpAdvice::NoHuge
     } else {
-        Advised::Nothing
+        ThpAdvice::Nothing
     };
     let hugetlb = entry
         .flags
@@ -282,7 +282,7 @@ fn segment(
         shared: map.shared,
         offset: map.offset,
         object: map.object,
-        asked: Asked {
+        request: MappingRequest {
             advised,
             hugetlb,
             policy,

@@ -190,7 +190,7 @@ impl fmt::Display for RunSettings {
             }
         }
         for role in RunRole::ALL {
-            write!(f, ";{role}={}", self.of(role))?;
+            write!(f, ";{role}={}", self.policy(role))?;
         }
         let (touch, shmem) = (u8::from(self.touch), u8::from(self.shmem_touch));
         write!(f, ";touch={touch};shmem_touch={shmem}")?;
@@ -201,7 +201,7 @@ impl fmt::Display for RunSettings {
             write!(f, ";report={report}")?;
         }
         for role in RunRole::ALL {
-            write!(f, ";asked_{role}={}", self.of(role).typed)?;
+            write!(f, ";asked_{role}={}", self.policy(role).typed)?;
         }
         Ok(())
     }
@@ -289,11 +289,11 @@ mod tests {
     fn what_the_launcher_wrote_is_read_back() {
         let settings = parse_run_settings(TEXT).unwrap();
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
-        assert_eq!(settings.of(RunRole::Data).ways, [RunPageKind::Thp]);
-        assert_eq!(settings.of(RunRole::Shm).ways.len(), 3);
-        assert!(settings.of(RunRole::Shm).mandatory && !settings.of(RunRole::Data).mandatory);
-        assert!(settings.of(RunRole::Text).ways.is_empty());
-        assert_eq!(settings.of(RunRole::Shm).typed, "1G,2M!");
+        assert_eq!(settings.policy(RunRole::Data).ways, [RunPageKind::Thp]);
+        assert_eq!(settings.policy(RunRole::Shm).ways.len(), 3);
+        assert!(settings.policy(RunRole::Shm).mandatory && !settings.policy(RunRole::Data).mandatory);
+        assert!(settings.policy(RunRole::Text).ways.is_empty());
+        assert_eq!(settings.policy(RunRole::Shm).typed, "1G,2M!");
         assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));
         assert!(settings.touch && !settings.shmem_touch);
         assert_eq!(settings.only, ["postgres", "initdb"]);

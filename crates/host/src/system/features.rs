@@ -44,7 +44,7 @@ const SINCE: &[(&str, (u32, u32))] = &[
     ("proc/sys/vm/hugetlb_optimize_vmemmap", (5, 19)),
 ];
 
-const WEAKNESSES: &str = "sys/devices/system/cpu/vulnerabilities";
+const VULNERABILITIES: &str = "sys/devices/system/cpu/vulnerabilities";
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
@@ -137,7 +137,7 @@ pub fn read_features(root: &Root) -> Features {
     Features {
         is_captured: !root.is_live(),
         settings: SETTINGS.iter().map(one).collect(),
-        weaknesses: captured(root, WEAKNESSES, weaknesses(root)),
+        weaknesses: captured(root, VULNERABILITIES, vulnerabilities(root)),
         governors: governors(root),
         disks: disks(root),
         mounts: mounts(root),
@@ -162,10 +162,10 @@ pub fn release(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn weaknesses(root: &Root) -> Fact<BTreeMap<String, String>> {
-    root.list(WEAKNESSES).map(|names| {
+fn vulnerabilities(root: &Root) -> Fact<BTreeMap<String, String>> {
+    root.list(VULNERABILITIES).map(|names| {
         let one = |name: String| {
-            let text = files::line(root, format!("{WEAKNESSES}/{name}"));
+            let text = files::line(root, format!("{VULNERABILITIES}/{name}"));
             Some((name, text.known()?.clone()))
         };
         names.into_iter().filter_map(one).collect()

@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
 use crate::limits::cgroup_paths::unescape;
-use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
+use crate::model::{PageUsage, Host, Leftover, LeftoverKind, Pool, Process};
 use crate::parse::MountLine;
 use crate::process::maps::read_maps;
 use crate::process::stat::parse_status;
@@ -192,7 +192,7 @@ fn of_segments(
     };
     let of_files = files.iter().filter(|file| file.size == size);
     let of_files: Bytes = of_files.map(|file| file.bytes).sum();
-    let mut left = used.of(size) - of_files - by_processes;
+    let mut left = used.in_bytes(size) - of_files - by_processes;
     let mut found = Vec::new();
     for (segment, resident) in candidates {
         if resident > left {
@@ -213,9 +213,9 @@ fn of_segments(
 /// Returns the memory of a segment, assuming pages of a size. Some kernels count each base page of a huge page as a huge
 /// page (from 6.7; `shm_add_rss_swap`, ipc/shm.c).
 fn resident(segment: &sysv::Segment, size: PageSize, base: PageSize) -> Bytes {
-    let most = size.pages_for(segment.bytes).of(size);
+    let most = size.pages_for(segment.bytes).in_bytes(size);
     match segment.resident > most {
-        true => Bytes(segment.resident.get() / size.holds(base).max(1)),
+        true => Bytes(segment.resident.get() / size.ratio_to(base).max(1)),
         false => segment.resident,
     }
 }
@@ -230,7 +230,7 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
     }
     let read = |pid: &Pid| read_process(root, kernel, host, *pid, ReadDetail::Segments).ok();
     let processes: Vec<Process> = holders.iter().filter_map(read).collect();
-    let of_size = |held: &&Held| held.kind == PageKind::Hugetlb && held.size == size;
+    let of_size = |held: &&PageUsage| held.kind == PageKind::Hugetlb && held.size == size;
     let mut shared = BTreeMap::new();
     let mut private = Bytes::ZERO;
     for segment in processes.iter().flat_map(|p| &p.segments) {

@@ -79,7 +79,7 @@ pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError
     read_facts(
         root,
         kernel,
-        limits::of(root, "self"),
+        limits::read_limits(root, "self"),
         limits::all_hugetlb(root),
     )
 }
@@ -90,7 +90,7 @@ pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError
 /// # Errors
 /// As [`read_host`].
 pub fn read_start_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
-    let own = limits::of(root, "self");
+    let own = limits::read_limits(root, "self");
     let cgroups = Fact::Known(own.hugetlb.clone());
     read_facts(root, kernel, own, cgroups)
 }

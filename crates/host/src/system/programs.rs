@@ -112,7 +112,7 @@ fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]
     if packages.is_empty() {
         return None;
     }
-    let theirs = root.as_process_sees(pid, rights).ok()?;
+    let theirs = root.files_of_process(pid, rights).ok()?;
     let status = theirs.lines(Path::new("/var/lib/dpkg/status"));
     if let Some(version) = status.and_then(|status| parse_packages(status, packages)) {
         return Some(version);

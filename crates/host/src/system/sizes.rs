@@ -4,7 +4,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
 use crate::model::{
-    Available, Host, Limited, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse, thp_is_on,
+    Available, Host, HugetlbAccounting, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse, thp_is_on,
 };
 
 /// Name of the limiting factor for sizes that need contiguous free memory.
@@ -38,8 +38,8 @@ pub fn page_sizes(host: &Host, own: &ProcessLimits) -> Vec<PageSizeInfo> {
 }
 
 fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
-    let anon = order.in_force(thp, ThpUse::Private);
-    let shmem = order.in_force(thp, ThpUse::Shared);
+    let anon = order.effective(thp, ThpUse::Private);
+    let shmem = order.effective(thp, ThpUse::Shared);
     let mut how: Vec<String> = Vec::new();
     if !order.anon.is_absent() {
         how.push(anon.unwrap_or("unknown").to_owned());
@@ -100,7 +100,7 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     if pool.free.is_absent() {
         return Fact::Absent;
     }
-    let (left, may_add) = (pool.available().of(pool.size), pool.may_add().of(pool.size));
+    let (left, may_add) = (pool.available().in_bytes(pool.size), pool.may_add().in_bytes(pool.size));
     let can_add = free_blocks(host, pool.size).or_default();
     let limited_by = if may_add > can_add {
         FREE_BLOCKS
@@ -116,7 +116,7 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
 /// Reduces the available memory to the room in the cgroups of the process. A fault limit and a reservation limit
 /// both apply.
 fn within_cgroups(size: PageSize, mut had: Available, own: &ProcessLimits) -> Available {
-    for of in [Limited::Faults, Limited::Reservations] {
+    for of in [HugetlbAccounting::Faults, HugetlbAccounting::Reservations] {
         let Some((cgroup, limit)) = own.tightest(size, of) else {
             continue;
         };
@@ -130,7 +130,7 @@ fn within_cgroups(size: PageSize, mut had: Available, own: &ProcessLimits) -> Av
 
 fn if_defragmented(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
     let idle = match (info.kind, host.pool(info.size)) {
-        (PageKind::Hugetlb, Some(pool)) => pool.available().of(info.size),
+        (PageKind::Hugetlb, Some(pool)) => pool.available().in_bytes(info.size),
         _ => Bytes::ZERO,
     };
     let whole = |bytes: Bytes| Bytes(info.size.round_down(bytes.get()));

@@ -130,8 +130,8 @@ mod tests {
         let thp = read(&root, pmd_page(&root).get());
         let thp = thp.known().unwrap();
         assert_eq!(thp.orders.len(), 1);
-        assert_eq!(thp.orders[0].in_force(thp, ThpUse::Private), Some("always"));
-        assert_eq!(thp.orders[0].in_force(thp, ThpUse::Shared), Some("never"));
+        assert_eq!(thp.orders[0].effective(thp, ThpUse::Private), Some("always"));
+        assert_eq!(thp.orders[0].effective(thp, ThpUse::Shared), Some("never"));
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         assert!(thp.enabled.error().is_some());
         assert!(thp.defrag.is_absent());
         assert_eq!(
-            thp.orders[0].in_force(thp, ThpUse::Private),
+            thp.orders[0].effective(thp, ThpUse::Private),
             Some("madvise")
         );
         assert!(thp.orders[0].shmem.is_absent());

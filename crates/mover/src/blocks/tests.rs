@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Asked, Fact, Limits, Memory, Thp, VmFlags};
+use hugeleaf_host::{MappingRequest, Fact, Limits, Memory, Thp, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_verdict::eligible::Reason as Not;
 use hugeleaf_verdict::why;
@@ -79,7 +79,7 @@ fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
             true => (size("2M"), PageKind::Thp),
             false => (size("4K"), PageKind::Base),
         };
-        Held::add(&mut by_page_size, page, kind, run.len());
+        PageUsage::add(&mut by_page_size, page, kind, run.len());
     }
     let runs = runs.iter().map(|(range, state)| PageRun {
         range: *range,
@@ -93,11 +93,11 @@ fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
         shared: false,
         offset: 0,
         object: (0, 0, 0),
-        asked: Asked::default(),
+        request: MappingRequest::default(),
         flags: VmFlags::default(),
         thp_eligible: Fact::Absent,
         collapses: Fact::Absent,
-        resident: by_page_size.iter().map(|h: &Held| h.bytes).sum(),
+        resident: by_page_size.iter().map(|h: &PageUsage| h.bytes).sum(),
         pss: Bytes(0),
         anonymous: Bytes(0),
         shared_with_others: Bytes(0),
@@ -300,7 +300,7 @@ fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
 fn hugetlb_and_the_vdso_are_no_matter_of_promotion() {
     let block = span(START, 2 * M);
     let mut pool = anon(block, &[(block, own().with(PageState::HUGE))]);
-    pool.asked.hugetlb = Some(size("2M"));
+    pool.request.hugetlb = Some(size("2M"));
     let vdso = Segment {
         role: Role::Vdso,
         ..anon(block, &[(block, present())])
@@ -337,7 +337,7 @@ fn shared_memory_is_whole_when_all_processes_together_have_it() {
     let plans = plan(&[&one, &two], &rules());
     let blocks: Vec<&Block> = plans.iter().flat_map(|p| &p.blocks).collect();
     assert_eq!(blocks.len(), 2);
-    assert!(!blocks[0].attach && blocks[1].attach);
+    assert!(!blocks[0].map_only && blocks[1].map_only);
     assert!(blocks.iter().all(|b| b.missing.is_zero()));
     // Another object with the same inode is different: SysV segments have their own numbers.
     let mut sysv = half(M);
@@ -353,7 +353,7 @@ fn what_is_huge_in_another_process_is_only_mapped() {
     let huge = shm(block, &[(block, of_file().with(PageState::HUGE))]);
     let touched = shm(block, &[(span(START, 4096), of_file())]);
     let plans = plan(&[&process(vec![touched]), &process(vec![huge])], &rules());
-    assert!(plans[0].blocks[0].attach);
+    assert!(plans[0].blocks[0].map_only);
     assert_eq!(plans[0].blocks[0].missing, Bytes::ZERO);
     assert_eq!((plans[1].already, plans[1].blocks.len()), (Bytes(2 * M), 0));
 }
@@ -449,8 +449,8 @@ fn a_torn_block_is_taken_or_left_out() {
     let memory = || anon(block, &[(half, own()), (zeros, zero)]);
     let settled = |was_huge| {
         let mut plan = plan_of(memory(), &rules());
-        assert_eq!((plan.torn.len(), plan.requested()), (1, Bytes::ZERO));
-        assert_eq!(plan.torn[0].own, 256);
+        assert_eq!((plan.split_candidates.len(), plan.requested()), (1, Bytes::ZERO));
+        assert_eq!(plan.split_candidates[0].own, 256);
         plan.settle(size("2M"), |_| was_huge);
         plan
     };
@@ -676,7 +676,7 @@ fn with_huge(process: &Process, plan: &Plan, huge: bool) -> Process {
         for held in segment.by_page_size.iter_mut().filter(|h| h.kind == from) {
             held.bytes = held.bytes - moved;
         }
-        Held::add(&mut segment.by_page_size, to, kind, moved);
+        PageUsage::add(&mut segment.by_page_size, to, kind, moved);
     }
     process
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use hugeleaf_host::watch::walk_pages;
-use hugeleaf_host::{Held, Process, ReadDetail, Role, read_process, totals};
+use hugeleaf_host::{PageUsage, Process, ReadDetail, Role, read_process, totals};
 use hugeleaf_mover::{Part, Reason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
@@ -134,7 +134,7 @@ fn a_file_is_promised_where_the_kernel_takes_it() {
     // Small writes, because some file systems put a large write on large folios at once.
     let base = bench.kernel.base_page();
     let block = vec![1; usize::try_from(base.bytes().get()).unwrap()];
-    for _ in 0..bench.huge.holds(base) * 2 {
+    for _ in 0..bench.huge.ratio_to(base) * 2 {
         file.write_all(&block).unwrap();
     }
     file.as_file().sync_all().unwrap();
@@ -149,7 +149,7 @@ fn a_file_is_promised_where_the_kernel_takes_it() {
     assert!(!text.collapses.is_absent(), "{text:#?}");
     assert_eq!(text.collapses.get() == Some(true), stays > Bytes::ZERO);
     // Demotion reports memory on huge pages that stays there.
-    let on_huge: Bytes = Held::on_base(&text.by_page_size);
+    let on_huge: Bytes = PageUsage::on_base(&text.by_page_size);
     let back = bench.demote(&[victim.pid()], &fast_demote());
     let left = bytes_of(&back.processes[0].left_out, Not::FileStays);
     assert!(left >= text.resident - on_huge, "{back:#?}");
@@ -198,14 +198,14 @@ fn a_closer_look_counts_what_workers_share_once() {
         .unwrap()
     };
     let processes: Vec<Process> = pids.iter().map(read).collect();
-    let table = totals::of_processes(&processes);
+    let table = totals::process_memory(&processes);
     let all: Bytes = table.iter().map(|held| held.bytes).sum();
-    let (is, small) = (seen.small + seen.large, bench.pages(40));
+    let (is, small) = (seen.base + seen.huge, bench.pages(40));
     assert!(is >= small && is <= all, "{is}, not {small} to {all}");
     assert!(!seen.saving);
     let on_huge = table.iter().filter(|h| h.kind == PageKind::Thp);
     assert!(
-        seen.large <= on_huge.map(|h| h.bytes).sum(),
+        seen.huge <= on_huge.map(|h| h.bytes).sum(),
         "{seen:?} {table:?}"
     );
 }

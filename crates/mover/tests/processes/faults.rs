@@ -183,7 +183,7 @@ fn whoever_cannot_be_told_to_live_is_not_touched() {
             .promote_with(&later, &pids, &options, &mut |_| {})
             .unwrap();
         let p = &outcome.processes[0];
-        assert_eq!(bytes_of(&p.failed, Reason::Other(errno)), p.asked, "{p:#?}");
+        assert_eq!(bytes_of(&p.failed, Reason::Other(errno)), p.requested, "{p:#?}");
         bench.demote(&pids, &fast_demote());
     }
 }
@@ -413,7 +413,7 @@ fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
     let again = promote();
     let p = &again.processes[0];
     assert_eq!(
-        (p.asked, p.already),
+        (p.requested, p.already),
         (Bytes::ZERO, bench.pages(4)),
         "{p:#?}"
     );
@@ -443,7 +443,7 @@ fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
         .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
         .unwrap();
     let p = &outcome.processes[0];
-    assert_eq!(p.asked, Bytes::ZERO, "{p:#?}");
+    assert_eq!(p.requested, Bytes::ZERO, "{p:#?}");
     let left = bytes_of(&p.left_out, eligible::Reason::ExclusiveUnknown);
     assert!(left >= bench.pages(4), "{p:#?}");
 }
@@ -461,7 +461,7 @@ fn a_host_short_of_memory_is_left_in_peace() {
         ..PromoteOptions::default()
     };
     let outcome = bench.promote(&[victim.pid()], &options);
-    assert_eq!(outcome.stopped_by, Some(StoppedBy::Pressure));
+    assert_eq!(outcome.stopped_by, Some(StoppedBy::MemoryPressure));
     let p = &outcome.processes[0];
     let left = bytes_of(&p.failed, Reason::Pressure);
     assert!(left > bench.pages(50), "{p:#?}");
@@ -512,7 +512,7 @@ fn one_that_refuses_is_made_to_take_it_back() {
         ..fast()
     };
     let plan = bench.promote(&[victim.pid()], &options);
-    assert!(plan.processes[0].switched_on && plan.requested() >= bench.pages(4));
+    assert!(plan.processes[0].thp_enabled && plan.requested() >= bench.pages(4));
     let still = bench.promote(&[victim.pid()], &fast());
     assert_eq!(still.requested(), Bytes::ZERO, "a dry run changes nothing");
     for errno in [Errno::PERM, Errno::SRCH, Errno::BUSY, Errno::NOSYS] {
@@ -532,7 +532,7 @@ fn one_that_refuses_is_made_to_take_it_back() {
         ..options
     };
     let outcome = bench.promote(&[victim.pid()], &options);
-    if outcome.processes[0].switched_on {
+    if outcome.processes[0].thp_enabled {
         assert!(outcome.is_complete(), "{outcome:#?}");
     }
     // It still works: the call came while it was reading a line.
@@ -590,7 +590,7 @@ fn a_switch_is_a_call_like_any_other() {
         let outcome = promote(&kernel, root, host, &pids, &options, progress, &stop).unwrap();
         assert_eq!(made_before, Some(0), "made before it was announced");
         assert_eq!(outcome.interrupted, stops);
-        assert_eq!(outcome.processes[0].switched_on, !stops);
+        assert_eq!(outcome.processes[0].thp_enabled, !stops);
         assert_eq!(switches(), u64::from(!stops));
         let moves = gate.moves.load(Ordering::Relaxed);
         assert_eq!(outcome.stalls.count, switches() + moves);

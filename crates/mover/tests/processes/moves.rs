@@ -32,13 +32,13 @@ fn private_memory_goes_there_and_back() {
 
         let again = bench.promote(&[victim.pid()], &options);
         assert!(again.is_complete(), "{again:#?}");
-        assert_eq!(again.processes[0].asked, Bytes::ZERO);
+        assert_eq!(again.processes[0].requested, Bytes::ZERO);
         assert_eq!(again.processes[0].already, bench.pages(16));
 
         let back = bench.demote(&[victim.pid()], &fast_demote());
         let p = &back.processes[0];
         assert!(back.is_complete(), "{back:#?}");
-        assert_eq!((p.asked, &p.moved), (bench.pages(16), &vec![range]));
+        assert_eq!((p.requested, &p.moved), (bench.pages(16), &vec![range]));
         assert!(p.coverage_after < p.coverage_before, "{p:#?}");
     }
 }
@@ -63,7 +63,7 @@ fn pages_of_zeros_are_still_there_after_the_way_back() {
         let back = bench.demote(&[victim.pid()], &options);
         let p = &back.processes[0];
         assert!(back.is_complete(), "{back:#?}");
-        assert_eq!(p.zeros_given_back, Bytes::ZERO, "{p:#?}");
+        assert_eq!(p.zeros_lost, Bytes::ZERO, "{p:#?}");
         let lost = p.resident_before - p.resident_after.unwrap();
         assert!(lost < bench.huge.bytes(), "{p:#?}");
         let there = bench.promote(&[victim.pid()], &fast());
@@ -88,14 +88,14 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         let back = back.unwrap();
         let p = &back.processes[0];
         assert!(back.is_complete(), "{back:#?}");
-        if p.zeros_given_back.is_zero() {
+        if p.zeros_lost.is_zero() {
             println!(
                 "not run: pages_of_zeros_that_stay_given_back_are_said: this kernel keeps pages of zeros"
             );
             return;
         }
         let three_quarters = Bytes(bench.pages(4).get() / 4 * 3);
-        assert_eq!(p.zeros_given_back, three_quarters, "{p:#?}");
+        assert_eq!(p.zeros_lost, three_quarters, "{p:#?}");
         assert_eq!(p.no_zeros, Some(why));
         let lost = p.resident_before - p.resident_after.unwrap();
         assert!(lost >= Bytes(three_quarters.get() / 4 * 3), "{p:#?}");
@@ -105,7 +105,7 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         assert!(there.is_complete(), "{there:#?}");
         let p = &there.processes[0];
         assert_eq!((p.done, p.grown), (bench.pages(4), Bytes::ZERO), "{p:#?}");
-        assert_eq!(p.zeros_brought_back, three_quarters, "{p:#?}");
+        assert_eq!(p.zeros_restored, three_quarters, "{p:#?}");
     }
 }
 
@@ -174,7 +174,7 @@ fn what_a_process_gave_back_is_not_filled_up_again() {
     let outcome = bench.promote(&[victim.pid()], &back);
     assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
     let unasked = DemoteOptions {
-        notes_held: false,
+        record_held: false,
         ..fast_demote()
     };
     let split = bench.demote(&[victim.pid()], &unasked);

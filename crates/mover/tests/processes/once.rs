@@ -25,7 +25,7 @@ fn pss(pids: &[Pid]) -> Bytes {
 /// Returns all memory covered by a plan, each page once.
 fn looked_at(outcome: &Outcome) -> Bytes {
     let totals = &outcome.totals;
-    totals.asked + totals.already + Part::total(&totals.left_out)
+    totals.requested + totals.already + Part::total(&totals.left_out)
 }
 
 #[track_caller]

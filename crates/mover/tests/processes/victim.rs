@@ -326,7 +326,7 @@ fn storm(huge: PageSize) {
 
 /// Maps a file like program text: private, readable and executable.
 fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
-    let size = usize::try_from(hugeleaf_units::Pages(pages).of(huge).get())?;
+    let size = usize::try_from(hugeleaf_units::Pages(pages).in_bytes(huge).get())?;
     let align = usize::try_from(huge.bytes().get())?;
     let file = OpenOptions::new().read(true).open(path)?;
     let rights = libc::PROT_READ | libc::PROT_EXEC;

@@ -138,7 +138,7 @@ fn cycles_of_walks_are_those_with_a_walk_under_way() {
 fn models_of_one_family_differ() {
     let first = |family, model| {
         let events = x86("AuthenticAMD", family, model, "x").events();
-        let code = events.iter().find(|e| e.counts == Counts::CodeMisses);
+        let code = events.iter().find(|e| e.event == HardwareEvent::CodeMisses);
         code.unwrap().kind
     };
     assert_eq!(first(0x17, 0x2f), CounterKind::Raw(0x0085));
@@ -154,7 +154,7 @@ fn misses_end_in_the_kernels_own_event() {
     for (name, processor) in known() {
         let misses = processor.data_misses();
         assert_eq!(misses.last(), Some(&DATA_MISSES), "{name}");
-        assert!(misses.iter().all(|e| e.counts.is_of_data()), "{name}");
+        assert!(misses.iter().all(|e| e.event.is_of_data()), "{name}");
     }
     let zen4 = of("zen4").data_misses();
     assert_eq!(zen4[0].kind, CounterKind::Raw(0xf045));
@@ -166,7 +166,7 @@ fn misses_end_in_the_kernels_own_event() {
 fn every_processor_counts_cycles_instructions_and_misses_by_one_name_each() {
     for (name, processor) in known() {
         let events = processor.events();
-        let mut names: Vec<_> = events.iter().map(|e| e.counts.name()).collect();
+        let mut names: Vec<_> = events.iter().map(|e| e.event.name()).collect();
         for wanted in ["cycles", "instructions", "dtlb_load_misses", "itlb_misses"] {
             assert!(names.contains(&wanted), "{name}: {wanted}");
         }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::{Step, What};
+use crate::{Step, StepAction};
 use hugeleaf_host::Fact;
 use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::PageSize;
 
-use super::apply_step::{Change, Made, make, make_folders};
+use super::apply_step::{Change, StepResult, execute, make_folders};
 use super::error::HostError;
 use super::journal::{Applied, Writer, applied, boot, next_id};
 use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
 use super::place::{Place, below};
-use super::preview::{self, Looked, has_systemd, look_one, probe, set_along};
+use super::preview::{self, StepPreview, has_systemd, preview_step, probe, side_effect_of};
 use super::record::{Begin, Header, Listed, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
@@ -93,7 +93,7 @@ pub fn apply(
             continues,
             steps: Vec::new(),
             stopped: None,
-            taken_back: None,
+            reverted: None,
             systemd,
         },
     };
@@ -131,19 +131,19 @@ fn is_secret(place: &Place) -> bool {
     matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
 }
 
-fn nothing_to_do(context: &ChangeContext<'_>, looked: &[Looked]) -> ApplyOutcome {
+fn nothing_to_do(context: &ChangeContext<'_>, looked: &[StepPreview]) -> ApplyOutcome {
     ApplyOutcome {
         id: None,
         continues: None,
         steps: looked.iter().map(StepOutcome::of).collect(),
         stopped: None,
-        taken_back: None,
+        reverted: None,
         systemd: has_systemd(context.root),
     }
 }
 
 impl Listed {
-    fn of(looked: &Looked) -> Listed {
+    fn of(looked: &StepPreview) -> Listed {
         let step = &looked.step;
         Listed {
             id: step.id.clone(),
@@ -158,7 +158,7 @@ impl Listed {
 }
 
 impl StepOutcome {
-    pub fn of(looked: &Looked) -> StepOutcome {
+    pub fn of(looked: &StepPreview) -> StepOutcome {
         StepOutcome {
             before: Some(looked.before.clone()),
             wanted: Some(looked.wanted.clone()),
@@ -188,7 +188,7 @@ impl StepOutcome {
 fn header(
     context: &mut ChangeContext<'_>,
     request: &Request<'_>,
-    looked: &[Looked],
+    looked: &[StepPreview],
     continues: Option<u32>,
 ) -> Header {
     Header {
@@ -231,7 +231,7 @@ fn failure(error: &SysError, journal: bool) -> Failure {
 }
 
 impl Run<'_, '_> {
-    fn steps(&mut self, steps: &[Step], looked: &[Looked]) {
+    fn steps(&mut self, steps: &[Step], looked: &[StepPreview]) {
         for (step, first) in steps.iter().zip(looked) {
             if self.outcome.stopped.is_none() && self.context.stop.load(Ordering::Relaxed) {
                 self.outcome.stopped = Some(StopReason::Signal);
@@ -282,7 +282,7 @@ impl Run<'_, '_> {
     /// step, executes it, and journals the result.
     fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), Failure> {
         let looked =
-            look_one(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
+            preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
                 error: obstacle.to_string(),
                 errno: obstacle.denied().map(|e| e.errno),
                 journal: false,
@@ -292,19 +292,19 @@ impl Run<'_, '_> {
             return Ok(());
         }
         outcome.state = State::Failed;
-        let beside_before = set_along(self.context.root, &step.path);
+        let beside_before = side_effect_of(self.context.root, &step.path);
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
         let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
         make_folders(self.context.kernel, &folders).map_err(|e| failure(&e, false))?;
-        let made = make(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
+        let made = execute(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;
         let done = Record::Done {
             step: step.id.clone(),
             after: made.after.clone(),
             state: made.state,
-            beside: set_along(self.context.root, &step.path),
+            beside: side_effect_of(self.context.root, &step.path),
         };
         self.add(done)?;
         outcome.state = made.state;
@@ -312,12 +312,12 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn change<'l>(&self, looked: &'l Looked) -> Change<'l> {
+    fn change<'l>(&self, looked: &'l StepPreview) -> Change<'l> {
         Change {
             path: &looked.step.path,
             now: &looked.before,
             target: &looked.wanted,
-            is_block: matches!(looked.step.what, What::Block { .. }),
+            is_block: matches!(looked.step.what, StepAction::Block { .. }),
             drop_caches: self.options.drop_caches,
         }
     }
@@ -327,9 +327,9 @@ impl Run<'_, '_> {
         written.map_err(|e| failure(&e, true))
     }
 
-    fn explain(&self, looked: &Looked, made: &Made, outcome: &mut StepOutcome) {
+    fn explain(&self, looked: &StepPreview, made: &StepResult, outcome: &mut StepOutcome) {
         match (&looked.step.what, &made.after) {
-            (What::Pool { size, node, pages }, Place::Pool { pages: got, .. })
+            (StepAction::Pool { size, node, pages }, Place::Pool { pages: got, .. })
                 if made.state == State::Short =>
             {
                 let node = match node {
@@ -372,9 +372,9 @@ impl Run<'_, '_> {
     }
 }
 
-fn begin(looked: &Looked, beside: Option<String>) -> Begin {
+fn begin(looked: &StepPreview, beside: Option<String>) -> Begin {
     let block = match &looked.step.what {
-        What::Block { text } => Some(text.clone()),
+        StepAction::Block { text } => Some(text.clone()),
         _ => None,
     };
     Begin {
@@ -401,5 +401,5 @@ fn revert(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) 
             step.state = back.state;
         }
     }
-    outcome.taken_back = Some(Box::new(undone));
+    outcome.reverted = Some(Box::new(undone));
 }

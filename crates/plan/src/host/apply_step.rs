@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_sys::{
-    Errno, FileMeta, HostChange, Kernel, SysError, draft_beside, is_draft_of, look_at,
+    Errno, FileMeta, HostChange, Kernel, SysError, draft_beside, is_draft_of, metadata_at,
 };
 
 use super::outcome::State;
@@ -22,7 +22,7 @@ pub struct Change<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct StepResult {
     pub after: Place,
     /// One of `done`, `short`, `in-use` and `differs`.
     pub state: State,
@@ -34,7 +34,7 @@ pub struct Made {
 /// # Errors
 /// Those of the kernel and of reading back. The place then has its old or its new content, never half
 /// of a file.
-pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made, SysError> {
+pub fn execute(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<StepResult, SysError> {
     let path = real_path(context, &change);
     match (change.now, change.target) {
         (_, Place::Pool { pages, .. }) => return make_pool(context, &path, *pages, change),
@@ -74,7 +74,7 @@ pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made,
         true => State::Done,
         false => State::Differs,
     };
-    Ok(Made {
+    Ok(StepResult {
         after,
         state,
         attempts: 1,
@@ -93,7 +93,7 @@ fn make_pool(
     path: &Path,
     wanted: u64,
     change: Change<'_>,
-) -> Result<Made, SysError> {
+) -> Result<StepResult, SysError> {
     let got = pool::set(context, path, wanted, change.drop_caches)?;
     let had_surplus = matches!(change.now, Place::Pool { surplus, .. } if *surplus > 0);
     let state = match got.pages {
@@ -102,7 +102,7 @@ fn make_pool(
         _ if got.surplus > 0 && !had_surplus => State::InUse,
         _ => State::Done,
     };
-    Ok(Made {
+    Ok(StepResult {
         after: Place::Pool {
             pages: got.pages,
             surplus: got.surplus,
@@ -208,7 +208,7 @@ pub fn remove_above(
     let mut kept = Vec::new();
     for folder in folders.iter().rev() {
         let real = below(context.root, folder);
-        if look_at(&real)?.is_none() {
+        if metadata_at(&real)?.is_none() {
             continue;
         }
         match context.kernel.change(HostChange::RemoveFolder(&real)) {

@@ -6,7 +6,7 @@
 use super::OWNED;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum BlockError {
     /// A block has an opening line, but no closing line.
     #[error("line {0} opens a hugeleaf block that no line closes")]
     NotClosed(usize),
@@ -35,7 +35,7 @@ pub fn whole(name: &str, text: &str) -> Vec<u8> {
 }
 
 /// Returns the position of the block, including its last newline.
-pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, Broken> {
+pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, BlockError> {
     let (open, close) = (opens(name), closes(name));
     let (mut found, mut start): (Option<std::ops::Range<usize>>, Option<(usize, usize)>) =
         (None, None);
@@ -44,7 +44,7 @@ pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, B
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         if text == open.as_bytes() {
             if start.is_some() || found.is_some() {
-                return Err(Broken::Twice(number + 1));
+                return Err(BlockError::Twice(number + 1));
             }
             start = Some((at, number + 1));
         } else if text == close.as_bytes()
@@ -55,13 +55,13 @@ pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, B
         at += line.len();
     }
     match start {
-        Some((_, line)) => Err(Broken::NotClosed(line)),
+        Some((_, line)) => Err(BlockError::NotClosed(line)),
         None => Ok(found),
     }
 }
 
 /// Returns the file with the block in it, at its previous position or at the end.
-pub fn put(file: &[u8], name: &str, text: &str) -> Result<Vec<u8>, Broken> {
+pub fn put(file: &[u8], name: &str, text: &str) -> Result<Vec<u8>, BlockError> {
     let block = whole(name, text);
     let mut out = Vec::with_capacity(file.len() + block.len() + 1);
     match find(file, name)? {
@@ -121,9 +121,9 @@ mod tests {
         let file = put(b"first\n", "a", "x\n").unwrap();
         let text = String::from_utf8(file.clone()).unwrap();
         let cut_off = text.replace("# end of hugeleaf's block a\n", "");
-        assert_eq!(find(cut_off.as_bytes(), "a"), Err(Broken::NotClosed(2)));
+        assert_eq!(find(cut_off.as_bytes(), "a"), Err(BlockError::NotClosed(2)));
         let twice = [&file[..], &file[..]].concat();
-        assert!(matches!(find(&twice, "a"), Err(Broken::Twice(_))));
+        assert!(matches!(find(&twice, "a"), Err(BlockError::Twice(_))));
         // The closing line is valid without its newline.
         let bare = text.trim_end().as_bytes();
         assert_eq!(find(bare, "a").unwrap().unwrap().end, bare.len());

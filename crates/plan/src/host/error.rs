@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hugeleaf_host::ReadError;
 use hugeleaf_sys::{PathError, SysError};
 
-use super::block::Broken;
+use super::block::BlockError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
@@ -30,7 +30,7 @@ pub enum Obstacle {
     #[error("{}: {found} is mounted there", path.display())]
     OtherMount { path: PathBuf, found: String },
     #[error("{}: {broken}", path.display())]
-    Broken { path: PathBuf, broken: Broken },
+    Broken { path: PathBuf, broken: BlockError },
     /// The file's text lacks hugeleaf's marker, so undo could not recognise it.
     #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
     NotMarked(PathBuf),

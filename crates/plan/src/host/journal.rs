@@ -41,7 +41,7 @@ pub struct AppliedStep {
     pub begun: Option<Begin>,
     pub after: Option<Place>,
     /// Final value of the setting that the kernel changes along with this one.
-    pub beside: Option<String>,
+    pub side_effect: Option<String>,
 }
 
 /// Checks that only root can write a journal file on the running host, because `undo` restores its
@@ -144,7 +144,7 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
             } => one.step(&step, |s| {
                 s.stands(state);
                 s.after = Some(after);
-                s.beside = beside;
+                s.side_effect = beside;
             }),
             Record::Failed { step, .. } => one.step(&step, |s| s.stands(State::Failed)),
             Record::End { complete, .. } => one.complete = Some(complete),
@@ -164,7 +164,7 @@ impl AppliedStep {
             listed,
             begun: None,
             after: None,
-            beside: None,
+            side_effect: None,
         }
     }
 

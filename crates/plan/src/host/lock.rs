@@ -30,7 +30,7 @@ pub fn lock(root: &Root) -> Result<HostLock, HostError> {
         }
         _ => HostError::State(error),
     })?;
-    held.note(&own_pid().to_string())
+    held.write_holder(&own_pid().to_string())
         .map_err(HostError::State)?;
     Ok(held)
 }

@@ -99,7 +99,7 @@ pub struct ApplyOutcome {
     pub continues: Option<u32>,
     pub steps: Vec<StepOutcome>,
     pub stopped: Option<StopReason>,
-    pub taken_back: Option<Box<UndoOutcome>>,
+    pub reverted: Option<Box<UndoOutcome>>,
     pub systemd: bool,
 }
 

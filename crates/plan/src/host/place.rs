@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, look_at};
+use hugeleaf_sys::{Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, metadata_at};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;
@@ -191,7 +191,7 @@ fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
 }
 
 pub fn read_file(path: &Path) -> Result<Place, SysError> {
-    Ok(match look_at(path)? {
+    Ok(match metadata_at(path)? {
         None => Place::Absent,
         Some((FileKind::File, look)) => {
             #[expect(clippy::disallowed_methods, reason = "reads what a step changes")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::{Step, What, hidden_by_mount};
+use crate::{Step, StepAction, hidden_by_mount};
 use hugeleaf_host::Root;
 use hugeleaf_sys::{
     PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder, probe_write,
@@ -16,7 +16,7 @@ use super::{OWNED, block, knob};
 use hugeleaf_host::process::stat::own_capabilities;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked {
+pub struct StepPreview {
     pub step: Step,
     pub before: Place,
     pub wanted: Place,
@@ -28,13 +28,13 @@ pub struct Looked {
 
 /// Returns the changes of the steps in order. Each step is compared with the state that the earlier
 /// ones would leave. Impossible steps are left out and returned as obstacles.
-pub fn inspect(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
+pub fn inspect(root: &Root, steps: &[Step]) -> (Vec<StepPreview>, Vec<Obstacle>) {
     let (mut all, mut obstacles) = (Vec::new(), Vec::new());
     let mut files = BTreeMap::new();
     for step in steps {
-        match look_one(root, step, &files) {
+        match preview_step(root, step, &files) {
             Ok(looked) => {
-                if matches!(step.what, What::File { .. } | What::Block { .. }) {
+                if matches!(step.what, StepAction::File { .. } | StepAction::Block { .. }) {
                     files.insert(step.path.clone(), looked.wanted.clone());
                 }
                 all.push(looked);
@@ -46,11 +46,11 @@ pub fn inspect(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
 }
 
 /// Checks one step; `files` holds the files as earlier steps would leave them.
-pub fn look_one(
+pub fn preview_step(
     root: &Root,
     step: &Step,
     files: &BTreeMap<PathBuf, Place>,
-) -> Result<Looked, Obstacle> {
+) -> Result<StepPreview, Obstacle> {
     let rooted = step.path.strip_prefix("/").ok();
     let plain = |path: &Path| {
         let mut parts = path.components();
@@ -60,19 +60,19 @@ pub fn look_one(
         return Err(Obstacle::BadPath(step.path.clone()));
     }
     // A knob is written in place, which could leave half of a regular file.
-    let is_knob = matches!(step.what, What::Knob { .. } | What::Pool { .. });
+    let is_knob = matches!(step.what, StepAction::Knob { .. } | StepAction::Pool { .. });
     let of_kernel = |path: &Path| path.starts_with("proc/sys") || path.starts_with("sys");
     if is_knob && !rooted.is_some_and(of_kernel) {
         return Err(Obstacle::NoKnob(step.path.clone()));
     }
     let known = files.get(&step.path);
     let (before, wanted) = match &step.what {
-        What::Knob { value } => knob_places(root, &step.path, value)?,
-        What::Pool { pages, .. } => pool_places(root, &step.path, pages.get())?,
-        What::File { text, mode } => file_places(root, &step.path, known, text, *mode)?,
-        What::Block { text } => block_places(root, step, known, text)?,
-        What::Folder { mode, owner } => folder_places(root, &step.path, *mode, *owner)?,
-        What::Mount { options } => mount_places(root, &step.path, options)?,
+        StepAction::Knob { value } => knob_places(root, &step.path, value)?,
+        StepAction::Pool { pages, .. } => pool_places(root, &step.path, pages.get())?,
+        StepAction::File { text, mode } => file_places(root, &step.path, known, text, *mode)?,
+        StepAction::Block { text } => block_places(root, step, known, text)?,
+        StepAction::Folder { mode, owner } => folder_places(root, &step.path, *mode, *owner)?,
+        StepAction::Mount { options } => mount_places(root, &step.path, options)?,
     };
     let state = match &before {
         _ if is_of_systemd(&step.path) && !has_systemd(root) => State::NotApplicable,
@@ -81,7 +81,7 @@ pub fn look_one(
     };
     let makes = match (&step.what, state, below(root, &step.path).parent()) {
         (
-            What::File { .. } | What::Block { .. } | What::Folder { .. },
+            StepAction::File { .. } | StepAction::Block { .. } | StepAction::Folder { .. },
             State::WouldChange,
             Some(folder),
         ) => {
@@ -93,7 +93,7 @@ pub fn look_one(
         }
         _ => Vec::new(),
     };
-    Ok(Looked {
+    Ok(StepPreview {
         step: step.clone(),
         before,
         wanted,
@@ -275,22 +275,22 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
 }
 
 /// Checks that the changing steps could be made now, as far as this is possible without making them.
-pub fn probe(root: &Root, looked: &[Looked]) -> Vec<Obstacle> {
+pub fn probe(root: &Root, looked: &[StepPreview]) -> Vec<Obstacle> {
     let changing = looked.iter().filter(|l| l.state == State::WouldChange);
     changing.filter_map(|l| probe_one(root, l).err()).collect()
 }
 
-fn probe_one(root: &Root, looked: &Looked) -> Result<(), Obstacle> {
+fn probe_one(root: &Root, looked: &StepPreview) -> Result<(), Obstacle> {
     let path = match looked.step.what {
-        What::Block { .. } => real_file(root, &looked.step.path),
+        StepAction::Block { .. } => real_file(root, &looked.step.path),
         _ => below(root, &looked.step.path),
     };
     match (&looked.step.what, &looked.before) {
-        (What::Knob { .. } | What::Pool { .. }, _) => probe_write(&path).map_err(denied),
-        (What::Mount { .. }, _) if !may_mount(root) => {
+        (StepAction::Knob { .. } | StepAction::Pool { .. }, _) => probe_write(&path).map_err(denied),
+        (StepAction::Mount { .. }, _) if !may_mount(root) => {
             Err(Obstacle::MayNotMount(looked.step.path.clone()))
         }
-        (What::Mount { .. }, _) => Ok(()),
+        (StepAction::Mount { .. }, _) => Ok(()),
         (_, Place::File { .. }) if path.exists() => {
             probe_write(&path).map_err(denied)?;
             check_trusted(&path).map_err(others)?;
@@ -325,7 +325,7 @@ fn may_mount(root: &Root) -> bool {
 pub const SIDE_EFFECTS: &str = "proc/sys/vm/min_free_kbytes";
 
 /// Returns the value that the kernel may change along with this knob.
-pub fn set_along(root: &Root, path: &Path) -> Option<String> {
+pub fn side_effect_of(root: &Root, path: &Path) -> Option<String> {
     let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
     let text = is_thp.then(|| root.read(SIDE_EFFECTS))?;
     text.known().map(|value| value.trim().to_owned())

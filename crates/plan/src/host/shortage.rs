@@ -118,7 +118,7 @@ fn free_in_blocks(root: &Root, node: u32, size: PageSize, base: PageSize) -> Fac
     root.parse("proc/buddyinfo", buddy::parse)
         .and_then(|mut buddy| {
             buddy.zones.retain(|zone| zone.node == node);
-            let order = size.holds(base).max(1).trailing_zeros() as usize;
+            let order = size.ratio_to(base).max(1).trailing_zeros() as usize;
             let has_list = buddy.zones.iter().any(|zone| zone.counts.len() > order);
             has_list.then(|| buddy.free_for(size, base)).into()
         })

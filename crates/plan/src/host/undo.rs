@@ -14,13 +14,13 @@ use hugeleaf_sys::{Errno, HostChange, SysError};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::may_grow_again;
 
-use super::apply_step::{Change, make, read_again, remove_above, remove_drafts};
+use super::apply_step::{Change, execute, read_again, remove_above, remove_drafts};
 use super::block;
 use super::error::HostError;
 use super::journal::{Applied, AppliedStep, Writer, applied, boot};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
-use super::preview::{SIDE_EFFECTS, has_systemd, real_file, set_along};
+use super::preview::{SIDE_EFFECTS, has_systemd, real_file, side_effect_of};
 use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
 
@@ -40,7 +40,7 @@ pub struct UndoOptions {
 }
 
 /// States that earlier undo steps would leave, for a dry run.
-pub type Left = BTreeMap<String, Place>;
+pub type SimulatedState = BTreeMap<String, Place>;
 
 /// Undoes applies, newest first. Returns an empty list if there is none.
 ///
@@ -67,7 +67,7 @@ pub fn undo(
     if let Some(newer) = chosen.iter().find(|one| one.is_newer) {
         return Err(newer.refuse_newer());
     }
-    let (mut outcomes, mut left) = (Vec::new(), Left::new());
+    let (mut outcomes, mut left) = (Vec::new(), SimulatedState::new());
     for one in chosen {
         let outcome = undo_one(context, one, options, &mut left);
         // If this one could not be undone, older ones must wait, because it may rely on them.
@@ -135,7 +135,7 @@ pub fn undo_one(
     context: &mut ChangeContext<'_>,
     one: &Applied,
     options: &UndoOptions,
-    left: &mut Left,
+    left: &mut SimulatedState,
 ) -> UndoOutcome {
     let rules = Rules {
         even: options.even_if_changed,
@@ -182,7 +182,7 @@ struct Run<'a, 'h, 's> {
     writer: Option<Writer>,
     outcome: UndoOutcome,
     rules: Rules,
-    left: &'a mut Left,
+    left: &'a mut SimulatedState,
     journaled: bool,
     all_reached: bool,
     blocked: Vec<&'s Path>,
@@ -207,12 +207,12 @@ impl<'s> Run<'_, '_, 's> {
         }
         (self.context.progress)(&step.listed.id);
         if self.writer.is_none() {
-            back(self.context, step, self.rules, &mut result, Some(self.left));
+            undo_step(self.context, step, self.rules, &mut result, Some(self.left));
         } else {
             let id = step.listed.id.clone();
             self.add(&Record::Undoing { step: id.clone() });
             if self.journaled {
-                back(self.context, step, self.rules, &mut result, None);
+                undo_step(self.context, step, self.rules, &mut result, None);
                 let state = result.state;
                 self.add(&Record::Undone { step: id, state });
             }
@@ -249,7 +249,7 @@ fn outcome_of(step: &AppliedStep) -> StepOutcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Back {
+enum UndoAction {
     Nothing,
     To(Place),
     /// The file is left alone, except for our block, which is removed.
@@ -264,16 +264,16 @@ struct Rules {
     rebooted: bool,
 }
 
-fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
+fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> UndoAction {
     let Some(begun) = &step.begun else {
-        return Back::Nothing;
+        return UndoAction::Nothing;
     };
     let (before, wanted) = (&begun.before, &begun.wanted);
     if now.is_like(before) {
-        return Back::Nothing;
+        return UndoAction::Nothing;
     }
     if matches!(now, Place::Other | Place::OtherMount { .. }) {
-        return Back::LeaveAlone;
+        return UndoAction::LeaveAlone;
     }
     let is_left = match &step.after {
         Some(after) => now.is_like(after) || (rules.rebooted && now.is_like(wanted)),
@@ -282,15 +282,15 @@ fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
     // A kill leaves a pool at any size in between, and a boot may have found fewer pages.
     let on_the_way = (step.after.is_none() || rules.rebooted) && is_between(before, now, wanted);
     if is_left || on_the_way || rules.even {
-        return Back::To(before.clone());
+        return UndoAction::To(before.clone());
     }
     if let (Some(text), Some((content, look))) = (&begun.block, now.as_file()) {
         let written = block::whole(&step.listed.id, text);
         if let Some(rest) = block::cut(&content.0, &step.listed.id, &written) {
-            return Back::Cut(Place::file(Content(rest), &look));
+            return UndoAction::Cut(Place::file(Content(rest), &look));
         }
     }
-    Back::LeaveAlone
+    UndoAction::LeaveAlone
 }
 
 fn is_between(before: &Place, now: &Place, wanted: &Place) -> bool {
@@ -339,14 +339,14 @@ fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
 }
 
 /// Undoes a step. With `left`, reports what the undo would do, and records it there.
-fn back(
+fn undo_step(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
-    left: Option<&mut Left>,
+    left: Option<&mut SimulatedState>,
 ) {
-    if let Err(error) = try_back(context, step, rules, result, left) {
+    if let Err(error) = try_undo_step(context, step, rules, result, left) {
         let is_busy = error.errno == Errno::BUSY && step.listed.what == "mount";
         let is_full =
             step.listed.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
@@ -362,12 +362,12 @@ fn back(
     }
 }
 
-fn try_back(
+fn try_undo_step(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
-    mut left: Option<&mut Left>,
+    mut left: Option<&mut SimulatedState>,
 ) -> Result<(), SysError> {
     let group = match step.listed.what.as_str() {
         "block" | "folder" => "file",
@@ -389,21 +389,21 @@ fn try_back(
     }
     let decision = decide(&now, step, rules);
     match (&decision, &mut left) {
-        (Back::Nothing, _) => result.state = State::AsBefore,
-        (Back::LeaveAlone, _) => {
+        (UndoAction::Nothing, _) => result.state = State::AsBefore,
+        (UndoAction::LeaveAlone, _) => {
             leave_alone(step, result);
             return Ok(());
         }
-        (Back::To(target) | Back::Cut(target), None) => {
+        (UndoAction::To(target) | UndoAction::Cut(target), None) => {
             put_back(context, step, &now, target, result)?;
         }
-        (Back::To(target) | Back::Cut(target), Some(left)) => {
+        (UndoAction::To(target) | UndoAction::Cut(target), Some(left)) => {
             result.state = State::WouldChange;
             result.note = may_restore(context, step, &now, target).err();
             left.insert(key, target.clone());
         }
     }
-    if let Back::Cut(target) = decision {
+    if let UndoAction::Cut(target) = decision {
         result.note = Some(ONLY_THE_BLOCK.to_owned());
         if left.is_some() {
             result.wanted = Some(target);
@@ -437,8 +437,8 @@ fn put_back(
         (result.state, result.note) = (State::Failed, Some(why));
         return Ok(());
     }
-    let beside_before = set_along(context.root, &step.listed.path);
-    let made = make(
+    let beside_before = side_effect_of(context.root, &step.listed.path);
+    let made = execute(
         context,
         Change {
             path: &step.listed.path,
@@ -448,7 +448,7 @@ fn put_back(
             drop_caches: false,
         },
     )?;
-    put_beside(context, step, beside_before)?;
+    restore_side_effect(context, step, beside_before)?;
     result.state = match made.state {
         State::Done => State::Restored,
         other => other,
@@ -486,23 +486,23 @@ fn may_restore(
     let is_its = |folder: &str| path.iter().any(|part| part == folder);
     let mut sizes = host.totals().map(|pool| pool.size);
     match sizes.find(|size| is_its(&size_folder(*size))) {
-        Some(size) => may_grow_again(&host, Pages(to - from).of(size)),
+        Some(size) => may_grow_again(&host, Pages(to - from).in_bytes(size)),
         None => Ok(()),
     }
 }
 
 /// Restores the value that the kernel changed along with a knob, unless the kernel did so or it was
 /// changed by others meanwhile.
-fn put_beside(
+fn restore_side_effect(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     found: Option<String>,
 ) -> Result<(), SysError> {
     let before = step.begun.as_ref().and_then(|begun| begun.beside.as_ref());
-    let (Some(before), Some(after)) = (before, &step.beside) else {
+    let (Some(before), Some(after)) = (before, &step.side_effect) else {
         return Ok(());
     };
-    let now = set_along(context.root, &step.listed.path);
+    let now = side_effect_of(context.root, &step.listed.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
         let path = context.root.path(SIDE_EFFECTS);
         context.kernel.change(HostChange::Write(&path, before))?;

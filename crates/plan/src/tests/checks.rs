@@ -10,14 +10,14 @@ fn plan() -> Plan {
 fn held(plan: &Plan, host: &Host, identity: &Identity) -> Result<Vec<String>, Vec<String>> {
     let refused = |all: Vec<Failure>| {
         assert!(
-            all.iter().all(|r| r.next.contains("hugeleaf plan")),
+            all.iter().all(|r| r.remedy.contains("hugeleaf plan")),
             "{all:?}"
         );
-        all.into_iter().map(|r| r.what).collect()
+        all.into_iter().map(|r| r.message).collect()
     };
     check(
         plan,
-        &Now {
+        &CurrentHost {
             host,
             identity,
             in_force: &[],

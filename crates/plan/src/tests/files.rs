@@ -7,12 +7,12 @@ use proptest::prelude::*;
 /// Formats a step with all its content.
 fn show(step: &Step) -> String {
     let what = match &step.what {
-        What::Knob { value } => format!("knob {value}\n"),
-        What::Pool { size, node, pages } => format!("pool {pages} pages of {size}, node {node}\n"),
-        What::File { text, mode } => format!("file {mode:04o}\n{text}"),
-        What::Block { text } => format!("block\n{text}"),
-        What::Folder { mode, owner } => format!("folder {mode:04o} {owner:?}\n"),
-        What::Mount { options } => format!("mount {options}\n"),
+        StepAction::Knob { value } => format!("knob {value}\n"),
+        StepAction::Pool { size, node, pages } => format!("pool {pages} pages of {size}, node {node}\n"),
+        StepAction::File { text, mode } => format!("file {mode:04o}\n{text}"),
+        StepAction::Block { text } => format!("block\n{text}"),
+        StepAction::Folder { mode, owner } => format!("folder {mode:04o} {owner:?}\n"),
+        StepAction::Mount { options } => format!("mount {options}\n"),
     };
     format!(
         "== {} {}\nwhy: {}\nverify: {}\nneeds: {}\n{what}",
@@ -62,7 +62,7 @@ fn an_even_default_pool_is_a_number_in_sysctl_and_others_are_lines_in_tmpfiles()
     let text = |plan: &Plan, id: &str| {
         let found = steps(plan).into_iter().find(|s| s.id == id);
         found.map(|step| match step.what {
-            What::File { text, .. } => text,
+            StepAction::File { text, .. } => text,
             other => panic!("{other:?}"),
         })
     };
@@ -91,7 +91,7 @@ fn gigantic_pages_are_asked_for_on_the_command_line() {
     );
     let all = steps(&plan);
     let grub = all.iter().find(|s| s.id == "grub").unwrap();
-    let What::File { text, .. } = &grub.what else {
+    let StepAction::File { text, .. } = &grub.what else {
         panic!("{grub:?}")
     };
     // Node 0 gets the ninth, as with the kernel's rule.
@@ -372,10 +372,10 @@ fn a_line_that_somebody_added_to_a_file_of_ours_is_told_and_not_lost() {
         (path == Path::new(file)).then(|| format!("{OURS}\nvm.swappiness = 1\n"))
     })
     .unwrap_err();
-    assert!(refusal.what.contains("'vm.swappiness = 1'"), "{refusal:?}");
+    assert!(refusal.message.contains("'vm.swappiness = 1'"), "{refusal:?}");
     assert!(
         refusal
-            .next
+            .remedy
             .contains("$EDITOR /etc/sysctl.d/60-hugeleaf.conf")
     );
 }
@@ -425,7 +425,7 @@ fn a_smaller_pool_of_ones_own_making_is_no_nonsense() {
     let text = written(&plan).replacen("\npages = 256\n", "\npages = 10\n", 1);
     let edited = parse(&text).unwrap();
     let host = host();
-    let now = Now {
+    let now = CurrentHost {
         host: &host,
         identity: &identity(),
         in_force: &[],

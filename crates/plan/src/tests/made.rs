@@ -30,9 +30,9 @@ fn what_a_program_will_ask_for_decides_the_size() {
     assert_eq!(of(ServiceKind::Other, GIB), "512 pages of 2M");
     // With both sizes requested, `hugeleaf run` uses both.
     let mut both = service("a", ServiceKind::Other, 8 * GIB + 1);
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         sizes: Some(vec![size("1G"), size("2M")]),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let plan = planned(&host(), &[both.clone()], &wishes);
     assert_eq!(
@@ -54,9 +54,9 @@ fn a_size_that_is_configured_or_named_is_taken() {
     let plan = usual(&host(), &[one.clone()]);
     assert_eq!(pools(&plan), ["1G/0: 5", "1G/1: 4"]);
     one.demands[0].page = None;
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         sizes: Some(vec![size("1G"), size("2M")]),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     // 9 G for 8 G and a byte wastes more than 2 %.
     let plan = planned(&host(), &[one.clone()], &wishes);
@@ -74,12 +74,12 @@ fn a_size_that_is_configured_and_not_there_is_refused() {
     let facts = facts(&host, &identity);
     let odd = |kind| sized(service("pg", kind, GIB), "16M");
     let one = [odd(ServiceKind::PostgreSql)];
-    let refusal = make(&facts, &one, &Wishes::default()).unwrap_err();
+    let refusal = build_plan(&facts, &one, &PlanOptions::default()).unwrap_err();
     assert!(
-        refusal.what.contains("pages of 16M (huge_page_size)"),
+        refusal.message.contains("pages of 16M (huge_page_size)"),
         "{refusal:?}"
     );
-    assert!(refusal.next.contains("one of 1G, 2M"), "{refusal:?}");
+    assert!(refusal.remedy.contains("one of 1G, 2M"), "{refusal:?}");
     // A JVM continues with the default size.
     let plan = usual(&host, &[odd(ServiceKind::Jvm)]);
     assert_eq!(pools(&plan), ["2M/0: 256", "2M/1: 256"]);
@@ -104,13 +104,13 @@ fn a_larger_size_that_would_fit_is_said() {
 
 #[test]
 fn sizes_that_the_host_lacks_are_refused() {
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         sizes: Some(vec![size("16M")]),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let one = [service("a", ServiceKind::Other, GIB)];
-    let refusal = make(&facts(&host(), &identity()), &one, &wishes).unwrap_err();
-    assert_eq!(refusal.what, "this kernel cannot reserve pages of 16M");
+    let refusal = build_plan(&facts(&host(), &identity()), &one, &wishes).unwrap_err();
+    assert_eq!(refusal.message, "this kernel cannot reserve pages of 16M");
 }
 
 #[test]
@@ -197,10 +197,10 @@ fn base_pages_keep_what_they_use_and_the_margin() {
 fn a_margin_of_ones_own_and_force() {
     let asked = [service("a", ServiceKind::Other, 38 * GIB)];
     let with = |margin, force: Option<&str>| {
-        let wishes = Wishes {
+        let wishes = PlanOptions {
             margin,
             force: force.map(str::to_owned),
-            ..Wishes::default()
+            ..PlanOptions::default()
         };
         planned(&host(), &asked, &wishes)
     };
@@ -212,9 +212,9 @@ fn a_margin_of_ones_own_and_force() {
     assert_eq!(forced.force.as_deref(), Some("a test host"));
     assert!(written(&forced).contains("force = \"a test host\""));
     // Even a forced plan cannot exceed the memory.
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         force: Some("why not".to_owned()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let plan = planned(
         &host(),
@@ -231,8 +231,8 @@ fn strict_overcommit_bounds_the_growth_of_pools() {
     let mut host = host();
     host.limits.overcommit_memory = Fact::Known(2);
     let asked = [service("a", ServiceKind::Other, 20 * GIB)];
-    let refusal = make(&facts(&host, &identity()), &asked, &Wishes::default()).unwrap_err();
-    assert!(refusal.what.contains("overcommit_ratio"), "{refusal:?}");
+    let refusal = build_plan(&facts(&host, &identity()), &asked, &PlanOptions::default()).unwrap_err();
+    assert!(refusal.message.contains("overcommit_ratio"), "{refusal:?}");
     host.limits.overcommit_ratio = Fact::Known(50);
     host.memory.commit_limit = gib(32);
     host.memory.committed = gib(18);
@@ -247,9 +247,9 @@ fn strict_overcommit_bounds_the_growth_of_pools() {
         "cut: a lacks 8192 pages of 2M, because vm.overcommit_memory is 2",
     );
     // No reason makes allocations succeed.
-    let forced = Wishes {
+    let forced = PlanOptions {
         force: Some("a test host".to_owned()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     assert_eq!(pools(&planned(&host, &asked, &forced)), pools(&plan));
 }
@@ -348,9 +348,9 @@ fn without_hugetlb_it_is_transparent_pages() {
 fn nothing_is_reserved_where_nobody_wants_that() {
     let mut host = host();
     thp(&mut host).shmem_enabled = word("never");
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         sizes: Some(Vec::new()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let mut one = service("pg", ServiceKind::PostgreSql, GIB);
     one.demands[0].page = Some(size("2M"));
@@ -365,8 +365,8 @@ fn what_cannot_be_read_is_not_guessed() {
     let mut host = host();
     host.memory.available = Fact::Absent;
     let one = [service("a", ServiceKind::SysV, GIB)];
-    let refusal = make(&facts(&host, &identity()), &one, &Wishes::default()).unwrap_err();
-    assert!(refusal.what.contains("MemAvailable"), "{refusal:?}");
+    let refusal = build_plan(&facts(&host, &identity()), &one, &PlanOptions::default()).unwrap_err();
+    assert!(refusal.message.contains("MemAvailable"), "{refusal:?}");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn pages_larger_than_any_free_block_go_on_the_command_line() {
     let identity = identity();
     let mut facts = facts(&host, &identity);
     facts.grub_text = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=8\"\n";
-    let plan = make(&facts, &one, &Wishes::default()).unwrap();
+    let plan = build_plan(&facts, &one, &PlanOptions::default()).unwrap();
     assert_eq!(plan.boot.unwrap().pages, [size("1G")]);
     host.limits.boot = word("quiet hugepagesz=1G hugepages=4");
     assert!(usual(&host, &one).boot.is_some());
@@ -404,7 +404,7 @@ fn pages_larger_than_any_free_block_go_on_the_command_line() {
     // Without drop-ins the user must set the parameters.
     let mut facts = super::facts(&host, &identity);
     facts.grub_drop_ins = false;
-    let plan = make(&facts, &one, &Wishes::default()).unwrap();
+    let plan = build_plan(&facts, &one, &PlanOptions::default()).unwrap();
     has(&plan.notes, "command line: hugepagesz=1G hugepages=8");
     assert!(!steps(&plan).iter().any(|s| s.id == "grub"));
 }
@@ -420,7 +420,7 @@ fn the_smaller_plan_keeps_the_most_that_was_used() {
     let facts = facts(&host, &identity);
     let watched = Duration::from_secs(60);
     let tight = |samples: &[Sample]| {
-        let plan = tighten(&facts, samples, watched, &Wishes::default()).unwrap();
+        let plan = tighten(&facts, samples, watched, &PlanOptions::default()).unwrap();
         assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
         plan
     };
@@ -440,8 +440,8 @@ fn empty_pools_cannot_be_tightened() {
     let identity = identity();
     let facts = facts(&host, &identity);
     let watched = Duration::from_secs(1);
-    let refusal = tighten(&facts, &[sample], watched, &Wishes::default()).unwrap_err();
-    assert!(refusal.what.contains("all pools are empty"));
+    let refusal = tighten(&facts, &[sample], watched, &PlanOptions::default()).unwrap_err();
+    assert!(refusal.message.contains("all pools are empty"));
 }
 
 fn any_kind() -> impl Strategy<Value = ServiceKind> {
@@ -473,7 +473,7 @@ prop_compose! {
             .into_iter()
             .map(|(bytes, count)| Mappings { bytes: Bytes(bytes), count })
             .collect();
-        demand.held = held.map(|(bytes, on_pool)| vec![Held {
+        demand.held = held.map(|(bytes, on_pool)| vec![PageUsage {
             size: size(if on_pool { "2M" } else { "4K" }),
             kind: if on_pool { PageKind::Hugetlb } else { PageKind::Base },
             bytes: Bytes(bytes),
@@ -501,7 +501,7 @@ proptest! {
             return Ok(());
         }
         let plan = usual(&host, &services);
-        let was: Bytes = plan.pools.iter().map(|p| p.was.unwrap().of(p.page)).sum();
+        let was: Bytes = plan.pools.iter().map(|p| p.was.unwrap().in_bytes(p.page)).sum();
         let grows = plan.in_pools() - plan.base.other_pools > was;
         let left = plan.left().unwrap();
         prop_assert!(!grows || left >= plan.base.margin, "{left} left of {plan:#?}");
@@ -519,7 +519,7 @@ proptest! {
         }
         let ids: std::collections::BTreeSet<String> = steps(&plan).into_iter().map(|s| s.id).collect();
         prop_assert_eq!(ids.len(), steps(&plan).len());
-        let now = Now { host: &host, identity: &identity(), in_force: &[] };
+        let now = CurrentHost { host: &host, identity: &identity(), in_force: &[] };
         prop_assert!(check(&plan, &now).is_ok(), "{:?}", check(&plan, &now));
     }
 }
@@ -531,7 +531,7 @@ fn pages_that_no_process_holds_are_never_made_permanent() {
     fill(&mut host, "2M", 50, 80, 0);
     host.leftovers = Fact::Known(vec![Leftover {
         size: size("2M"),
-        bytes: Pages(60).of(size("2M")),
+        bytes: Pages(60).in_bytes(size("2M")),
         uid: 0,
         owner: Some("root".to_owned()),
         kind: LeftoverKind::File {

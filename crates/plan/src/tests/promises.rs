@@ -16,7 +16,7 @@ fn after(host: &Host, in_force: &[InForce], found: &[Service], new: &[Service]) 
         found,
         ..facts(host, &identity)
     };
-    let plan = make(&facts, new, &Wishes::default()).unwrap();
+    let plan = build_plan(&facts, new, &PlanOptions::default()).unwrap();
     let text = written(&plan);
     assert_eq!(parse(&text).as_ref(), Ok(&plan), "{text}");
     plan
@@ -114,7 +114,7 @@ fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
     assert_eq!(pages(&plan), (1512, 1512));
     has(&plan.notes, "the plan of apply 7 cannot be read");
     let identity = identity();
-    let now = Now {
+    let now = CurrentHost {
         host: &host,
         identity: &identity,
         in_force: &unread,
@@ -125,13 +125,13 @@ fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
         ..facts(&host, &identity)
     };
     let seen = [sample(&host).unwrap()];
-    let smaller = tighten(&facts, &seen, Duration::from_secs(1), &Wishes::default());
+    let smaller = tighten(&facts, &seen, Duration::from_secs(1), &PlanOptions::default());
     let refusal = smaller.unwrap_err();
-    assert!(refusal.what.contains("apply 7"), "{refusal:?}");
+    assert!(refusal.message.contains("apply 7"), "{refusal:?}");
     let blind = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
     let refusals = check(&blind, &now).unwrap_err();
     assert!(
-        refusals[0].what.contains("the plan of apply 7"),
+        refusals[0].message.contains("the plan of apply 7"),
         "{refusals:?}"
     );
 }
@@ -150,7 +150,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
     let text = |plan: &Plan| {
         let all = steps(plan);
         let files = all.iter().filter_map(|step| match &step.what {
-            What::File { text, .. } => Some(text.clone()),
+            StepAction::File { text, .. } => Some(text.clone()),
             _ => None,
         });
         files.collect::<String>()
@@ -192,13 +192,13 @@ fn a_plan_that_knows_nothing_of_another_is_refused() {
     let (first, second) = (usual(&host, &[a]), usual(&host, std::slice::from_ref(&b)));
     let in_force = [applied(1, first.clone())];
     let identity = identity();
-    let now = Now {
+    let now = CurrentHost {
         host: &host,
         identity: &identity,
         in_force: &in_force,
     };
     let refusals = check(&second, &now).unwrap_err();
-    let what = &refusals[0].what;
+    let what = &refusals[0].message;
     assert!(
         what.contains("apply 1 promises 512 pages of 2M to postgresql-15"),
         "{what}"
@@ -255,7 +255,7 @@ fn what_is_made_smaller_leaves_stopped_services_theirs() {
         ..facts(&host, &identity)
     };
     let seen = [sample(&host).unwrap()];
-    let plan = tighten(&facts, &seen, Duration::from_secs(1), &Wishes::default()).unwrap();
+    let plan = tighten(&facts, &seen, Duration::from_secs(1), &PlanOptions::default()).unwrap();
     // 512 in use and 11 more, and 512 for the one that does not run.
     assert_eq!(pages(&plan).0, 512 + 11 + 512);
     assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));

@@ -45,7 +45,7 @@ fn what_a_running_program_wants_otherwise_is_left_out() {
             wants: &wants,
             ..facts(&host, &identity)
         };
-        let plan = make(&facts, &[private(GIB)], &Wishes::default()).unwrap();
+        let plan = build_plan(&facts, &[private(GIB)], &PlanOptions::default()).unwrap();
         assert_eq!(knobs(&plan), set);
         let says = |note: &String| note.contains("is not set to madvise: Redis wants never");
         assert_eq!(plan.notes.iter().any(says), said, "{:?}", plan.notes);
@@ -124,9 +124,9 @@ fn stacks_get_their_size_where_run_starts_the_program() {
     one[0].unit = Some("a.service".to_owned());
     one[0].exec_start = Some("/usr/bin/a".to_owned());
     assert_eq!(knobs(&usual(&host, &one)), [""; 0]);
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         run: Some(String::new()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let plan = planned(&host, &one, &wishes);
     assert_eq!(knobs(&plan), ["hugepages-64kB/enabled: never -> madvise"]);
@@ -156,7 +156,7 @@ fn segments_larger_than_the_kernel_allows() {
     let all = steps(&plan);
     let sysctl = all.iter().find(|s| s.id == "sysctl").unwrap();
     assert!(
-        matches!(&sysctl.what, What::File { text, .. } if text.contains("\nkernel.shmmax = 1073741824\n"))
+        matches!(&sysctl.what, StepAction::File { text, .. } if text.contains("\nkernel.shmmax = 1073741824\n"))
     );
 }
 
@@ -195,7 +195,7 @@ fn limits_of_cgroups_above_the_service_are_raised() {
     // The creator of the cgroup recreates it after a reboot, so no file could hold the setting.
     assert!(!steps(&plan).iter().any(|s| s.id == "tmpfiles"));
     assert!(
-        matches!(&check(&plan, &Now { host: &host, identity: &identity(), in_force: &[] }), Ok(none) if none.is_empty())
+        matches!(&check(&plan, &CurrentHost { host: &host, identity: &identity(), in_force: &[] }), Ok(none) if none.is_empty())
     );
 }
 
@@ -272,9 +272,9 @@ fn units_are_started_through_run_only_when_asked() {
     let plan = usual(&host(), &[running(redis.clone(), "4K", PageKind::Base)]);
     assert_eq!(plan.units, []);
     has(&plan.services[0].ways, "hugeleaf promote redis.service");
-    let wishes = Wishes {
+    let wishes = PlanOptions {
         run: Some("--data thp:2M".to_owned()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     let plan = planned(&host(), &[redis], &wishes);
     assert_eq!(
@@ -287,8 +287,8 @@ fn units_are_started_through_run_only_when_asked() {
 fn ways_say_what_the_service_is_not_told_yet() {
     let ways = |kind, how, said: &str| {
         let mut one = service("a", kind, GIB);
-        one.wish.how = how;
-        one.wish.said = said.to_owned();
+        one.huge_page_setting.requirement = how;
+        one.huge_page_setting.text = said.to_owned();
         usual(&host(), &[one]).services[0].ways.join("; ")
     };
     use ServiceKind::{Jvm, MariaDb, PostgreSql};
@@ -329,8 +329,8 @@ fn files_in_etc_that_say_otherwise_later_are_named() {
 
 #[test]
 fn what_a_person_should_know_is_said_and_nothing_else() {
-    let notes = |service: Service, wishes: &Wishes| planned(&host(), &[service], wishes).notes;
-    let none = Wishes::default();
+    let notes = |service: Service, wishes: &PlanOptions| planned(&host(), &[service], wishes).notes;
+    let none = PlanOptions::default();
     let pg = || service("pg", ServiceKind::PostgreSql, 8 * GIB + 1);
     assert_eq!(notes(pg(), &none), [""; 0]);
     let configured = |page| {
@@ -350,9 +350,9 @@ fn what_a_person_should_know_is_said_and_nothing_else() {
     );
     assert_eq!(notes(configured("2M"), &none), [""; 0]);
     // Without a unit there is nothing to start through it.
-    let through = Wishes {
+    let through = PlanOptions {
         run: Some(String::new()),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
     has(&notes(pg(), &through), "pg has no systemd unit");
     let mut unit = pg();
@@ -388,9 +388,9 @@ fn files_that_nobody_reads_are_said() {
     let identity = identity();
     let mut facts = facts(&host, &identity);
     facts.tmpfiles = false;
-    let plan = make(&facts, &[private(GIB)], &Wishes::default()).unwrap();
+    let plan = build_plan(&facts, &[private(GIB)], &PlanOptions::default()).unwrap();
     has(&plan.notes, "systemd does not run here");
     let shared = [service("pg", ServiceKind::PostgreSql, GIB)];
-    let plan = make(&facts, &shared, &Wishes::default()).unwrap();
+    let plan = build_plan(&facts, &shared, &PlanOptions::default()).unwrap();
     assert_eq!(plan.notes, [""; 0]);
 }

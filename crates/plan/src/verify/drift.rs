@@ -6,7 +6,7 @@ use hugeleaf_host::system::settings::BootLine;
 use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages};
+use super::{Applied, StepKind, Facts, Place, PlaceState, ReclaimablePages};
 use crate::Plan;
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
@@ -64,7 +64,7 @@ fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
     if let Some(now) = now {
         let now = (Pages(now) + given).to_string();
         if place.wanted.as_ref() == Some(&now) {
-            place.stands = PlaceState::AsApplied;
+            place.state = PlaceState::AsApplied;
         }
         place.now = Some(now);
     }
@@ -77,7 +77,7 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
     let settings = facts.host.limits.sysctl.entries();
     let planned = |key: &str| {
         let knob = format!("/proc/sys/{}", key.replace('.', "/"));
-        in_force_places(facts).any(|p| p.what == Did::Knob && p.path.to_str() == Some(&knob))
+        in_force_places(facts).any(|p| p.what == StepKind::Knob && p.path.to_str() == Some(&knob))
     };
     let one = |(at, setting): (usize, &Sysctl)| {
         if planned(&setting.key) {
@@ -148,7 +148,7 @@ fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
     let default = facts.host.memory.default_hugetlb_page.get();
     let pool = || facts.host.pool(default?);
     match key {
-        "vm.nr_hugepages" => pool()?.total.get().and(Some(pool()?.lasting().get())),
+        "vm.nr_hugepages" => pool()?.total.get().and(Some(pool()?.persistent().get())),
         "vm.nr_overcommit_hugepages" => pool()?.overcommit.get().map(Pages::get),
         "vm.hugetlb_shm_group" => limits.hugetlb_shm_group.get(),
         "kernel.shmmax" => limits.shmmax.get().map(Bytes::get),
@@ -221,12 +221,12 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
     let is_reported = |place: &&Place| {
         let mut pools = host.totals();
         let is_short = |pool: &Pool| is_of(place, pool) && pool_short(&host, pool).is_some();
-        place.what == Did::Pool && pools.any(is_short)
+        place.what == StepKind::Pool && pools.any(is_short)
     };
     in_force_places(facts)
         .filter(|place| !is_reported(place))
         .filter_map(|place| match place.what {
-            Did::Pool => place_finding(facts, newest, &place_with_given(facts, place)),
+            StepKind::Pool => place_finding(facts, newest, &place_with_given(facts, place)),
             _ => place_finding(facts, newest, place),
         })
         .collect()
@@ -234,7 +234,7 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
 
 fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> Option<Finding> {
     let path = place.path.display();
-    let is = match &place.stands {
+    let is = match &place.state {
         PlaceState::AsApplied | PlaceState::NotApplicable => return None,
         PlaceState::Unread(why) => {
             return Some(not_verified(format!("{path} could not be read: {why}.")));
@@ -251,16 +251,16 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
     };
     let (id, severity, whom) = match place.what {
         // The mount reports it.
-        Did::Folder => return None,
-        Did::Mount => ("mount-missing", Severity::Problem, String::new()),
-        Did::Knob => (
+        StepKind::Folder => return None,
+        StepKind::Mount => ("mount-missing", Severity::Problem, String::new()),
+        StepKind::Knob => (
             "knob-reset",
             Severity::Warning,
             by_whom(facts, &path.to_string()),
         ),
-        Did::File => ("file-changed", Severity::Warning, String::new()),
-        Did::Pool if lost_idle_only(facts, place) => return None,
-        Did::Pool => ("pool-changed", pool_severity(place), String::new()),
+        StepKind::File => ("file-changed", Severity::Warning, String::new()),
+        StepKind::Pool if lost_idle_only(facts, place) => return None,
+        StepKind::Pool => ("pool-changed", pool_severity(place), String::new()),
     };
     Some(Finding::new(
         severity,

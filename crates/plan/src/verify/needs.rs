@@ -1,13 +1,13 @@
 //! Pages that services request and have, and pages that pools can provide.
 
 use hugeleaf_host::demand::{Demand, PageSource, Requirement, Service, ServiceKind};
-use hugeleaf_host::{Fact, Held, Pool};
+use hugeleaf_host::{Fact, PageUsage, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
-use crate::{PagesOf, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
+use crate::{PageCount, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::advice::{Change, Setting};
-use hugeleaf_verdict::asking::Asking;
+use hugeleaf_verdict::asking::PoolProgram;
 use hugeleaf_verdict::findings::{Finding, Next, without_pods};
 use hugeleaf_verdict::{asking, each_its_own};
 
@@ -102,7 +102,7 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ServicePlan>) -> R
     let of_plan = planned.map(pages_of).unwrap_or_default();
     let asked = match of_plan.is_empty() {
         false => of_plan,
-        true => asked_by_itself(facts, service),
+        true => requested_by_config(facts, service),
     };
     let got = got(service);
     let missing = Row::bytes(&asked) - Row::bytes(&got);
@@ -131,7 +131,7 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ServicePlan>) -> R
     }
 }
 
-fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
+fn add(all: &mut Vec<PageCount>, pages: PageCount) {
     if pages.pages.get() == 0 {
         return;
     }
@@ -141,15 +141,15 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
     }
 }
 
-fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
-    let asks = match service.wish.how {
+fn requested_by_config(facts: &Facts<'_>, service: &Service) -> Vec<PageCount> {
+    let asks = match service.huge_page_setting.requirement {
         // A setting outside known files may be in effect. A service with hugetlb pages requested them.
         Requirement::Never | Requirement::Cannot => service.demands.iter().any(has_hugetlb),
         Requirement::Always => true,
         // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
         // for others.
         Requirement::IfAvailable => {
-            !service.wish.said.is_empty() || (has_pool(facts) && facts.applied.is_empty())
+            !service.huge_page_setting.text.is_empty() || (has_pool(facts) && facts.applied.is_empty())
         }
         // A program without such a setting requested the pages that it has.
         Requirement::Unknown => true,
@@ -160,11 +160,11 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
         .iter()
         .filter(|demand| demand.place == PageSource::Pool);
     for demand in from_pool.filter(|_| asks) {
-        let is_known = service.wish.how != Requirement::Unknown || has_hugetlb(demand);
-        if let Some(page) = asking::page(facts.host, demand.page).filter(|_| is_known) {
+        let is_known = service.huge_page_setting.requirement != Requirement::Unknown || has_hugetlb(demand);
+        if let Some(page) = asking::requested_page_size(facts.host, demand.page).filter(|_| is_known) {
             let mappings = demand.mappings.iter();
             let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
-            add(&mut all, PagesOf::new(page, pages.sum()));
+            add(&mut all, PageCount::new(page, pages.sum()));
         }
     }
     all
@@ -178,7 +178,7 @@ fn has_pool(facts: &Facts<'_>) -> bool {
     facts.host.totals().any(|pool| pool.all() > Pages(0))
 }
 
-fn on_pool(demand: &Demand) -> impl Iterator<Item = &Held> {
+fn on_pool(demand: &Demand) -> impl Iterator<Item = &PageUsage> {
     let held = demand.held.iter().flatten();
     held.filter(|held| held.kind == PageKind::Hugetlb)
 }
@@ -187,12 +187,12 @@ fn has_hugetlb(demand: &Demand) -> bool {
     on_pool(demand).next().is_some()
 }
 
-fn got(service: &Service) -> Vec<PagesOf> {
+fn got(service: &Service) -> Vec<PageCount> {
     let mut all = Vec::new();
     for held in service.demands.iter().flat_map(on_pool) {
         add(
             &mut all,
-            PagesOf::new(held.size, held.size.pages_for(held.bytes)),
+            PageCount::new(held.size, held.size.pages_for(held.bytes)),
         );
     }
     all
@@ -209,7 +209,7 @@ pub(super) fn pools(facts: &Facts<'_>, rows: &[Checked<'_>]) -> Vec<PoolRow> {
             surplus: pool.surplus.get().unwrap_or_default(),
             unused: Pages(0),
         };
-        let of = |all: &[PagesOf]| count_of(all, pool.size);
+        let of = |all: &[PageCount]| count_of(all, pool.size);
         let told = |l: &Checked<'_>| {
             let (other, pages, _) = other_pool(facts, l.service?, &l.row)?;
             (other.size == pool.size).then_some(pages)
@@ -223,7 +223,7 @@ pub(super) fn pools(facts: &Facts<'_>, rows: &[Checked<'_>]) -> Vec<PoolRow> {
     facts.host.totals().filter_map(of).collect()
 }
 
-fn count_of(all: &[PagesOf], page: PageSize) -> Pages {
+fn count_of(all: &[PageCount], page: PageSize) -> Pages {
     let of_size = all.iter().filter(|pages| pages.page == page);
     of_size.map(|pages| pages.pages).sum()
 }
@@ -284,7 +284,7 @@ fn other_pool<'a>(
     if row.short == Pages(0) || is_enough || is_settled {
         return None;
     }
-    let program = Asking::of(rights::program(service.kind))?;
+    let program = PoolProgram::of(rights::program(service.kind))?;
     let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
     let others = facts.host.totals().filter(|pool| pool.size != page);
     let other = others.filter(enough).max_by_key(|pool| pool.size)?;
@@ -317,8 +317,8 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
     let short = pages_text(row.short, page);
     let name = &row.name;
     let restart = restart_command(row);
-    if service.wish.how.is_off() {
-        let said = match service.wish.said.as_str() {
+    if service.huge_page_setting.requirement.is_off() {
+        let said = match service.huge_page_setting.text.as_str() {
             "" => "its configuration does not ask for them".to_owned(),
             said => format!("its configuration says {said}"),
         };
@@ -375,7 +375,7 @@ pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &Facts<'_>
     let one = |checked: &Checked<'_>| {
         let row = &checked.row;
         // With huge pages off it would start without. A service that was not found may run and have its pages.
-        let is_off = checked.service.is_some_and(|s| s.wish.how.is_off());
+        let is_off = checked.service.is_some_and(|s| s.huge_page_setting.requirement.is_off());
         let is_unknown = !row.is_found && !can_be_found(row.kind);
         if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
             return None;
@@ -393,7 +393,7 @@ pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &Facts<'_>
             (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
-        let insists = checked.service.map_or(Requirement::Unknown, |s| s.wish.how);
+        let insists = checked.service.map_or(Requirement::Unknown, |s| s.huge_page_setting.requirement);
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
@@ -433,7 +433,7 @@ fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: P
 
 /// Finds services that would each get their pages alone, but not all together. After a reboot the last one to start would
 /// get none. Stopped services count with their planned request.
-pub(super) fn together(facts: &Facts<'_>, rows: &[Checked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+pub(super) fn combined_shortage(facts: &Facts<'_>, rows: &[Checked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
         let asks = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
         let asking: Vec<&Checked<'_>> = rows.iter().filter(asks).collect();
@@ -498,7 +498,7 @@ pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
         if pool.unused <= slack(pool.total) || is_not_ours {
             return None;
         }
-        let bytes: Bytes = pool.unused.of(pool.page);
+        let bytes: Bytes = pool.unused.in_bytes(pool.page);
         let total = facts.host.memory.total.get()?;
         // A fiftieth of all memory, the limit of `status` for waste.
         let is_much = bytes.get() >= total.get() / SLACK_PART;

@@ -2,7 +2,7 @@
 
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_host::system::pam_limits::limits_of;
-use hugeleaf_host::{HugetlbLimit, Limited};
+use hugeleaf_host::{HugetlbLimit, HugetlbAccounting};
 use hugeleaf_units::Bytes;
 
 use super::{Facts, PLAN, Row};
@@ -51,14 +51,14 @@ pub(super) const fn program(kind: ServiceKind) -> &'static str {
 }
 
 /// Returns the limit below the request, and its consequence.
-fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
+fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(HugetlbAccounting, Bytes, &'static str)> {
     let mut both = [
         (
-            Limited::Reservations,
+            HugetlbAccounting::Reservations,
             "its start fails, or falls back to base pages",
         ),
         (
-            Limited::Faults,
+            HugetlbAccounting::Faults,
             "it starts, and is killed (SIGBUS) when it touches more",
         ),
     ]

@@ -10,7 +10,7 @@ pub fn verify(facts: &Facts<'_>) -> Report {
     let pools = needs::pools(facts, &rows);
     let mut findings = needs::short(facts, &mut rows, &pools);
     findings.extend(needs::restart(&rows, &pools, facts));
-    findings.extend(needs::together(facts, &rows, &pools));
+    findings.extend(needs::combined_shortage(facts, &rows, &pools));
     findings.extend(needs::unused(facts, &pools));
     findings.extend(rights::limits_not_taken(facts));
     findings.extend(drift::pools(facts));

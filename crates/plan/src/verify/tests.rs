@@ -1,16 +1,16 @@
 //! A host without findings, and functions that change one thing at a time.
 
 use hugeleaf_host::demand::{
-    Demand, Mappings, PageSource as From, Requirement, Service, ServiceKind, User, Wish,
+    Demand, Mappings, PageSource as From, Requirement, Service, ServiceKind, User, HugePageSetting,
 };
 use hugeleaf_host::system::pam_limits;
 use hugeleaf_host::system::settings::{BootLine, KnobLine, Settings};
 use hugeleaf_host::system::unit_files::UnitFile;
-use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
+use hugeleaf_host::{Cgroup, Fact, PageUsage, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
-use super::{Applied, Did, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
-use crate::{BasePages, ForDemand, ForHost, PagesOf, Plan, PoolPlan, ServicePlan};
+use super::{Applied, StepKind, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
+use crate::{BasePages, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
 use hugeleaf_verdict::advice::{Want, Wanted};
 
@@ -46,7 +46,7 @@ fn user(name: &str) -> User {
 }
 
 fn demand(pages: u64, held: Option<u64>) -> Demand {
-    let bytes = |pages: u64| Pages(pages).of(two_mib());
+    let bytes = |pages: u64| Pages(pages).in_bytes(two_mib());
     Demand {
         what: "shared_buffers and related memory".to_owned(),
         mappings: vec![Mappings::one(bytes(pages))],
@@ -55,8 +55,8 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
         source: "its mapping".to_owned(),
         held: held.map(|held| {
             let mut table = Vec::new();
-            Held::add(&mut table, two_mib(), PageKind::Hugetlb, bytes(held));
-            Held::add(&mut table, size("4K"), PageKind::Base, bytes(pages - held));
+            PageUsage::add(&mut table, two_mib(), PageKind::Hugetlb, bytes(held));
+            PageUsage::add(&mut table, size("4K"), PageKind::Base, bytes(pages - held));
             table
         }),
         buffers: None,
@@ -70,9 +70,9 @@ fn service(name: &str, kind: ServiceKind, pages: u64, held: u64) -> Service {
     service.user = Some(user("postgres"));
     service.pids = vec![Pid(4711)];
     service.since = Fact::Known(1_790_000_000);
-    service.wish = Wish {
-        how: Requirement::IfAvailable,
-        said: "huge_pages = try".to_owned(),
+    service.huge_page_setting = HugePageSetting {
+        requirement: Requirement::IfAvailable,
+        text: "huge_pages = try".to_owned(),
     };
     service.demands = vec![demand(pages, Some(held))];
     service
@@ -85,7 +85,7 @@ fn plan(name: &str, pages: u64) -> Plan {
         made: None,
         force: None,
         notes: Vec::new(),
-        host: ForHost {
+        host: TargetHost {
             name: None,
             id: None,
             kernel: None,
@@ -113,12 +113,12 @@ fn plan(name: &str, pages: u64) -> Plan {
             restart: false,
             runs: true,
             ways: Vec::new(),
-            demands: vec![ForDemand {
+            demands: vec![DemandPlan {
                 what: "shared_buffers".to_owned(),
                 source: "its mapping".to_owned(),
                 from: From::Pool,
-                mappings: vec![Mappings::one(Pages(pages).of(two_mib()))],
-                pages: vec![PagesOf {
+                mappings: vec![Mappings::one(Pages(pages).in_bytes(two_mib()))],
+                pages: vec![PageCount {
                     page: two_mib(),
                     pages: Pages(pages),
                 }],
@@ -136,7 +136,7 @@ fn plan(name: &str, pages: u64) -> Plan {
     }
 }
 
-fn place(what: Did, path: &str, wanted: &str) -> Place {
+fn place(what: StepKind, path: &str, wanted: &str) -> Place {
     Place {
         id: "step".to_owned(),
         what,
@@ -144,7 +144,7 @@ fn place(what: Did, path: &str, wanted: &str) -> Place {
         before: None,
         wanted: Some(wanted.to_owned()),
         now: Some(wanted.to_owned()),
-        stands: PlaceState::AsApplied,
+        state: PlaceState::AsApplied,
     }
 }
 
@@ -174,10 +174,10 @@ fn world() -> World {
             is_complete: true,
             damage: Vec::new(),
             places: vec![
-                place(Did::Pool, NODE_POOL, "2048"),
-                place(Did::Knob, SHMEM, "advise"),
-                place(Did::Mount, "/mnt/huge", "pagesize=2M"),
-                place(Did::File, DROP_IN, "LimitMEMLOCK=8G"),
+                place(StepKind::Pool, NODE_POOL, "2048"),
+                place(StepKind::Knob, SHMEM, "advise"),
+                place(StepKind::Mount, "/mnt/huge", "pagesize=2M"),
+                place(StepKind::File, DROP_IN, "LimitMEMLOCK=8G"),
             ],
         }],
         settings: Settings {
@@ -287,7 +287,7 @@ fn a_healthy_host_is_silent() {
     assert_eq!(world.ids(), [""; 0]);
     world.pool(0, 0, 0);
     world.services[0].demands = vec![demand(PAGES, Some(0))];
-    world.services[0].wish.said.clear();
+    world.services[0].huge_page_setting.text.clear();
     assert_eq!(world.ids(), [""; 0]);
     assert_eq!(world.verify().services, []);
 }
@@ -296,7 +296,7 @@ fn a_healthy_host_is_silent() {
 fn a_server_that_asks_by_default_wants_no_pool_that_a_plan_made_for_others() {
     let mut world = world();
     let mut other = service("other", ServiceKind::PostgreSql, 100, 0);
-    other.wish.said.clear();
+    other.huge_page_setting.text.clear();
     world.services.push(other);
     assert_eq!(world.ids(), [""; 0]);
     // Without a plan, the pool is for the service that requests it.
@@ -339,9 +339,9 @@ fn short_by_44_pages_of_a_pool_that_is_too_small() {
 #[test]
 fn a_service_that_is_planned_for_and_switched_off() {
     let mut world = world();
-    world.services[0].wish = Wish {
-        how: Requirement::Never,
-        said: "huge_pages = off".to_owned(),
+    world.services[0].huge_page_setting = HugePageSetting {
+        requirement: Requirement::Never,
+        text: "huge_pages = off".to_owned(),
     };
     world.services[0].demands = vec![demand(PAGES, Some(0))];
     world.pool(PAGES, PAGES, 0);
@@ -377,7 +377,7 @@ fn a_pool_that_has_drained_since() {
         ],
     );
     // A service that requires huge pages does not start at all.
-    world.services[0].wish.how = Requirement::Always;
+    world.services[0].huge_page_setting.requirement = Requirement::Always;
     world.shows("restart-would-fail", &["would fail"]);
 }
 
@@ -436,7 +436,7 @@ fn pages_that_nobody_uses() {
 fn oracle() -> World {
     let mut world = world();
     world.services[0] = service("postgresql", ServiceKind::SysV, PAGES, 0);
-    world.services[0].wish = Wish::default();
+    world.services[0].huge_page_setting = HugePageSetting::default();
     world.pool(PAGES, PAGES, 0);
     world
 }
@@ -463,7 +463,7 @@ fn a_user_who_is_not_in_the_group() {
 }
 
 fn limited(world: &mut World, faults: Option<u64>, reservations: Option<u64>) {
-    let limit = |pages: Option<u64>| Fact::Known(pages.map(|pages| Pages(pages).of(two_mib())));
+    let limit = |pages: Option<u64>| Fact::Known(pages.map(|pages| Pages(pages).in_bytes(two_mib())));
     world.services[0].limits.hugetlb = vec![Cgroup {
         version: 2,
         path: "/system.slice".to_owned(),
@@ -553,7 +553,7 @@ fn places_that_are_not_as_the_plan_left_them() {
         let mut world = world();
         let place = &mut world.applied[0].places[at];
         place.now = now.map(str::to_owned);
-        place.stands = stands;
+        place.state = stands;
         world
     };
     spoil(1, Some("never"), PlaceState::Changed).shows(
@@ -578,7 +578,7 @@ fn a_later_plan_takes_the_place_of_an_earlier_one() {
     let mut earlier = world.applied[0].clone();
     earlier.id = 2;
     for place in &mut earlier.places {
-        place.stands = PlaceState::Changed;
+        place.state = PlaceState::Changed;
     }
     earlier.plan = Ok(plan("postgresql", 9999));
     world.applied.push(earlier);
@@ -747,7 +747,7 @@ fn bytes_that_were_planned_for_are_added_up_too() {
     world.shows("pool-too-small", &["(bytes, bytes-2)"]);
     // One of them runs under another name, and its pages count once.
     world.services = vec![service("cache", ServiceKind::Other, PAGES, PAGES)];
-    world.services[0].wish = Wish::default();
+    world.services[0].huge_page_setting = HugePageSetting::default();
     world.pool(PAGES, 0, 0);
     assert_eq!(world.ids(), ["pool-too-small"]);
     world.applied.remove(0);
@@ -779,7 +779,7 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     assert_eq!(world.ids(), [""; 0], "before the boot");
     // After the boot: the pages that the file requests, and no more.
     let place = &mut world.applied[0].places[0];
-    (place.now, place.stands) = (Some("25".to_owned()), PlaceState::Changed);
+    (place.now, place.state) = (Some("25".to_owned()), PlaceState::Changed);
     assert!(!world.ids().contains(&"pool-changed"), "{:?}", world.ids());
     let place = &mut world.applied[0].places[0];
     place.now = Some("24".to_owned());
@@ -808,9 +808,9 @@ fn what_the_guard_gave_back_is_no_shortage() {
     let mut world = world();
     let place = &mut world.applied[0].places[0];
     let path = hugeleaf_host::pool_file(two_mib(), Some(0), "nr_hugepages");
-    (place.what, place.path) = (Did::Pool, path.into());
+    (place.what, place.path) = (StepKind::Pool, path.into());
     place.wanted = Some("2048".to_owned());
-    (place.now, place.stands) = (Some("2000".to_owned()), PlaceState::Changed);
+    (place.now, place.state) = (Some("2000".to_owned()), PlaceState::Changed);
     world.pool(PAGES - 48, 48, 0);
     let short = |world: &World| {
         let ids = world.ids();

@@ -188,7 +188,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     let outcome = apply_to(tree.path(), &kernel, &steps, &strict).unwrap();
     assert_eq!(outcome.stopped, Some(StopReason::Short));
     assert!(
-        outcome.taken_back.as_ref().unwrap().is_good(),
+        outcome.reverted.as_ref().unwrap().is_good(),
         "{outcome:#?}"
     );
     assert_eq!(state(&outcome.steps, "group"), State::Restored);
@@ -208,7 +208,7 @@ impl Gate for Stingy {
         let pages: u64 = value.parse().ok()?;
         let capped = pages.min(7).to_string();
         let is_pool = path.ends_with("nr_hugepages");
-        is_pool.then(|| HostChange::Write(path, &capped).make())
+        is_pool.then(|| HostChange::Write(path, &capped).execute())
     }
 
     fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {

@@ -74,7 +74,7 @@ fn half(change: HostChange<'_>) {
         }
         _ => return,
     };
-    half.make().unwrap();
+    half.execute().unwrap();
 }
 
 fn name_and_path(change: HostChange<'_>) -> (&'static str, &Path) {

@@ -284,7 +284,7 @@ fn what_stands_in_the_way_is_told_before_anything_is_changed() {
     tree.write("etc/fstab", half);
     let before = tree.snapshot();
     let mut unmarked = file("unmarked", "/etc/new", "");
-    unmarked.what = hugeleaf_plan::What::File {
+    unmarked.what = hugeleaf_plan::StepAction::File {
         text: "plain\n".to_owned(),
         mode: 0o644,
     };
@@ -350,7 +350,7 @@ fn a_mount_of_somebody_else_is_not_mounted_over() {
     let line = format!("9 1 0:1 / {} rw - tmpfs none rw\n", at.display());
     tree.write("proc/self/mountinfo", &line);
     tree.write("mnt/x", "");
-    let what = hugeleaf_plan::What::Mount {
+    let what = hugeleaf_plan::StepAction::Mount {
         options: "pagesize=2M".to_owned(),
     };
     let step = super::tree::step("mount", "/mnt", what);

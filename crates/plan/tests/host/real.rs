@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_plan::host::{State, UndoOptions, Which};
-use hugeleaf_plan::{Step, What};
+use hugeleaf_plan::{Step, StepAction};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{ExclusiveHost, alone};
+use hugeleaf_testkit::host::{ExclusiveHost, exclusive};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::faulty::FaultyHost;
@@ -45,7 +45,7 @@ fn pool_size() -> Option<(PageSize, PathBuf)> {
 pub fn steps() -> Vec<Step> {
     let mut steps = vec![knob("group", "/proc/sys/vm/hugetlb_shm_group", "4711")];
     if let Some((size, path)) = pool_size() {
-        let what = What::Pool {
+        let what = StepAction::Pool {
             size,
             node: 0,
             pages: Pages(6),
@@ -54,7 +54,7 @@ pub fn steps() -> Vec<Step> {
         steps.push(step("pool", &path.display().to_string(), what));
         steps.push(folder("point", "/mnt/huge"));
         let options = format!("pagesize={size},mode=0770,gid=4711");
-        steps.push(step("mount", "/mnt/huge", What::Mount { options }));
+        steps.push(step("mount", "/mnt/huge", StepAction::Mount { options }));
     }
     for name in ["shmem_enabled", "khugepaged/pages_to_scan", "enabled"] {
         let path = format!("{THP}/{name}");
@@ -92,11 +92,11 @@ impl Host {
             println!("not run: {test}: needs root");
             return None;
         }
-        if hugeleaf_sys::look_at(Path::new(THP)).ok()?.is_none() {
+        if hugeleaf_sys::metadata_at(Path::new(THP)).ok()?.is_none() {
             println!("not run: {test}: needs transparent huge pages");
             return None;
         }
-        let alone = alone();
+        let alone = exclusive();
         let writable = hugeleaf_sys::probe_write(Path::new("/proc/sys/vm/hugetlb_shm_group"));
         if let Err(error) = writable {
             println!("not run: {test}: {error}");
@@ -114,7 +114,7 @@ impl Host {
                 mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap(),
             },
             tree,
-            _alone: alone,
+            _alone: exclusive,
         };
         Some(host)
     }
@@ -304,9 +304,9 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
     // Two pages of a file on the mount, which exist until it is removed.
     let path = host.path().join("mnt/huge/held");
     let held = std::fs::File::create(&path).unwrap();
-    let length = Pages(2).of(size).get();
+    let length = Pages(2).in_bytes(size).get();
     rustix::fs::fallocate(&held, rustix::fs::FallocateFlags::empty(), 0, length).unwrap();
-    let what = |pages| What::Pool {
+    let what = |pages| StepAction::Pool {
         size,
         node: 0,
         pages: Pages(pages),
@@ -346,7 +346,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
         println!("not run: {name}: needs a page size that memory holds few of");
         return;
     };
-    let what = What::Pool {
+    let what = StepAction::Pool {
         size,
         node: 0,
         pages: Pages(1),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::{Needs, Step, What};
+use hugeleaf_plan::{Needs, Step, StepAction};
 use tempfile::TempDir;
 
 pub const MARK: &str = "# written by hugeleaf; undone by: hugeleaf undo\n";
@@ -115,7 +115,7 @@ pub fn assert_same(before: &Snapshot, after: &Snapshot, when: &str) {
     assert!(differ.is_empty(), "{when}:\n  {}", differ.join("\n  "));
 }
 
-pub fn step(id: &str, path: &str, what: What) -> Step {
+pub fn step(id: &str, path: &str, what: StepAction) -> Step {
     Step {
         id: id.to_owned(),
         what,
@@ -128,11 +128,11 @@ pub fn step(id: &str, path: &str, what: What) -> Step {
 
 pub fn knob(id: &str, path: &str, value: &str) -> Step {
     let value = value.to_owned();
-    step(id, path, What::Knob { value })
+    step(id, path, StepAction::Knob { value })
 }
 
 pub fn pool(pages: u64) -> Step {
-    let what = What::Pool {
+    let what = StepAction::Pool {
         size: "2M".parse().unwrap(),
         node: 0,
         pages: hugeleaf_units::Pages(pages),
@@ -142,16 +142,16 @@ pub fn pool(pages: u64) -> Step {
 
 pub fn file(id: &str, path: &str, text: &str) -> Step {
     let text = format!("{MARK}{text}");
-    step(id, path, What::File { text, mode: 0o644 })
+    step(id, path, StepAction::File { text, mode: 0o644 })
 }
 
 pub fn block(id: &str, path: &str, text: &str) -> Step {
     let text = text.to_owned();
-    step(id, path, What::Block { text })
+    step(id, path, StepAction::Block { text })
 }
 
 pub fn folder(id: &str, path: &str) -> Step {
-    let what = What::Folder {
+    let what = StepAction::Folder {
         mode: 0o755,
         owner: None,
     };

@@ -4,8 +4,8 @@
 #![allow(unsafe_code)] // memory as mmap hands it out
 
 use hugeleaf_preload::calls::{self, flag};
-use hugeleaf_preload::placement::lay;
-use hugeleaf_preload::state::up;
+use hugeleaf_preload::placement::place_hugetlb;
+use hugeleaf_preload::state::round_up;
 
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
 const MEMORY: usize = flag::READ | flag::WRITE;
@@ -15,18 +15,18 @@ const MEMORY: usize = flag::READ | flag::WRITE;
 fn what_the_pool_refuses_leaves_what_was_there() {
     let memory = calls::memory().unwrap();
     for size in [2 << 20, 32 << 20, 512 << 20] {
-        let length = up(memory + 1, size).unwrap();
+        let length = round_up(memory + 1, size).unwrap();
         // SAFETY: a new mapping.
         let at = unsafe { calls::mmap(0, length + size, 0, NOTHING) };
         assert!(!calls::failed(at));
-        let at = up(at as usize, size).unwrap();
+        let at = round_up(at as usize, size).unwrap();
         // SAFETY: inside it; written and read below.
         unsafe {
             assert_eq!(calls::mprotect(at, size, MEMORY), 0);
             (at as *mut u8).write_volatile(7);
         }
-        assert!(!lay(at, length, size, flag::PRIVATE));
-        assert!(!lay(at, length, size, flag::SHARED));
+        assert!(!place_hugetlb(at, length, size, flag::PRIVATE));
+        assert!(!place_hugetlb(at, length, size, flag::SHARED));
         // SAFETY: still mapped, which is tested here.
         assert_eq!(unsafe { (at as *mut u8).read_volatile() }, 7);
         // SAFETY: mapped above.

@@ -9,15 +9,15 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{Held, Root};
+use hugeleaf_host::{PageUsage, Root};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde_json::json;
 
-use super::layout::{astray, held_by_folio};
+use super::layout::{page_mismatch, held_by_folio};
 use super::measuring::Measuring;
 use super::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
+use crate::rows::{ArmInfo, Chart, Layout, Place, Quantity, Results, Sample};
 
 pub const READ: &str = "dependent read";
 
@@ -90,7 +90,7 @@ pub fn measure(
     ];
     for arm in &settings.arms {
         for size in &settings.sizes {
-            run.expect(ArmAbout::of(*arm), place(*size), settings.rounds);
+            run.expect(ArmInfo::of(*arm), place(*size), settings.rounds);
         }
     }
     let went = (settings.sizes.iter()).try_for_each(|size| working_set(&mut run, settings, *size));
@@ -265,7 +265,7 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
-    pages: Vec<Held>,
+    pages: Vec<PageUsage>,
     note: Option<String>,
 }
 
@@ -296,12 +296,12 @@ fn look(
     })
 }
 
-fn judge(pages: Vec<Held>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
+fn judge(pages: Vec<PageUsage>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
     // Memory is whole pages, so it may exceed the working set.
-    let astray = astray(&pages, arm, Held::total(&pages).max(length));
+    let astray = page_mismatch(&pages, arm, PageUsage::total(&pages).max(length));
     let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
     Seen {
-        note: astray.map(|astray| astray + &why()),
+        note: page_mismatch.map(|astray| page_mismatch + &why()),
         pages,
     }
 }
@@ -328,10 +328,10 @@ fn caveats(run: &mut Measuring<'_>) {
     let Some(large) = host.pmd_page.get() else {
         return;
     };
-    let is_small = |arm: &&ArmAbout| {
+    let is_small = |arm: &&ArmInfo| {
         arm.kind == Some(PageKind::Thp) && arm.page_bytes.is_some_and(|size| size < large)
     };
-    let has_rows = |arm: &ArmAbout| results.rows.iter().any(|row| row.arm == arm.name);
+    let has_rows = |arm: &ArmInfo| results.rows.iter().any(|row| row.arm == arm.name);
     if results.arms.iter().filter(is_small).any(has_rows) {
         results.caveats.push(format!(
             "Transparent huge pages below {large} are mapped by entries of {}. Their gain comes \

@@ -10,7 +10,7 @@ use hugeleaf_workload::PageArm;
 use serde_json::{Value as Json, json};
 
 use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
-use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
+use crate::rows::{self, ArmInfo, Place, Quantity, Results, Row, Unavailable};
 use crate::spread::CONFIDENCE;
 
 pub struct Measuring<'a> {
@@ -54,7 +54,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// Announces an arm at a place, and its number of samples.
-    pub fn expect(&mut self, arm: ArmAbout, at: Vec<Place>, samples: usize) {
+    pub fn expect(&mut self, arm: ArmInfo, at: Vec<Place>, samples: usize) {
         self.cells.push((arm.name.clone(), at));
         self.of += samples as u64;
         if self.results.arms.iter().all(|known| known.name != arm.name) {
@@ -212,9 +212,9 @@ impl<'a> Measuring<'a> {
     }
 }
 
-impl ArmAbout {
-    pub fn of(arm: PageArm) -> ArmAbout {
-        ArmAbout {
+impl ArmInfo {
+    pub fn of(arm: PageArm) -> ArmInfo {
+        ArmInfo {
             name: arm.to_string(),
             page_bytes: Some(arm.size),
             kind: Some(arm.kind),

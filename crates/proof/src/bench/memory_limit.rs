@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 /// cgroup. `None` if unknown. Reserved huge pages are excluded.
 pub fn memory_limit(root: &Root) -> Option<Bytes> {
     let available = available(root).get()?;
-    let within = limits::of(root, "self")
+    let within = limits::read_limits(root, "self")
         .memory_room()
         .get()
         .unwrap_or(available);

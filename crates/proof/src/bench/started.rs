@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Kernel, Question, run_for_output};
+use hugeleaf_sys::{Kernel, Deadline, run_for_output};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;
@@ -77,11 +77,11 @@ pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let output = run_for_output(&mut command, Question::new(LONGEST), ANSWER).map_err(lost)?;
+    let output = run_for_output(&mut command, Deadline::new(LONGEST), ANSWER).map_err(lost)?;
     // Partial success is visible when the pages are read back.
     if matches!(output.status.code(), Some(0 | 1)) {
         return match moved_none(output.stdout.as_bytes(), none) {
-            Some(why) => Err(BenchError::Lacking(why)),
+            Some(why) => Err(BenchError::PagesMissing(why)),
             None => Ok(began.elapsed().as_secs_f64()),
         };
     }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::rows::Results;
 
 use hugeleaf_verdict::shell_word;
-pub use hugeleaf_workload::workload_file::Described;
+pub use hugeleaf_workload::workload_file::WorkloadSpec;
 
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;
@@ -28,7 +28,7 @@ impl LabSettings<'_> {
 }
 
 pub struct LabSettings<'a> {
-    pub described: &'a Described,
+    pub described: &'a WorkloadSpec,
     /// The name or file as given, for printed commands.
     pub given: &'a str,
     /// The file's text, which identifies a result to resume.

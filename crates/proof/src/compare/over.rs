@@ -9,7 +9,7 @@ use crate::stats::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Over {
+pub struct RowRatio {
     /// `None` if both are 0.
     pub ratio: Option<f64>,
     /// `None` for a count taken once.
@@ -22,12 +22,12 @@ pub struct Over {
 /// # Errors
 /// The reason why they are not comparable: a sample that is not positive, too few samples for an interval, quantiles of
 /// buckets.
-pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
+pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<RowRatio, NotCompared> {
     let quantity = &a.quantity;
     let is_zero = |row: &Row| row.samples.iter().all(|sample| sample.value == 0.0);
     let may_be_zero = !quantity.main || quantity.kind == Kind::Counted;
     if may_be_zero && is_zero(a) && is_zero(b) && !a.samples.is_empty() && !b.samples.is_empty() {
-        return Ok(Over {
+        return Ok(RowRatio {
             ratio: None,
             effect: None,
             interval: None,
@@ -56,7 +56,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
         }
     };
     let effect = Effect::of(&interval, CONFIDENCE);
-    Ok(Over {
+    Ok(RowRatio {
         ratio: Some(effect.ratio),
         // The method implies the estimator.
         effect: Some(Effect {
@@ -68,7 +68,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
 }
 
 /// A count taken once is exact and has no interval.
-fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
+fn counted(a: &Row, b: &Row) -> Result<RowRatio, NotCompared> {
     let median = |row: &Row| row.spread().map_or(f64::NAN, |spread| spread.median);
     let (of_a, of_b) = (median(a), median(b));
     let none = || {
@@ -77,7 +77,7 @@ fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
         ))
     };
     let log = log_ratio(of_a, of_b).ok_or_else(none)?;
-    Ok(Over {
+    Ok(RowRatio {
         ratio: Some(log.exp()),
         effect: None,
         interval: Some(LogInterval {
@@ -96,7 +96,7 @@ impl Row {
     }
 }
 
-impl Over {
+impl RowRatio {
     /// Returns the verdict: ratios within ±`equal` (a log ratio) are equal, those beyond ±`beyond` are different.
     pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
         let judged = |interval: &LogInterval| judge_beyond(interval, equal, beyond, better);

@@ -311,11 +311,11 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{ArmAbout, Quantity, Sample};
+    use crate::rows::{ArmInfo, Quantity, Sample};
 
     fn result(name: &str, quantity: Quantity, value: f64) -> Results {
         let mut results = Results::empty(name, "");
-        results.arms = vec![ArmAbout::named("base")];
+        results.arms = vec![ArmInfo::named("base")];
         for round in 0..10 {
             let value = value * (1.0 + 0.002 * f64::from(round % 3));
             results.add(

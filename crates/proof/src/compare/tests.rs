@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{ArmAbout, Kind, Value};
+use crate::rows::{ArmInfo, Kind, Value};
 
 const EQUAL: f64 = 0.02;
 
@@ -117,7 +117,7 @@ fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
 fn prove_result(kind: Kind) -> Results {
     let mut results = Results::empty("p99", "");
     for (arm, value) in [("base", 0.036), ("large", 0.034)] {
-        results.arms.push(ArmAbout::named(arm));
+        results.arms.push(ArmInfo::named(arm));
         for pair in 0..8 {
             let p99 = Quantity {
                 kind,
@@ -202,7 +202,7 @@ fn what_is_no_result_is_told_apart() {
     let says = |text: &str, what: &str| {
         let error = error(text);
         assert!(
-            error.to_string().contains(what) && !error.next.is_empty(),
+            error.to_string().contains(what) && !error.remedy.is_empty(),
             "{what}: {error}"
         );
     };
@@ -215,7 +215,7 @@ fn what_is_no_result_is_told_apart() {
     says(&other, "it has schema 3,");
     says("{\"schema\": \"2\"}", "it has schema \"2\",");
     let older = error(&good.replace("\"schema\":2", "\"schema\":1"));
-    assert!(older.to_string().contains("older hugeleaf") && older.next.contains("measure again"));
+    assert!(older.to_string().contains("older hugeleaf") && older.remedy.contains("measure again"));
     for (from, to, why) in [
         ("\"quantity\"", "\"quality\"", "quantity"),
         ("\"arm\":\"thp:2M\"", "\"arm\":\"thp:4M\"", "unknown arm"),
@@ -298,7 +298,7 @@ fn a_result_that_was_made_for_nothing_stops_a_release() {
 fn long_results_are_compared() {
     let many = hugeleaf_testkit::size(2_000, 100_000);
     let mut long = Results::empty("chase", "");
-    long.arms = ["base", "thp:2M"].map(ArmAbout::named).to_vec();
+    long.arms = ["base", "thp:2M"].map(ArmInfo::named).to_vec();
     let quantity = Quantity::time("read", "ns").main();
     for arm in ["base", "thp:2M"] {
         let at = |n| vec![Place::number("n", n)];
@@ -332,7 +332,7 @@ fn long_results_are_compared() {
 fn a_result_beyond_what_is_read_is_refused_with_the_limit() {
     let mut many = Results::empty("chase", "");
     many.arms = (0..20_000)
-        .map(|n| ArmAbout::named(n.to_string()))
+        .map(|n| ArmInfo::named(n.to_string()))
         .collect();
     let error = Results::read(&many.to_json()).unwrap_err().to_string();
     assert!(error.contains("20000 arms, and at most 10000"), "{error}");

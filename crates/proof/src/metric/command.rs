@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use hugeleaf_sys::{Question, run_for_output};
+use hugeleaf_sys::{Deadline, run_for_output};
 
 use super::reading::{Kind, Metric, MetricError, Reading};
 use super::redact;
@@ -26,7 +26,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
-    let open = move |_: &_, _: Question<'_>| Ok(open(&command, gauge));
+    let open = move |_: &_, _: Deadline<'_>| Ok(open(&command, gauge));
     let shown = format!("{}{}", typed.gauge_prefix(), redact::command(typed.rest));
     Ok(MetricSpec::new(shown, open))
 }
@@ -36,7 +36,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 fn open(command: &str, gauge: Option<Better>) -> Metric {
     let name = redact::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
-    let read = move |question: Question<'_>| {
+    let read = move |question: Deadline<'_>| {
         // The guard shows errors to every local user, so the command's output is only in the next step.
         let text = output(&command, question).map_err(|(reason, said)| {
             let next = format!("run it by hand with sh -c{}", quoted(&said));
@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns the output of a command; an error includes its standard error.
-fn output(command: &str, question: Question<'_>) -> Result<String, (String, String)> {
+fn output(command: &str, question: Deadline<'_>) -> Result<String, (String, String)> {
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", command])

@@ -1,11 +1,11 @@
 //! A metric on a page of Prometheus text.
 
 use hugeleaf_ask::http::{Address, page};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::prometheus::{self, Selected, Selector};
 use super::reading::{Kind, Metric, MetricError, Reading};
-use super::redact::without;
+use super::redact::redact_secret;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
@@ -43,7 +43,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (url, gauge) = (format!("http://{address}"), typed.gauge);
     let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
     let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
-    let open = move |_: &_, question: Question<'_>| connect(&url, &selector, gauge, question);
+    let open = move |_: &_, question: Deadline<'_>| connect(&url, &selector, gauge, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -65,7 +65,7 @@ fn connect(
     url: &str,
     selector: &Selector,
     gauge: Option<Better>,
-    question: Question<'_>,
+    question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
     let page = Page {
         url: url.to_owned(),
@@ -113,7 +113,7 @@ fn connect(
         better: gauge.unwrap_or(better),
         kind,
         instead_of_quantile: mean,
-        ..Metric::counter(name, unit, move |question: Question<'_>| {
+        ..Metric::counter(name, unit, move |question: Deadline<'_>| {
             page.read(question)
         })
     })
@@ -130,10 +130,10 @@ impl Page {
         format!("{}#{}", shown(&self.url), self.selector)
     }
 
-    fn text(&self, question: Question<'_>) -> Result<String, MetricError> {
+    fn text(&self, question: Deadline<'_>) -> Result<String, MetricError> {
         let fail = |reason: &str| {
             // The reason may repeat the address.
-            let reason = without(reason, Some(&self.url));
+            let reason = redact_secret(reason, Some(&self.url));
             let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
             MetricError::unreachable(&self.name(), reason, next)
         };
@@ -141,7 +141,7 @@ impl Page {
         page(&address, question, MOST_BYTES).map_err(|e| fail(&e.what))
     }
 
-    fn read(&self, question: Question<'_>) -> Result<Reading, MetricError> {
+    fn read(&self, question: Deadline<'_>) -> Result<Reading, MetricError> {
         let (name, url) = (self.name(), shown(&self.url));
         let page = prometheus::parse(&self.text(question)?).map_err(|e| {
             let next = format!(

@@ -6,10 +6,10 @@
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
 use hugeleaf_ask::mysql::{Address, Connection, PORT};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
-use super::redact::{host_name, without};
+use super::redact::{host_name, redact_secret};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -35,7 +35,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     }
     let address = Address::parse(dsn);
     let shown = with_variables(shown(&address), &variables);
-    let open = move |_: &_, question: Question<'_>| connect(&address, &variables, question);
+    let open = move |_: &_, question: Deadline<'_>| connect(&address, &variables, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -81,14 +81,14 @@ fn shown(address: &Result<Address, String>) -> String {
 fn connect(
     address: &Result<Address, String>,
     variables: &[String],
-    question: Question<'_>,
+    question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
     let shown = shown(address);
     let fail = |reason: &str| unreachable(&shown, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, question).map_err(|e| fail(&without(&e.what, secret)))?;
+        Connection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let unit = match variables {
         [one] if one == STATEMENTS => "statements/s",
         _ => "1/s",
@@ -96,7 +96,7 @@ fn connect(
     let (name, variables) = (with_variables(shown.clone(), variables), variables.to_vec());
     // Ask for the session's share right after the server's sum: both then hold all statements of
     // this connection except a constant number, which cancels in a difference.
-    let read = move |question: Question<'_>| {
+    let read = move |question: Deadline<'_>| {
         let mut sum = |scope| sum(&mut connection, &shown, (scope, &variables), question);
         let (all, own) = (sum("GLOBAL")?, sum("SESSION")?);
         Ok(Reading::Counter(all - own))
@@ -109,12 +109,12 @@ fn sum(
     connection: &mut Connection,
     address: &str,
     (scope, variables): (&str, &[String]),
-    question: Question<'_>,
+    question: Deadline<'_>,
 ) -> Result<f64, MetricError> {
     let names: Vec<String> = variables.iter().map(|v| format!("'{v}'")).collect();
     let names = names.join(",");
     let query = format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})");
-    let rows = connection.ask(&query, question);
+    let rows = connection.query(&query, question);
     let rows = rows.map_err(|e| unreachable(address, &e.what))?;
     let next = "list them: mysql -e 'SHOW GLOBAL STATUS'";
     let garbage = |what: String| MetricError::garbage(address, what, next);

@@ -8,7 +8,7 @@ use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
-use hugeleaf_sys::{Errno, Kernel, Pid, Question, SysError};
+use hugeleaf_sys::{Errno, Kernel, Pid, Deadline, SysError};
 
 use super::reading::{Kind, Metric, MetricError, Reading};
 use super::servers::{SERVERS, names};
@@ -27,7 +27,7 @@ const CPI: MetricKind = MetricKind {
     can_be_gauge: false,
     parse: |typed| match typed.rest {
         "" => {
-            let open = |pids: &[Pid], _: Question<'_>| cpi(pids);
+            let open = |pids: &[Pid], _: Deadline<'_>| cpi(pids);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
         _ => Err(typed.malformed("cpi takes no argument")),
@@ -54,7 +54,7 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
             typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
         })?),
     };
-    let open = move |pids: &[Pid], _: Question<'_>| walk_cycles(pids, event);
+    let open = move |pids: &[Pid], _: Deadline<'_>| walk_cycles(pids, event);
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
@@ -142,7 +142,7 @@ impl Threads {
         }
         // Ended threads were read a last time above.
         self.open.retain(|thread, _| alive.contains(thread));
-        let all = together(self.name, &since)?;
+        let all = sum_threads(self.name, &since)?;
         for (sum, value) in self.sums.iter_mut().zip(&all.values) {
             *sum += value;
         }
@@ -157,7 +157,7 @@ impl Threads {
 
 /// Returns the counts of all threads in an interval. Threads without a register are assumed to resemble the
 /// others; if no thread had one, the result is unknown.
-fn together(name: &str, threads: &[CountedSince]) -> Result<CountedSince, MetricError> {
+fn sum_threads(name: &str, threads: &[CountedSince]) -> Result<CountedSince, MetricError> {
     let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
     let counted = || threads.iter().filter(|thread| thread.running_nanos > 0);
     let enabled_nanos = sum(&mut threads.iter().map(|thread| thread.enabled_nanos));
@@ -242,7 +242,7 @@ fn first_that_counts(
     let mut said = Vec::new();
     let mut refusal = None;
     for way in ways.iter().filter(|way| !way.is_empty()) {
-        let of_data = way.iter().filter(|event| event.counts.is_of_data());
+        let of_data = way.iter().filter(|event| event.event.is_of_data());
         let tried = of_data.map(|event| (event.name, counts_misses(event.kind, base)));
         match tried.into_iter().find(|(_, counts)| *counts != Ok(true)) {
             None => return Ok(way.clone()),
@@ -327,7 +327,7 @@ fn over_last(
     unit: &str,
 ) -> Result<Metric, MetricError> {
     let mut threads = Threads::open(name, pids, kinds)?;
-    let read = move |_: Question<'_>| {
+    let read = move |_: Deadline<'_>| {
         let totals = threads.totals()?;
         let (below, above) = totals.values.split_last().unwrap_or((&0.0, &[]));
         Ok(Reading::Ratio {
@@ -408,7 +408,7 @@ mod tests {
     fn what_stays_at_zero_is_passed_over_and_each_is_named_where_none_is_left() {
         // A kernel event that never happens stands in for a raw event that does not count.
         let event = |name: &'static str, kind| ProcessorEvent {
-            counts: hugeleaf_perf::processor::Counts::DataWalks,
+            event: hugeleaf_perf::processor::HardwareEvent::DataWalks,
             name,
             kind,
         };
@@ -444,18 +444,18 @@ mod tests {
             enabled_nanos,
             running_nanos,
         };
-        let sum = together("cpi", &[thread(10.0, 100, 50), thread(20.0, 100, 100)]).unwrap();
+        let sum = sum_threads("cpi", &[thread(10.0, 100, 50), thread(20.0, 100, 100)]).unwrap();
         assert_eq!(sum.values, [30.0, 60.0]);
         assert_eq!((sum.enabled_nanos, sum.running_nanos), (200, 150));
         // Half of the work was never counted.
-        let sum = together("cpi", &[thread(10.0, 100, 50), thread(0.0, 100, 0)]).unwrap();
+        let sum = sum_threads("cpi", &[thread(10.0, 100, 50), thread(0.0, 100, 0)]).unwrap();
         assert_eq!(sum.values, [20.0, 40.0]);
-        let never = together("cpi", &[thread(0.0, 100, 0), thread(0.0, 7, 0)]).unwrap_err();
+        let never = sum_threads("cpi", &[thread(0.0, 100, 0), thread(0.0, 7, 0)]).unwrap_err();
         assert!(never.to_string().contains("not scheduled"), "{never}");
         assert!(never.next().contains("nmi_watchdog"));
         // Sleeping threads are not an error.
         assert_eq!(
-            together("cpi", &[thread(0.0, 0, 0)]).unwrap().values,
+            sum_threads("cpi", &[thread(0.0, 0, 0)]).unwrap().values,
             [0.0, 0.0]
         );
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
-use super::redact::{host_name, without};
+use super::redact::{host_name, redact_secret};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -23,7 +23,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
-    let open = move |_: &_, question: Question<'_>| connect(address.as_ref(), question);
+    let open = move |_: &_, question: Deadline<'_>| connect(address.as_ref(), question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -79,7 +79,7 @@ const LATE: f64 = 8.0;
 
 /// Connects to `postgres:DSN`: commits and rollbacks of the DSN's database, without this
 /// connection's own.
-fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, MetricError> {
+fn connect(address: Option<&Address>, question: Deadline<'_>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
         let next = "quote values with blanks: password='a b'; in an address write the blanks \
@@ -87,10 +87,10 @@ fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, 
         MetricError::unreachable(&name, "this is not a connection string", next)
     })?;
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
-    let fail = |e: QueryError| unreachable(&name, &without(&e.what, secret.as_deref()));
+    let fail = |e: QueryError| unreachable(&name, &redact_secret(&e.what, secret.as_deref()));
     // One statement per transaction, so that the sent statements are the counted ones.
     let mut connection = Connection::open(address, question).map_err(fail)?;
-    let forced = connection.ask(HAS_FORCE, question).map_err(fail)?;
+    let forced = connection.query(HAS_FORCE, question).map_err(fail)?;
     let query = match forced.as_deref() {
         Some("1") => FORCED,
         _ => PLAIN,
@@ -98,8 +98,8 @@ fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, 
     // This connection's transactions in the counter by the next reading, and the last value.
     let (mut own, mut last) = (0.0, 0.0);
     let shown = name.clone();
-    let mut read = move |question: Question<'_>| {
-        let total = connection.ask(query, question);
+    let mut read = move |question: Deadline<'_>| {
+        let total = connection.query(query, question);
         let total = total.map_err(|e| unreachable(&shown, &e.what))?;
         let total = total
             .and_then(|text| text.parse::<f64>().ok())

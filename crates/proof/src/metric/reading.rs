@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::prometheus;
 use crate::stats::Better;
@@ -58,13 +58,13 @@ pub struct Metric {
     pub read: Box<Read>,
 }
 
-type Read = dyn FnMut(Question<'_>) -> Result<Reading, MetricError> + Send;
+type Read = dyn FnMut(Deadline<'_>) -> Result<Reading, MetricError> + Send;
 
 impl Metric {
     pub fn counter(
         name: impl Into<String>,
         unit: &str,
-        read: impl FnMut(Question<'_>) -> Result<Reading, MetricError> + Send + 'static,
+        read: impl FnMut(Deadline<'_>) -> Result<Reading, MetricError> + Send + 'static,
     ) -> Metric {
         Metric {
             name: name.into(),
@@ -80,7 +80,7 @@ impl Metric {
 
     /// Reads the metric, within a few seconds and until `stop` is set.
     pub fn read(&mut self, stop: &AtomicBool) -> Result<Reading, MetricError> {
-        (self.read)(Question::new(PATIENCE).with_stop(stop))
+        (self.read)(Deadline::new(PATIENCE).with_stop(stop))
     }
 }
 

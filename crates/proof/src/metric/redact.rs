@@ -37,7 +37,7 @@ pub(super) fn host_name(host: &str) -> String {
 }
 
 /// Removes a known secret from an error message.
-pub(super) fn without(text: &str, secret: Option<&str>) -> String {
+pub(super) fn redact_secret(text: &str, secret: Option<&str>) -> String {
     match secret.filter(|secret| !secret.is_empty()) {
         Some(secret) => text.replace(secret, HIDDEN),
         None => text.to_owned(),

@@ -1,11 +1,11 @@
 //! Commands of a Redis server.
 
-use hugeleaf_ask::Place;
+use hugeleaf_ask::Endpoint;
 use hugeleaf_ask::redis::{Address, Connection};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
-use super::redact::without;
+use super::redact::redact_secret;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -21,7 +21,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address());
     let shown = shown(&address);
-    let open = move |_: &_, question: Question<'_>| connect(&address, question);
+    let open = move |_: &_, question: Deadline<'_>| connect(&address, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -39,26 +39,26 @@ fn shown(address: &Result<Address, String>) -> String {
         number => format!("/{number}"),
     };
     match &address.place {
-        Place::Unix(path) => format!("unix://{path}{database}"),
-        place @ Place::Tcp { .. } => format!("redis://{user}{place}{database}"),
+        Endpoint::Unix(path) => format!("unix://{path}{database}"),
+        place @ Endpoint::Tcp { .. } => format!("redis://{user}{place}{database}"),
     }
 }
 
 /// Connects to `redis:ADDRESS`: commands processed, without its own.
 fn connect(
     address: &Result<Address, String>,
-    question: Question<'_>,
+    question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
     let name = shown(address);
     let fail = |reason: &str| unreachable(&name, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, question).map_err(|e| fail(&without(&e.what, secret)))?;
+        Connection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let mut own = 0.0;
     let read = {
         let name = name.clone();
-        move |question: Question<'_>| {
+        move |question: Deadline<'_>| {
             let info = connection.info(Some("stats"), question);
             let info = info.map_err(|e| unreachable(&name, &e.what))?;
             let next = "check that this is a Redis server: redis-cli info stats";

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_sys::{Pid, Question};
+use hugeleaf_sys::{Pid, Deadline};
 
 use super::reading::{Metric, MetricError, PATIENCE};
 use super::redact::kind as kind_of;
@@ -33,7 +33,7 @@ impl MetricKind {
 }
 
 /// Connects; the PIDs of the target are for hardware counters.
-type Open = Box<dyn Fn(&[Pid], Question<'_>) -> Result<Metric, MetricError> + Send + Sync>;
+type Open = Box<dyn Fn(&[Pid], Deadline<'_>) -> Result<Metric, MetricError> + Send + Sync>;
 
 pub struct MetricSpec {
     shown: String,
@@ -43,7 +43,7 @@ pub struct MetricSpec {
 impl MetricSpec {
     pub(super) fn new(
         shown: String,
-        open: impl Fn(&[Pid], Question<'_>) -> Result<Metric, MetricError> + Send + Sync + 'static,
+        open: impl Fn(&[Pid], Deadline<'_>) -> Result<Metric, MetricError> + Send + Sync + 'static,
     ) -> MetricSpec {
         let open = Box::new(open);
         MetricSpec { shown, open }
@@ -56,7 +56,7 @@ impl MetricSpec {
 
     /// Connects, within a few seconds and until `stop` is set. `pids` are the target's processes, for hardware counters.
     pub fn open(&self, pids: &[Pid], stop: &AtomicBool) -> Result<Metric, MetricError> {
-        (self.open)(pids, Question::new(PATIENCE).with_stop(stop))
+        (self.open)(pids, Deadline::new(PATIENCE).with_stop(stop))
     }
 }
 

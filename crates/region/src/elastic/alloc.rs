@@ -8,7 +8,7 @@ use super::granule_entry::{Entry, Reason, State};
 use super::ledger::{Listed, Locked};
 use super::{Component, Elastic, ElasticError, Granule};
 use crate::error::MemoryError;
-use crate::host_memory::Room;
+use crate::host_memory::HostMemory;
 
 impl Elastic {
     /// Takes one granule on the first rung that has the pages. It is populated, zeroed and within
@@ -51,7 +51,7 @@ impl Elastic {
                 Ok(on_steps) => filled.extend(on_steps),
                 Err(unfilled) => {
                     let error = self.describe(unfilled, count);
-                    self.put_back(&claimed.runs, None)?;
+                    self.release_granules(&claimed.runs, None)?;
                     return Err(error);
                 }
             }
@@ -70,7 +70,7 @@ impl Elastic {
         match unfilled {
             Unfilled::Failed(error) => error.into(),
             Unfilled::Short { missing, reason } => {
-                let room = Room::read().ok();
+                let room = HostMemory::read().ok();
                 let first = self.asked.size;
                 let wanted = first.pages_for(self.ledger.shape.bytes(count as u64));
                 let short = first.pages_for(self.ledger.shape.bytes(missing));
@@ -80,7 +80,7 @@ impl Elastic {
                     ladder: self.ladder.clone(),
                     asked: self.ledger.shape.bytes(count as u64),
                     missing: self.ledger.shape.bytes(missing),
-                    why: why.unwrap_or(crate::extent::Why::NotContiguous { size: first }),
+                    why: why.unwrap_or(crate::extent::FallbackReason::NotContiguous { size: first }),
                 };
                 error.into()
             }
@@ -158,7 +158,7 @@ impl Elastic {
     ///
     /// # Errors
     /// [`ElasticError::Stuck`]: their entries in the table are unchanged.
-    pub(super) fn put_back(
+    pub(super) fn release_granules(
         &self,
         runs: &[Run],
         step: Option<u8>,
@@ -213,14 +213,14 @@ impl Elastic {
             locked.set(*index, returning);
         }
         drop(locked);
-        match self.put_back_held(&held, None)? {
+        match self.release_held(&held, None)? {
             None => Ok(()),
-            Some((bytes, error)) => Err(ElasticError::NotYetBack { bytes, error }),
+            Some((bytes, error)) => Err(ElasticError::ReturnPending { bytes, error }),
         }
     }
 
     /// As [`Elastic::put_back`] for held granules, each only on its rung. Adds earlier failures.
-    pub(super) fn put_back_held(
+    pub(super) fn release_held(
         &self,
         held: &[(u32, Entry)],
         mut failed: Option<(Bytes, SysError)>,
@@ -231,7 +231,7 @@ impl Elastic {
         for step in steps {
             let on_step = held.iter().filter(|(_, entry)| entry.step == step);
             let runs = Run::of(on_step.map(|(index, _)| *index));
-            failed = match (failed, self.put_back(&runs, Some(step))?) {
+            failed = match (failed, self.release_granules(&runs, Some(step))?) {
                 (Some((before, first)), Some((bytes, _))) => Some((before + bytes, first)),
                 (before, now) => before.or(now),
             };
@@ -383,14 +383,14 @@ fn held_by(
     let mut sorted = granules.to_vec();
     sorted.sort_unstable();
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(ElasticError::Twice { granule: pair[0] });
+        return Err(ElasticError::DuplicateGranule { granule: pair[0] });
     }
     let mut found = Vec::new();
     for granule in sorted {
         let entry = held(locked.entry(granule.index)?, granule)?;
         let holder = Component(u32::from(entry.component));
         if holder != component {
-            return Err(ElasticError::NotItsOwn {
+            return Err(ElasticError::HeldByOther {
                 granule,
                 asked: component,
                 holder,

@@ -23,7 +23,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use super::granule_entry::{Entry, Reason};
 use super::ledger::Shape;
 use crate::error::{MemoryError, again};
-use crate::host_memory::Room;
+use crate::host_memory::HostMemory;
 use crate::populate::{is_short, populate};
 use crate::steps::{Step, Steps};
 use crate::thp;
@@ -73,9 +73,9 @@ pub(crate) struct Filled {
 }
 
 /// Granules that a rung did not populate, with the reason.
-type Left = Vec<(Run, Reason)>;
+type Unpopulated = Vec<(Run, Reason)>;
 /// Granules that a rung populated, and those left for the next rung.
-type OnStep = (Vec<Filled>, Left);
+type StepResult = (Vec<Filled>, Unpopulated);
 
 enum Stopped {
     /// The pool or a limit is short from this granule on.
@@ -173,7 +173,7 @@ impl Backing {
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             changing: Mutex::new(()),
-            kept_from_children: plan.sharing == Sharing::Private && plan.steps.name_a_pool(),
+            kept_from_children: plan.sharing == Sharing::Private && plan.steps.uses_pool(),
             steps: plan.steps,
             huge: plan.host.pmd_page.get(),
             base: plan.host.base_page,
@@ -340,7 +340,7 @@ impl Backing {
         run: Run,
         reason: Reason,
         counted: &dyn Fn(usize) -> u64,
-    ) -> Result<OnStep, MemoryError> {
+    ) -> Result<StepResult, MemoryError> {
         let kind = self.step(step)?;
         self.map_where_needed(run, step)?;
         self.take_strays(run, step, counted)?;
@@ -355,7 +355,7 @@ impl Backing {
         (run.count > 0).then_some(Filled { run, step, reason })
     }
 
-    fn fill_from_pool(&self, step: usize, run: Run, reason: Reason) -> Result<OnStep, MemoryError> {
+    fn fill_from_pool(&self, step: usize, run: Run, reason: Reason) -> Result<StepResult, MemoryError> {
         let short_from = match self.fill_prefix(run) {
             Ok(()) => {
                 let all = self.filled(run, step, reason);
@@ -415,12 +415,12 @@ impl Backing {
         populate(&self.space, part)
     }
 
-    fn fill_ordinary(&self, step: usize, run: Run, reason: Reason) -> Result<OnStep, MemoryError> {
+    fn fill_ordinary(&self, step: usize, run: Run, reason: Reason) -> Result<StepResult, MemoryError> {
         let kind = self.step(step)?;
         let length = |run: Run| self.part(run).len();
         let mut left = length(run);
         for chunk in self.chunks(run) {
-            Room::check(left)?;
+            HostMemory::check(left)?;
             let part = self.part(chunk);
             if kind.kind == PageKind::Thp && self.is_file(step) {
                 self.collapse_holes(part, kind.size)?;
@@ -467,15 +467,15 @@ impl Backing {
     }
 
     /// Returns the granules on huge pages, and the others with the reason.
-    fn collapse(&self, run: Run, step: Step) -> Result<(Vec<Run>, Left), MemoryError> {
+    fn collapse(&self, run: Run, step: Step) -> Result<(Vec<Run>, Unpopulated), MemoryError> {
         let sharing = match self.stores.last() {
             Some(Store::Anonymous) => Sharing::Private,
             _ => Sharing::Shared,
         };
         if self.huge != Some(step.size) {
-            let room = Room::read()?;
+            let room = HostMemory::read()?;
             let why = thp::knob_of(&room.host, step.size, sharing);
-            let why = why.as_ref().map_or(Reason::NotTold, Reason::of);
+            let why = why.as_ref().map_or(Reason::NotReported, Reason::of);
             return Ok((Vec::new(), vec![(run, why)]));
         }
         if self.is_all_huge(run)? {

@@ -43,13 +43,13 @@ pub enum ElasticError {
     },
     /// The list names the granule twice.
     #[error("{granule} is in the list twice")]
-    Twice {
+    DuplicateGranule {
         /// The granule.
         granule: Granule,
     },
     /// Another component holds the granule.
     #[error("{granule} is held by component {holder}, not by {asked}")]
-    NotItsOwn {
+    HeldByOther {
         /// The granule.
         granule: Granule,
         /// The component named by the caller.
@@ -160,7 +160,7 @@ pub enum ElasticError {
     OtherNamespace,
     /// A process holds the table's lock and makes no progress.
     #[error("process {pid} has held the table's lock for {seconds} s")]
-    Stuck {
+    LockTimeout {
         /// The process.
         pid: Pid,
         /// Time in seconds that it has been held.
@@ -172,7 +172,7 @@ pub enum ElasticError {
     /// The granules are not held any more, but the system did not accept all of their memory. The
     /// next take or recover tries again.
     #[error("{bytes} were returned, but the system did not free them: {error}")]
-    NotYetBack {
+    ReturnPending {
         /// Memory that was not accepted.
         bytes: Bytes,
         /// The error of the system.
@@ -194,10 +194,10 @@ impl ElasticError {
     pub fn next(&self) -> String {
         use ElasticError as E;
         let text = match self {
-            E::NotHeld { .. } | E::Stale { .. } | E::Twice { .. } => {
+            E::NotHeld { .. } | E::Stale { .. } | E::DuplicateGranule { .. } => {
                 "keep one list of the granules taken, and remove a granule from it before returning it"
             }
-            E::NotItsOwn { holder, .. } => {
+            E::HeldByOther { holder, .. } => {
                 return format!("pass component {holder}, or transfer the granule first");
             }
             E::OverTarget { held, wanted, .. } => {
@@ -221,11 +221,11 @@ impl ElasticError {
             E::TooManyGranules { .. } => "use a larger granule",
             E::Forked { .. } => "attach a handle in the child",
             E::OtherNamespace => "attach in the PID namespace of the process that created it",
-            E::Stuck { pid, .. } => {
+            E::LockTimeout { pid, .. } => {
                 return format!("kill -CONT {pid}    # or end it, then recover()");
             }
             E::Damaged(_) => "end the processes that use it, and create a new one",
-            E::NotYetBack { .. } => "call recover()",
+            E::ReturnPending { .. } => "call recover()",
             E::Memory(error) => return error.next(),
         };
         text.to_owned()

@@ -1,6 +1,6 @@
 //! The table entry of a granule. It is one word, so that no reader ever sees half of a change.
 
-use crate::extent::Why;
+use crate::extent::FallbackReason;
 
 pub(crate) const PROCESSES: usize = 2048;
 pub(crate) const COMPONENTS: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) enum Reason {
     NotContiguous,
     ThpOff,
     KnobOff,
-    NotTold,
+    NotReported,
 }
 
 impl Reason {
@@ -39,14 +39,14 @@ impl Reason {
     }
 
     /// Returns the reason in few bits. Its details are derived again from the first rung.
-    pub(crate) const fn of(why: &Why) -> Reason {
+    pub(crate) const fn of(why: &FallbackReason) -> Reason {
         match why {
-            Why::PoolShort { .. } => Reason::PoolShort,
-            Why::NotContiguous { .. } | Why::Split { .. } => Reason::NotContiguous,
-            Why::ThpOff => Reason::ThpOff,
-            Why::KnobOff { .. } => Reason::KnobOff,
-            Why::NotTold { .. } | Why::Attached => Reason::NotTold,
-            Why::NoSuchSize { .. } | Why::Rest { .. } => Reason::NoSuchSize,
+            FallbackReason::PoolShort { .. } => Reason::PoolShort,
+            FallbackReason::NotContiguous { .. } | FallbackReason::Split { .. } => Reason::NotContiguous,
+            FallbackReason::ThpOff => Reason::ThpOff,
+            FallbackReason::KnobOff { .. } => Reason::KnobOff,
+            FallbackReason::NotReported { .. } | FallbackReason::Attached => Reason::NotReported,
+            FallbackReason::NoSuchSize { .. } | FallbackReason::Remainder { .. } => Reason::NoSuchSize,
         }
     }
 }
@@ -78,7 +78,7 @@ const REASONS: [Reason; 7] = [
     Reason::NotContiguous,
     Reason::ThpOff,
     Reason::KnobOff,
-    Reason::NotTold,
+    Reason::NotReported,
 ];
 
 impl Entry {

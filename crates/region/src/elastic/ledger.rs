@@ -285,7 +285,7 @@ impl Ledger {
         match self.get(from) & ARRIVING {
             0 => process.has_ended(),
             // Its identity is not written yet, so it counts as ended only if no process has its id.
-            _ => process.is_nobody(),
+            _ => process.has_exited(),
         }
     }
 
@@ -303,7 +303,7 @@ impl Ledger {
         let mut since: Option<(u64, Instant)> = None;
         loop {
             let seen = word.look();
-            let take = || lock::take(word, seen, self.slot);
+            let take = || lock::try_acquire(word, seen, self.slot);
             let Some(holder) = lock::holder_of(seen) else {
                 if let Some(token) = take() {
                     return Ok(Locked {
@@ -339,7 +339,7 @@ impl Ledger {
             if waited > GIVE_UP_AFTER {
                 let pid = self.process(holder).map_or(Pid(0), |process| process.pid);
                 let seconds = waited.as_secs();
-                return Err(ElasticError::Stuck { pid, seconds });
+                return Err(ElasticError::LockTimeout { pid, seconds });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -363,7 +363,7 @@ impl Deref for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // Not released if another process took it over, mistaking this one for dead.
-        lock::open(self.word(at::LOCK), &self.token);
+        lock::release(self.word(at::LOCK), &self.token);
     }
 }
 

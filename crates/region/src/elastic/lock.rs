@@ -44,13 +44,13 @@ impl_word!(AtomicU64);
 pub(crate) struct Token(u64);
 
 /// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed.
-pub(crate) fn take(word: &impl Word, seen: u64, slot: u16) -> Option<Token> {
+pub(crate) fn try_acquire(word: &impl Word, seen: u64, slot: u16) -> Option<Token> {
     let mine = held_by(slot, seen);
     word.take(seen, mine).then_some(Token(mine))
 }
 
 /// Releases the lock; false if another process has taken it over.
-pub(crate) fn open(word: &impl Word, token: &Token) -> bool {
+pub(crate) fn release(word: &impl Word, token: &Token) -> bool {
     word.open(token.0, token.0 & !u64::from(u32::MAX))
 }
 
@@ -105,7 +105,7 @@ mod model_tests {
             let seen = shared.word.look();
             let dead = |holder| holder == 0 && shared.ended.load(Ordering::Acquire);
             let free = holder_of(seen).is_none_or(dead);
-            if let Some(token) = free.then(|| take(&shared.word, seen, slot)).flatten() {
+            if let Some(token) = free.then(|| try_acquire(&shared.word, seen, slot)).flatten() {
                 return token;
             }
             loom::thread::yield_now();
@@ -115,7 +115,7 @@ mod model_tests {
     fn work(shared: &Shared, slot: u16) {
         let token = lock(shared, slot);
         shared.guarded.with_mut(|_| ());
-        assert!(open(&shared.word, &token), "nobody takes it from who lives");
+        assert!(release(&shared.word, &token), "nobody takes it from who lives");
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod model_tests {
                 let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || work(&shared, 1))
             };
-            open(&shared.word, &token);
+            release(&shared.word, &token);
             work(&shared, 2);
             other.join().unwrap();
             assert_eq!(holder_of(shared.word.look()), None);

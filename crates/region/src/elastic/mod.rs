@@ -28,7 +28,7 @@ use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize, Range, Rung};
 
 use crate::error::MemoryError;
-use crate::host_memory::Room;
+use crate::host_memory::HostMemory;
 use crate::steps::Steps;
 
 use backing::{Backing, Plan};
@@ -247,7 +247,7 @@ impl Elastic {
     /// Conflicting options, a size that the host lacks, or an error of the system calls. No
     /// resources are kept then.
     pub fn new(options: &ElasticOptions) -> Result<Elastic, ElasticError> {
-        let room = Room::read()?;
+        let room = HostMemory::read()?;
         let ElasticOptions {
             max,
             target,
@@ -264,7 +264,7 @@ impl Elastic {
             return Err(ElasticError::OverMax { target, max });
         }
         let (shape, base) = (plan.shape, room.host.base_page);
-        Room::check(shape.length(base))?;
+        HostMemory::check(shape.length(base))?;
         let backing = Backing::create(&memory, plan)?;
         let (ledger, table) = Ledger::create(&memory, shape, target, base)?;
         Ok(Elastic {
@@ -295,7 +295,7 @@ impl Elastic {
     /// # Errors
     /// [`ElasticError::OverMemory`].
     pub fn check_target(target: Bytes, ladder: &Ladder) -> Result<(), ElasticError> {
-        match Room::most(ladder) {
+        match HostMemory::most(ladder) {
             Some(most) if target > most => Err(ElasticError::OverMemory { target, most }),
             _ => Ok(()),
         }

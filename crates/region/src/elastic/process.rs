@@ -38,7 +38,7 @@ impl Identity {
     /// True if the process has ended or has become another program.
     pub(crate) fn has_ended(&self) -> bool {
         // An unreadable process (hidepid, other users) is not known to have ended.
-        self.is_nobody()
+        self.has_exited()
             || read(self.pid)
                 .is_some_and(|now| self.started_otherwise(&now) || self.is_other_image(&now))
     }
@@ -48,7 +48,7 @@ impl Identity {
     }
 
     /// True if no process has this id any more.
-    pub(crate) fn is_nobody(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         let kernel = Kernel::new();
         match kernel.pidfd_open(self.pid) {
             Err(e) => e.errno == Errno::SRCH,

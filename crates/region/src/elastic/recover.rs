@@ -61,14 +61,14 @@ impl Elastic {
         let theirs = self.adopt(&locked, |entry| slots.contains(&entry.owner))?;
         let cleaned = self.clean_up(&locked)?;
         drop(locked);
-        let failed = self.give_up(&theirs)?;
+        let failed = self.release_adopted(&theirs)?;
         let locked = self.ledger.lock()?;
         let slots = still(&locked);
         for slot in &slots {
             locked.remove_process(*slot);
         }
         match failed {
-            Some((bytes, error)) => Err(ElasticError::NotYetBack { bytes, error }),
+            Some((bytes, error)) => Err(ElasticError::ReturnPending { bytes, error }),
             None => Ok(Recovered {
                 processes: slots.len(),
                 bytes: self.ledger.shape.bytes(theirs.len() as u64),
@@ -83,7 +83,7 @@ impl Elastic {
         let locked = self.ledger.lock()?;
         let mine = self.adopt(&locked, |entry| entry.owner == own)?;
         drop(locked);
-        self.give_up(&mine)?;
+        self.release_adopted(&mine)?;
         self.ledger.lock()?.remove_process(own);
         Ok(())
     }
@@ -113,12 +113,12 @@ impl Elastic {
     }
 
     /// Frees adopted granules. A held granule is only on its rung; one in transit may be on any.
-    fn give_up(&self, adopted: &[(u32, Entry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+    fn release_adopted(&self, adopted: &[(u32, Entry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
         let (held, under_way): (Vec<_>, Vec<_>) = adopted
             .iter()
             .partition(|(_, entry)| entry.state == State::Held);
-        let failed = self.put_back(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
-        self.put_back_held(&held, failed)
+        let failed = self.release_granules(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
+        self.release_held(&held, failed)
     }
 
     /// Frees memory without an owner. Done under the lock, since it is rare.
@@ -137,7 +137,7 @@ impl Elastic {
         for run in Run::of(unclean.iter().copied()) {
             if let Err(error) = self.backing.clean(run) {
                 let bytes = self.ledger.shape.bytes(locked.unclean());
-                return Err(ElasticError::NotYetBack { bytes, error });
+                return Err(ElasticError::ReturnPending { bytes, error });
             }
             for index in run.indices() {
                 if let Some(entry) = locked.entry(index)? {
@@ -155,7 +155,7 @@ impl Elastic {
         if !strays.is_zero() {
             for run in Run::of(free) {
                 let cleaned = self.backing.clean(run);
-                cleaned.map_err(|error| ElasticError::NotYetBack {
+                cleaned.map_err(|error| ElasticError::ReturnPending {
                     bytes: strays,
                     error,
                 })?;

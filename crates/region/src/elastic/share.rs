@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::{Elastic, ElasticError, plan};
 use crate::error::MemoryError;
 use crate::handle::{Handle, Lines, bad, held_in};
-use crate::host_memory::Room;
+use crate::host_memory::HostMemory;
 use crate::steps::Steps;
 
 /// Version of the text format. Changes with the format or the meaning of the table.
@@ -136,7 +136,7 @@ impl Elastic {
     /// As [`Elastic::attach`], with the given system calls, which may be behind a gate.
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
         let said = Description::parse(&handle.text)?;
-        let room = Room::read()?;
+        let room = HostMemory::read()?;
         room.check_nodes(&said.nodes)?;
         let host = room.host;
         let sharing = Sharing::Shared;

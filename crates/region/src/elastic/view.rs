@@ -9,8 +9,8 @@ use super::granule_entry::{Entry, PROCESSES, Reason, State};
 use super::ledger::Locked;
 use super::names::components;
 use super::{Component, Elastic, ElasticError};
-use crate::extent::{Extent, Why};
-use crate::host_memory::Room;
+use crate::extent::{Extent, FallbackReason};
+use crate::host_memory::HostMemory;
 use crate::thp::{self, OnPages};
 
 /// Memory and page sizes by component: the table that Oracle shows as `v$sgainfo`.
@@ -232,7 +232,7 @@ impl Elastic {
         for (run, entry) in alike(held) {
             let needs_room = matches!(entry.reason, Reason::PoolShort | Reason::KnobOff);
             if needs_room && room.is_none() {
-                room = Some(Room::read()?);
+                room = Some(HostMemory::read()?);
             }
             let part = self.backing.part(run);
             let step = self.backing.steps.list.get(usize::from(entry.step));
@@ -255,18 +255,18 @@ impl Elastic {
             };
             extents.extend(pages.into_iter().map(|found| Extent {
                 range: found.range,
-                asked: self.asked,
+                requested: self.asked,
                 page: found.page,
                 kind: found.kind,
                 resident: found.resident,
-                why: self.why_not(&found, entry, room.as_ref()),
+                why: self.fallback_reason(&found, entry, room.as_ref()),
             }));
         }
         Ok(extents)
     }
 
     /// Returns the reason why a range is not on the requested pages.
-    fn why_not(&self, found: &OnPages, entry: Entry, room: Option<&Room>) -> Option<Why> {
+    fn fallback_reason(&self, found: &OnPages, entry: Entry, room: Option<&HostMemory>) -> Option<FallbackReason> {
         let asked = self.asked;
         let is_asked = found.page == asked.size && asked.kind.is_none_or(|kind| kind == found.kind);
         if is_asked || asked.size <= self.backing.sizes().0 {
@@ -276,7 +276,7 @@ impl Elastic {
         self.why(entry.reason, wanted, Pages(0), room).or_else(|| {
             // All of it was on its own page size when it was taken.
             let step = self.backing.steps.list.get(usize::from(entry.step))?;
-            Some(Why::Split { size: step.size })
+            Some(FallbackReason::Split { size: step.size })
         })
     }
 
@@ -286,35 +286,35 @@ impl Elastic {
         reason: Reason,
         wanted: Pages,
         got: Pages,
-        room: Option<&Room>,
-    ) -> Option<Why> {
+        room: Option<&HostMemory>,
+    ) -> Option<FallbackReason> {
         let size = self.asked.size;
         Some(match reason {
             Reason::None => return None,
-            Reason::NoSuchSize => Why::NoSuchSize { size },
+            Reason::NoSuchSize => FallbackReason::NoSuchSize { size },
             Reason::PoolShort => {
                 // The limit at that time is not recorded, so the current one is reported.
                 let limited_by = room.map(|room| room.pool(size).1);
                 let cgroup = limited_by.filter(|limit| limit.starts_with("cgroup"));
-                Why::PoolShort {
+                FallbackReason::PoolShort {
                     size,
                     wanted,
                     got,
                     limited_by: cgroup.unwrap_or_else(|| "pool".to_owned()),
                 }
             }
-            Reason::NotContiguous => Why::NotContiguous { size },
-            Reason::ThpOff => Why::ThpOff,
+            Reason::NotContiguous => FallbackReason::NotContiguous { size },
+            Reason::ThpOff => FallbackReason::ThpOff,
             Reason::KnobOff => {
-                let knob = |room: &Room| thp::knob_of(&room.host, size, self.sharing);
+                let knob = |room: &HostMemory| thp::knob_of(&room.host, size, self.sharing);
                 let is_full = self.backing.sizes().1 == Some(size);
                 let other = match is_full {
-                    true => Why::ThpOff,
-                    false => Why::NotTold { size },
+                    true => FallbackReason::ThpOff,
+                    false => FallbackReason::NotReported { size },
                 };
                 room.and_then(knob).unwrap_or(other)
             }
-            Reason::NotTold => Why::NotTold { size },
+            Reason::NotReported => FallbackReason::NotReported { size },
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
     Bytes, Component, Elastic, ElasticError, ElasticOptions, Extent, Granule, MemoryError,
-    NodePolicy, PageKind, PageSize, Why,
+    NodePolicy, PageKind, PageSize, FallbackReason,
 };
 use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 use hugeleaf_units::Pages;
@@ -180,7 +180,7 @@ fn a_granule_comes_on_the_next_rung_and_back_on_the_first() {
         taken.iter().for_each(|g| write_all(&elastic, *g, 9));
         let extents = elastic.extents().unwrap();
         assert_eq!(on(&extents, PageKind::Hugetlb), pages(size, 2));
-        let short = Why::PoolShort {
+        let short = FallbackReason::PoolShort {
             size,
             wanted: Pages(2),
             got: Pages(0),
@@ -259,7 +259,7 @@ fn a_page_of_the_largest_size_is_replaced_by_smaller_ones() {
     assert_eq!(in_use(size), count);
     let extents = elastic.extents().unwrap();
     assert_eq!((extents.len(), extents[0].page), (1, size), "{extents:#?}");
-    assert!(matches!(extents[0].why, Some(Why::PoolShort { size, .. }) if size == largest));
+    assert!(matches!(extents[0].why, Some(FallbackReason::PoolShort { size, .. }) if size == largest));
     elastic.give_back(cache, &[taken]).unwrap();
     assert_eq!(pool(size), before);
 }
@@ -389,10 +389,10 @@ fn what_is_not_held_cannot_be_given_back() {
     };
     let twice = [taken[0], taken[1], taken[0]];
     let error = elastic.give_back(one, &twice).unwrap_err();
-    assert_eq!(error, ElasticError::Twice { granule: taken[0] });
+    assert_eq!(error, ElasticError::DuplicateGranule { granule: taken[0] });
     all_there("twice in one list");
     let error = elastic.give_back(two, &taken[..1]).unwrap_err();
-    assert!(matches!(error, ElasticError::NotItsOwn { holder, .. } if holder == one));
+    assert!(matches!(error, ElasticError::HeldByOther { holder, .. } if holder == one));
     all_there("another's");
     elastic.give_back(one, &taken[2..]).unwrap();
     let gone = taken[2];

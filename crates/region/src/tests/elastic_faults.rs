@@ -121,7 +121,7 @@ impl Scene<'_> {
     fn give_back(&mut self, component: Component, count: usize) {
         let given = self.some_of(component, count);
         let outcome = self.elastic.give_back(component, &given);
-        let gone = matches!(outcome, Ok(()) | Err(ElasticError::NotYetBack { .. }));
+        let gone = matches!(outcome, Ok(()) | Err(ElasticError::ReturnPending { .. }));
         self.judge(outcome);
         if gone {
             given.iter().for_each(|granule| {

@@ -168,7 +168,7 @@ impl Model<'_> {
         assert_eq!(on_pool, pages(self.size, in_use(self.size)));
         for extent in &extents {
             assert_eq!(extent.resident, extent.range.len(), "{extent:#?}");
-            let is_asked = extent.page == extent.asked.size;
+            let is_asked = extent.page == extent.requested.size;
             assert_eq!(extent.why.is_none(), is_asked, "{extent:#?}");
         }
         for (granule, (_, value)) in &self.held {

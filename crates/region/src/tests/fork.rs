@@ -1,6 +1,6 @@
 //! fork(2) with live regions of every kind, while the pool is empty.
 
-use crate::{Bytes, MemoryError, PageKind, PageSize, Region, RegionOptions, Why};
+use crate::{Bytes, MemoryError, PageKind, PageSize, Region, RegionOptions, FallbackReason};
 
 use super::child::{Part, Words};
 use super::support::{
@@ -120,11 +120,11 @@ fn copying_splits(region: &Region) {
     // SAFETY: ends a child of this process.
     unsafe { libc::kill(child, libc::SIGKILL) };
     assert_eq!(ended(child), libc::SIGKILL);
-    let size = extents[0].asked.size;
+    let size = extents[0].requested.size;
     assert_eq!(extents.len(), 2, "{extents:#?}");
     assert_eq!(extents[0].kind, PageKind::Base);
     assert_eq!(extents[0].range.len(), size.bytes());
-    assert_eq!(extents[0].why, Some(Why::Split { size }));
+    assert_eq!(extents[0].why, Some(FallbackReason::Split { size }));
     assert_eq!(extents[1].page, size);
     assert_whole(region);
     assert_written(region, 1);

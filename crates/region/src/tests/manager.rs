@@ -129,9 +129,9 @@ impl Managed for Shared {
 fn elastic() -> Arc<Elastic> {
     let base = host().base_page;
     let granule = PageSize::new(Bytes(base.bytes().get() * 4)).unwrap();
-    let max = Pages(2 * ALL).of(granule);
+    let max = Pages(2 * ALL).in_bytes(granule);
     let options = asked(max, &base.to_string()).granule(granule);
-    let options = options.target(Pages(ALL).of(granule));
+    let options = options.target(Pages(ALL).in_bytes(granule));
     Arc::new(Elastic::new(&options).unwrap())
 }
 
@@ -141,7 +141,7 @@ fn manager(elastic: &Arc<Elastic>) -> Manager {
 
 /// Returns sizes from four granules to all.
 fn sizes(elastic: &Elastic) -> (Bytes, Bytes) {
-    let of = |granules| Pages(granules).of(elastic.granule());
+    let of = |granules| Pages(granules).in_bytes(elastic.granule());
     (of(4), of(ALL))
 }
 
@@ -208,7 +208,7 @@ fn what_nobody_uses_is_free_at_the_next_look() {
     busy.set(|cache| cache.is_unused = true);
     run(&mut manager, &elastic, 40..41);
     assert_eq!(busy.granules(), 4);
-    assert!(elastic.target() - elastic.held() > Pages(32).of(elastic.granule()));
+    assert!(elastic.target() - elastic.held() > Pages(32).in_bytes(elastic.granule()));
     let view = manager.view();
     assert!(view.operations.iter().any(|o| o.why == "unused"));
     // In use again, it is a component like any other.
@@ -242,9 +242,9 @@ fn a_target_that_falls_is_kept() {
     added.unwrap();
     run(&mut manager, &elastic, 0..40);
     let before = cache.granules();
-    let target = Pages(16).of(elastic.granule());
+    let target = Pages(16).in_bytes(elastic.granule());
     let above = manager.set_target(target).unwrap();
-    assert_eq!(above, Pages(before - 16).of(elastic.granule()));
+    assert_eq!(above, Pages(before - 16).in_bytes(elastic.granule()));
     for second in 40..80 {
         manager.step_at(Duration::from_secs(second)).unwrap();
     }
@@ -283,7 +283,7 @@ fn names_are_taken_once_and_the_least_must_be_there() {
     let mut manager = manager(&elastic);
     let cache = Shared::new(&elastic, 1, 0);
     let mut add = |name: &str, least: u64| {
-        let least = Pages(least).of(elastic.granule());
+        let least = Pages(least).in_bytes(elastic.granule());
         manager.add(name, (least, least), Box::new(cache.clone()))
     };
     add("a", 8).unwrap();
@@ -352,7 +352,7 @@ fn what_moves_stays_on_huge_pages() {
     let Some(_host) = super::support::HostGuard::lock(test) else {
         return;
     };
-    let max = Pages(ALL).of(huge);
+    let max = Pages(ALL).in_bytes(huge);
     if max > Bytes::from_mib(1024) {
         println!("not run: {test}: needs {max}");
         return;

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use crate::{Bytes, Extent, Handle, MemoryError, PageKind, PageSize, Region, Why};
+use crate::{Bytes, Extent, Handle, MemoryError, PageKind, PageSize, Region, FallbackReason};
 use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, duplicate_raw};
 use hugeleaf_units::Pages;
 
@@ -38,7 +38,7 @@ fn the_rest_of_an_odd_length_is_on_base_pages() {
     let extents = region.extents().unwrap();
     assert_eq!(extents.len(), 2, "{extents:#?}");
     assert_eq!(extents[1].page, base);
-    assert_eq!(extents[1].why, Some(Why::Rest { size: huge }));
+    assert_eq!(extents[1].why, Some(FallbackReason::Remainder { size: huge }));
     assert_whole(&region);
     let mandatory = options(length, &format!("{huge}!"));
     assert!(matches!(
@@ -79,7 +79,7 @@ fn a_pool_that_is_short_gives_a_mosaic() {
         let extents = region.extents().unwrap();
         assert_eq!(extents[0].range.len(), pages(size, 5), "{extents:#?}");
         assert_eq!(extents[0].kind, PageKind::Hugetlb);
-        let short = Why::PoolShort {
+        let short = FallbackReason::PoolShort {
             size,
             wanted: Pages(12),
             got: Pages(5),
@@ -203,12 +203,12 @@ fn a_size_that_is_off_or_not_told_is_said_to_be() {
     let base = host().base_page;
     let (extents, mandatory) = whys("never", "never");
     let path = knob(middle).display().to_string();
-    let off = Why::KnobOff { size: middle, path };
+    let off = FallbackReason::KnobOff { size: middle, path };
     assert_eq!(one(&extents), (base, Some(off)));
     assert!(matches!(mandatory, Err(MemoryError::Short { .. })));
 
     let (extents, mandatory) = whys("always", "never");
-    let untold = Why::NotTold { size: middle };
+    let untold = FallbackReason::NotReported { size: middle };
     assert_eq!(one(&extents), (base, Some(untold)));
     let untold = mandatory.unwrap_err().to_string();
     assert!(untold.contains("does not report"), "{untold}");
@@ -244,7 +244,7 @@ fn shared_memory_is_collapsed_where_the_knob_is_off() {
         match value {
             "deny" => {
                 let path = top.display().to_string();
-                let off = Why::KnobOff { size: huge, path };
+                let off = FallbackReason::KnobOff { size: huge, path };
                 assert_eq!(extents[0].why, Some(off), "{extents:#?}");
             }
             _ => assert_eq!(extents[0].page, huge, "{value}: {extents:#?}"),
@@ -318,7 +318,7 @@ fn a_ladder_of_two_pools_goes_from_large_to_small() {
     let extents = region.extents().unwrap();
     let got: Vec<_> = extents.iter().map(|e| (e.page, e.range.len())).collect();
     assert_eq!(got[..2], [(giant, giant.bytes()), (size, pages(size, 3))]);
-    assert_eq!(extents[1].why, Some(Why::Rest { size: giant }));
+    assert_eq!(extents[1].why, Some(FallbackReason::Remainder { size: giant }));
     let other = Region::attach(&region.handle().unwrap()).unwrap();
     assert_eq!(other.range().start() % giant.bytes().get(), 0);
     drop((region, other));

@@ -168,7 +168,7 @@ pub fn assert_whole(region: &Region) {
     for extent in &extents {
         assert_eq!(extent.range.start(), at, "{extents:#?}");
         at = extent.range.end();
-        let asked = extent.asked;
+        let asked = extent.requested;
         let is_kind = asked.kind.is_none_or(|kind| kind == extent.kind);
         let is_asked = extent.page == asked.size && is_kind;
         assert_eq!(extent.why.is_none(), is_asked, "{extent:#?}");

@@ -1,12 +1,12 @@
 //! JSON of `apply` and `undo`.
 
-use hugeleaf_plan::host::{Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, UndoOutcome};
+use hugeleaf_plan::host::{Applied, ApplyOutcome, StepPreview, Obstacle, StepOutcome, UndoOutcome};
 use serde_json::{Value, json};
 
-use super::{Asked, begun, standing, todo};
-use crate::json::{answer, both};
+use super::{RequestInfo, begun, standing, todo};
+use crate::json::{answer, merge_fields};
 
-pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
+pub fn apply_json(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> String {
     answer(&json!({
         "dry_run": false,
         "plan": asked.plan,
@@ -14,7 +14,7 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
         "continues": outcome.continues,
         "complete": outcome.is_good(),
         "stopped": outcome.stopped,
-        "undone": outcome.taken_back.is_some(),
+        "undone": outcome.reverted.is_some(),
         "steps": outcome.steps,
         "to_do": lines(&outcome.steps, outcome.systemd, asked),
         "warnings": asked.warnings,
@@ -22,9 +22,9 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
 }
 
 pub fn dry_run_json(
-    looked: &[Looked],
+    looked: &[StepPreview],
     obstacles: &[Obstacle],
-    asked: Asked<'_>,
+    asked: RequestInfo<'_>,
     systemd: bool,
 ) -> String {
     let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
@@ -46,13 +46,13 @@ pub fn dry_run_json(
 pub fn undo_json(outcomes: &[UndoOutcome], dry_run: bool) -> String {
     let undone = |outcome: &UndoOutcome| {
         let to_do = todo(&outcome.steps, outcome.systemd);
-        both(
+        merge_fields(
             json!({ "complete": outcome.is_good(), "to_do": to_do }),
             outcome,
         )
     };
     let steps = outcomes.iter().flat_map(|outcome| {
-        let step = |step| both(json!({ "apply": outcome.id }), step);
+        let step = |step| merge_fields(json!({ "apply": outcome.id }), step);
         outcome.steps.iter().map(step)
     });
     answer(&json!({
@@ -79,7 +79,7 @@ pub fn list_json(all: &[Applied]) -> String {
     answer(&json!({ "applies": all.iter().map(one).collect::<Value>() }))
 }
 
-fn lines(steps: &[StepOutcome], systemd: bool, asked: Asked<'_>) -> Vec<String> {
+fn lines(steps: &[StepOutcome], systemd: bool, asked: RequestInfo<'_>) -> Vec<String> {
     let mut lines = todo(steps, systemd);
     lines.extend_from_slice(asked.by_hand);
     lines

@@ -2,13 +2,13 @@ use super::*;
 use crate::page::View;
 use hugeleaf_host::Root;
 use hugeleaf_plan::host::Content;
-use hugeleaf_plan::{Needs, Step, What};
+use hugeleaf_plan::{Needs, Step, StepAction};
 use hugeleaf_units::Pages;
 use serde_json::Value;
 
 const VIEW: View = View::plain(100);
 
-const ASKED: Asked<'static> = Asked {
+const ASKED: RequestInfo<'static> = RequestInfo {
     plan: "pg.toml",
     by_hand: &[],
     warnings: &[],
@@ -100,7 +100,7 @@ fn outcome() -> ApplyOutcome {
             unit,
         ],
         stopped: None,
-        taken_back: None,
+        reverted: None,
         systemd: true,
     }
 }
@@ -188,7 +188,7 @@ fn the_difference_is_shown_line_by_line() {
     let dir = tempfile_root();
     let knob = Step {
         id: "knob".to_owned(),
-        what: What::Knob {
+        what: StepAction::Knob {
             value: "advise".to_owned(),
         },
         path: "/sys/knob".into(),
@@ -198,7 +198,7 @@ fn the_difference_is_shown_line_by_line() {
     };
     let block = Step {
         id: "fstab-a".to_owned(),
-        what: What::Block {
+        what: StepAction::Block {
             text: "new\n".to_owned(),
         },
         path: "/etc/fstab".into(),

@@ -139,7 +139,7 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
 }
 
 fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
-    let aside = aside(chart, number);
+    let aside = series_offset(chart, number);
     let at = |p: &Point| Some((plane.x(p.x)? + aside, plane.y(p.y)?));
     let drawn = || series.points.iter().filter_map(|p| Some((p, at(p)?)));
     let path: Vec<String> = drawn()
@@ -168,7 +168,7 @@ fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
 
 /// Returns the horizontal offset of a curve's points from their step, in pixels: about two marks, so that the
 /// intervals of several curves stay visible. 0 if x has no steps.
-fn aside(chart: &Chart, number: usize) -> f64 {
+fn series_offset(chart: &Chart, number: usize) -> f64 {
     let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));
     match chart.x.steps.is_empty() {
         true => 0.0,
@@ -256,7 +256,7 @@ fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
     let end = |(number, series): (usize, &Series)| {
         let mut points = series.points.iter().rev();
         let at =
-            points.find_map(|p| Some((plane.x(p.x)? + aside(chart, number), plane.y(p.y)?)))?;
+            points.find_map(|p| Some((plane.x(p.x)? + series_offset(chart, number), plane.y(p.y)?)))?;
         Some((number, series.name.clone(), at))
     };
     let mut ends: Vec<_> = chart.series.iter().enumerate().filter_map(end).collect();

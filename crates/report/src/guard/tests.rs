@@ -4,7 +4,7 @@ use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
 };
 use hugeleaf_guard::{
-    Action, Counts, CoverageAt, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Standing,
+    Action, Counts, CoverageAt, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, TreeStatus,
     TreeState,
 };
 use hugeleaf_proof::Verdict;
@@ -36,7 +36,7 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProgramStatus {
             Action::Promote
         },
         budget_percent: 10,
-        standing: Standing {
+        standing: TreeStatus {
             state,
             reason: if state == TreeState::Skipped {
                 "too-idle".into()

@@ -296,7 +296,7 @@ mod tests {
         let mut table = Table::of(rows)
             .left("NAME", |row| row.0)
             .right("HELD", |row| row.1.clone())
-            .narrow(Narrow::Goes(1))
+            .narrow(Narrow::Drop(1))
             .done()
             .limited(1, "", "");
         table.rows.push(vec!["short".into()]);

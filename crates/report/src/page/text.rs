@@ -396,7 +396,7 @@ impl Drawn {
 
     fn wraps(&self) -> bool {
         let last = self.columns.last();
-        last.is_some_and(|(column, _)| column.narrow == Narrow::Wraps)
+        last.is_some_and(|(column, _)| column.narrow == Narrow::Wrap)
     }
 
     /// Drops optional columns, the least important first, until the rest fits with the name cut to its
@@ -405,8 +405,8 @@ impl Drawn {
         while self.needed() - self.can_save() > self.view.width {
             let all = self.columns.iter().enumerate();
             let goes = all.filter_map(|(at, (column, _))| match column.narrow {
-                Narrow::Goes(order) => Some((order, at)),
-                Narrow::Stays | Narrow::Cut | Narrow::Wraps => None,
+                Narrow::Drop(order) => Some((order, at)),
+                Narrow::Keep | Narrow::Truncate | Narrow::Wrap => None,
             });
             let Some((_, at)) = goes.max() else { return };
             self.columns.remove(at);
@@ -439,7 +439,7 @@ impl Drawn {
     fn cut_names(&mut self) {
         let last = self.name();
         while self.needed() > self.view.width {
-            let may = |at: &usize| self.columns[*at].0.narrow == Narrow::Cut || Some(*at) == last;
+            let may = |at: &usize| self.columns[*at].0.narrow == Narrow::Truncate || Some(*at) == last;
             let names = (0..self.columns.len()).filter(may);
             let wider = names.filter(|at| self.columns[*at].1 > self.least(*at));
             let Some(widest) = wider.max_by_key(|at| self.columns[*at].1) else {
@@ -587,7 +587,7 @@ mod tests {
         let table = Table::of(rows)
             .left("ADDRESS", |row| row[0])
             .left("FUNCTION", |row| row[1])
-            .narrow(Narrow::Cut)
+            .narrow(Narrow::Truncate)
             .left("MODULE", |row| row[2]);
         assert_eq!(
             text(table, View::plain(40)).lines().last(),
@@ -600,7 +600,7 @@ mod tests {
         let table = |steal: f64| {
             let table = Table::of([0.0, steal]).left("HOST", |_| "a");
             text(
-                table.some("STEAL", |s| Cell::from(Value::Share(*s))),
+                table.nonzero_column("STEAL", |s| Cell::from(Value::Share(*s))),
                 View::plain(80),
             )
         };
@@ -675,7 +675,7 @@ mod tests {
         let rows = Table::of([evil, evil]).left(evil, |text| *text);
         let rows = rows.right(evil, |text| *text).done().limited(1, evil, "");
         let mut wraps = rows.clone().limited(1, "", evil);
-        wraps.columns[1].narrow = Narrow::Wraps;
+        wraps.columns[1].narrow = Narrow::Wrap;
         let axis = || Axis {
             name: evil.to_owned(),
             steps: vec![(1.0, evil.to_owned())],
@@ -764,9 +764,9 @@ mod tests {
         let table = Table::of([["x", "2", "1"]])
             .left("A", |row| row[0])
             .right("SECOND", |row| row[1])
-            .narrow(Narrow::Goes(1))
+            .narrow(Narrow::Drop(1))
             .right("FIRST", |row| row[2])
-            .narrow(Narrow::Goes(2))
+            .narrow(Narrow::Drop(2))
             .done();
         let heads = |width| {
             let text = text(table.clone(), View::plain(width));
@@ -786,7 +786,7 @@ mod tests {
             .left("ROLE", |row| row.0.clone())
             .right("MISSING", |row| row.1)
             .left("WHY", |row| row.2)
-            .narrow(Narrow::Wraps)
+            .narrow(Narrow::Wrap)
             .done();
         assert_eq!(
             text(table.clone(), View::plain(50)),

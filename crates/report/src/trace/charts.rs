@@ -2,9 +2,9 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Sample};
-use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, sizes};
+use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::{Of, locks, share};
+use hugeleaf_trace::tables::{Scope, locks, share};
 use hugeleaf_units::Bytes;
 
 use super::words::{count, nanos, page, part, side, who};
@@ -110,7 +110,7 @@ pub(super) fn bars<const N: usize>(
     chart
 }
 
-pub(super) fn functions(trace: &Trace, of: Of) -> Chart {
+pub(super) fn functions(trace: &Trace, of: Scope) -> Chart {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of);
     let leaves = rows.into_iter().filter(|r| r.samples > 0);
@@ -168,7 +168,7 @@ pub(super) fn lock_waits(trace: &Trace) -> Chart {
 
 /// Returns the stacks of the target's samples, or of all samples without a target.
 pub fn flames(trace: &Trace) -> Flames {
-    let samples = profile::modes(trace, Of::Target).total();
+    let samples = profile::modes(trace, Scope::Target).total();
     let stack = |sample: &Sample| {
         let process = Frame {
             name: trace.processes[sample.process as usize].name.clone(),
@@ -189,7 +189,7 @@ pub fn flames(trace: &Trace) -> Flames {
     };
     Flames {
         title: format!("{}: {} CPU samples", who(trace), count(samples)),
-        stacks: profile::busy(trace, Of::Target).map(stack).collect(),
+        stacks: profile::busy(trace, Scope::Target).map(stack).collect(),
     }
 }
 
@@ -236,10 +236,10 @@ pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
 }
 
 /// Returns the owner of the drawn memory: the target if there is one.
-pub(super) const fn whose(trace: &Trace) -> Whose {
+pub(super) const fn whose(trace: &Trace) -> MemoryScope {
     match trace.target {
-        Some(_) => Whose::Target,
-        None => Whose::Host,
+        Some(_) => MemoryScope::Target,
+        None => MemoryScope::Host,
     }
 }
 

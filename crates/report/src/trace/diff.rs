@@ -9,11 +9,11 @@ use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
 use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::work::{self, Work};
-use hugeleaf_trace::tables::{Of, locks, share, target_names};
+use hugeleaf_trace::tables::{Scope, locks, share, target_names};
 use hugeleaf_trace::{Trace, model::Ending};
 use hugeleaf_units::Bytes;
 
-use super::Shown;
+use super::TraceView;
 use super::charts::{self, last_sizes, page_sizes};
 use super::words::{
     bytes, count, drawn_table, ending, float, flow, host, is_measured, module, nanos, part, rate,
@@ -32,8 +32,8 @@ type OfInterval = fn(&Interval) -> u64;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    pub before: Shown<'a>,
-    pub after: Shown<'a>,
+    pub before: TraceView<'a>,
+    pub after: TraceView<'a>,
 }
 
 struct Pair {
@@ -411,11 +411,11 @@ impl Compared<'_> {
                 let interval = &longer[*at];
                 Cell::decimal(Some(interval.at_seconds + interval.seconds), 0)
             })
-            .each(kinds, |rows, (name, kind)| {
+            .columns_for(kinds, |rows, (name, kind)| {
                 rows.right(name, |at| cell(before, *at, kind))
             })
             .left("│", |_| "│")
-            .each(kinds, |rows, (name, kind)| {
+            .columns_for(kinds, |rows, (name, kind)| {
                 rows.right(name, |at| cell(after, *at, kind))
             });
         table("Intervals, before and after, in percent", rows, "nothing")
@@ -424,8 +424,8 @@ impl Compared<'_> {
     /// Returns the target's functions by the larger of their two shares.
     pub(super) fn hot(&self) -> Vec<Hot> {
         let rows = joined(self.two(|trace| {
-            let all = profile::modes(trace, Of::Target).total();
-            let rows = profile::by_symbol(trace, Of::Target).into_iter();
+            let all = profile::modes(trace, Scope::Target).total();
+            let rows = profile::by_symbol(trace, Scope::Target).into_iter();
             let share = |row: SymbolRow| {
                 let share = share(row.samples, all).unwrap_or(0.0);
                 ((row.name, row.module, row.kernel), share)
@@ -467,7 +467,7 @@ impl Compared<'_> {
             })
             .left("MODE", |hot| side(hot.kernel))
             .left("FUNCTION", |hot| hot.name.clone())
-            .narrow(Narrow::Cut)
+            .narrow(Narrow::Truncate)
             .left("MODULE", |hot| module(&hot.module).to_owned());
         let title = "Hot functions of the target, by share of its samples";
         let none = "no samples of the target in either";
@@ -525,13 +525,13 @@ impl Compared<'_> {
             measured[at].then(|| rate(totals[at].contentions, seconds[at]))
         };
         let rows = Table::of(&all)
-            .each(sides, |rows, (at, names)| {
+            .columns_for(sides, |rows, (at, names)| {
                 rows.right(names[0], move |(_, t)| waits(t, at))
             })
-            .each(sides, |rows, (at, names)| {
+            .columns_for(sides, |rows, (at, names)| {
                 rows.right(names[1], move |(_, t)| a_time(waited(t, at)))
             })
-            .each(sides, |rows, (at, names)| {
+            .columns_for(sides, |rows, (at, names)| {
                 rows.right(names[2], move |(_, t)| t[at].mean_nanos().map(nanos))
             })
             .left("TAKEN BY", |(function, _)| function.clone());
@@ -580,7 +580,7 @@ impl Compared<'_> {
     }
 
     fn findings(&self) -> Section {
-        let word = |side: &Shown<'_>, id: &str| {
+        let word = |side: &TraceView<'_>, id: &str| {
             let found = side.findings.iter().find(|finding| finding.id == id);
             found.map_or("no", |finding| finding.severity.name())
         };
@@ -620,7 +620,7 @@ pub(super) struct Hot {
     pub(super) shares: [f64; 2],
 }
 
-fn describe(side: &Shown<'_>) -> String {
+fn describe(side: &TraceView<'_>) -> String {
     let trace = side.trace;
     format!(
         "{}: {}, {:.1} s, {}, {}",
@@ -647,8 +647,8 @@ mod tests {
     fn side<'a>(
         trace: &'a Trace,
         findings: &'a [hugeleaf_verdict::trace::TraceFinding],
-    ) -> Shown<'a> {
-        Shown {
+    ) -> TraceView<'a> {
+        TraceView {
             trace,
             findings,
             file: "x.trace",

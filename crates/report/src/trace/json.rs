@@ -6,20 +6,20 @@ use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, 
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::locks::Waits;
 use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
-use hugeleaf_trace::tables::memory::{Whose, newest, segments, sizes};
+use hugeleaf_trace::tables::memory::{MemoryScope, newest, segments, sizes};
 use hugeleaf_trace::tables::profile;
-use hugeleaf_trace::tables::{Of, locks, share, work};
+use hugeleaf_trace::tables::{Scope, locks, share, work};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Shown;
+use super::TraceView;
 use super::words::{float, when};
-use crate::json::{answer, both, fields};
+use crate::json::{answer, merge_fields, fields};
 
 const DEPTH: usize = 12;
 
 /// Returns the whole answer; with `only`, just these locks and their events.
-pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
+pub fn json(shown: &TraceView<'_>, only: Option<&[&Lock]>) -> String {
     let trace = shown.trace;
     if let Some(only) = only {
         let list: Value = only.iter().map(|l| lock(trace, l, true)).collect();
@@ -66,7 +66,7 @@ pub(super) fn not_measured_list(trace: &Trace) -> Value {
         .collect()
 }
 
-pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Callers) -> String {
+pub fn callers_json(shown: &TraceView<'_>, function: &str, callers: &profile::Callers) -> String {
     let direct = callers.direct.iter().map(|row| {
         json!({"function": row.name, "module": row.module, "kernel": row.kernel, "samples": row.samples})
     });
@@ -80,7 +80,7 @@ pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Caller
 }
 
 /// Returns target, host and time of the trace; the comparison uses it too.
-pub(super) fn about(shown: &Shown<'_>) -> Value {
+pub(super) fn about(shown: &TraceView<'_>) -> Value {
     let (trace, host) = (shown.trace, &shown.trace.host);
     json!({
         "file": shown.file,
@@ -179,10 +179,10 @@ pub(super) fn intervals(trace: &Trace) -> Value {
 }
 
 fn shared(row: impl Serialize, samples: u64, all: u64) -> Value {
-    both(row, json!({ "share": share(samples, all) }))
+    merge_fields(row, json!({ "share": share(samples, all) }))
 }
 
-pub(super) fn functions(trace: &Trace, of: Of) -> Value {
+pub(super) fn functions(trace: &Trace, of: Scope) -> Value {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of).into_iter();
     let rows = rows.filter(|row| row.samples > 0);
@@ -193,7 +193,7 @@ fn profile(trace: &Trace) -> Value {
     let counted = profile::counted(trace);
     let processes = profile::by_process(trace).into_iter();
     let processes = processes.map(|row| shared(&row, row.modes.total(), counted.busy));
-    let threads = profile::by_thread(trace, Of::Host).into_iter();
+    let threads = profile::by_thread(trace, Scope::Host).into_iter();
     let threads = threads.map(|row| shared(&row, row.modes.total(), counted.busy));
     json!({
         "sampled_by": trace.sampled_by,
@@ -202,8 +202,8 @@ fn profile(trace: &Trace) -> Value {
         "idle_samples": counted.idle,
         "processes": processes.collect::<Value>(),
         "threads": threads.collect::<Value>(),
-        "functions": functions(trace, Of::Host),
-        "target_functions": trace.target.as_ref().map(|_| functions(trace, Of::Target)),
+        "functions": functions(trace, Scope::Host),
+        "target_functions": trace.target.as_ref().map(|_| functions(trace, Scope::Target)),
     })
 }
 
@@ -213,9 +213,9 @@ fn lock_table(trace: &Trace) -> Value {
     let list = table.rows.iter().map(|row| lock(trace, row.lock, false));
     let more = json!({
         "locks": list.collect::<Value>(),
-        "others": both(Waits::from(&table.others), others),
+        "others": merge_fields(Waits::from(&table.others), others),
     });
-    both(Waits::from(&table.all), more)
+    merge_fields(Waits::from(&table.all), more)
 }
 
 fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
@@ -233,7 +233,7 @@ fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
         "events": with_events.then(|| lock.events.iter().map(|e| event(trace, e)).collect::<Value>()),
         "events_left_out": with_events.then_some(lock.events_left_out),
     });
-    both(Waits::from(&lock.totals), more)
+    merge_fields(Waits::from(&lock.totals), more)
 }
 
 fn event(trace: &Trace, event: &LockEvent) -> Value {
@@ -253,8 +253,8 @@ fn event(trace: &Trace, event: &LockEvent) -> Value {
 pub(super) fn pages(trace: &Trace) -> Value {
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     json!({
-        "host": sizes(trace, Whose::Host),
-        "target": trace.target.as_ref().map(|_| sizes(trace, Whose::Target)),
+        "host": sizes(trace, MemoryScope::Host),
+        "target": trace.target.as_ref().map(|_| sizes(trace, MemoryScope::Target)),
         "page_tables_before_bytes": tables(&trace.memory_before),
         "page_tables_after_bytes": tables(&trace.memory_after),
     })
@@ -282,10 +282,10 @@ pub(super) fn io(trace: &Trace) -> Value {
     let thread = |row: work::IoRow| {
         // Bytes moved, which are not always visible in the calls.
         let (read, written) = work::moved(&row.io);
-        both(row, json!({ "read_bytes": read, "write_bytes": written }))
+        merge_fields(row, json!({ "read_bytes": read, "write_bytes": written }))
     };
     let threads = work::io_by_thread(trace).into_iter().map(thread);
-    both(
+    merge_fields(
         work::work(trace),
         json!({ "threads": threads.collect::<Value>() }),
     )
@@ -302,7 +302,7 @@ fn with_state(model: &impl Serialize) -> Value {
     Value::Object(of)
 }
 
-pub(super) fn findings(shown: &Shown<'_>) -> Value {
+pub(super) fn findings(shown: &TraceView<'_>) -> Value {
     let row = |finding: &hugeleaf_verdict::trace::TraceFinding| {
         let effects: Vec<&str> = finding.effects.iter().map(|e| e.name()).collect();
         json!({"id": finding.id, "severity": finding.severity.name(), "effects": effects,
@@ -321,7 +321,7 @@ mod tests {
     fn everything_is_there_and_what_is_absent_is_missing() {
         let trace = testing::pinning();
         let findings = judge(&trace);
-        let shown = Shown {
+        let shown = TraceView {
             trace: &trace,
             findings: &findings,
             file: "f.trace",
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn an_empty_trace_is_an_answer() {
         let trace = Trace::default();
-        let shown = Shown {
+        let shown = TraceView {
             trace: &trace,
             findings: &[],
             file: "f",

@@ -89,7 +89,7 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
         .right("AT", |event| {
             Cell::decimal(Some(float(event.at_nanos) / 1e9), 6)
         })
-        .each(&lanes, |rows, lane| {
+        .columns_for(&lanes, |rows, lane| {
             rows.left(lane.1.to_string(), |event| match thread(event) == *lane {
                 true => mark(event),
                 false => "",
@@ -176,7 +176,7 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
             "" => "(the stack ends here)".to_owned(),
             name => name.to_owned(),
         })
-        .narrow(Narrow::Cut)
+        .narrow(Narrow::Truncate)
         .left("MODULE", |row| row.module.clone());
     let paths = Table::of(&callers.paths)
         .right("SHARE", |path| part_of(path.samples, all))
@@ -213,7 +213,7 @@ mod tests {
     fn callers_are_shown_with_their_shares() {
         let trace = testing::pinning();
         let callers =
-            profile::callers(&trace, hugeleaf_trace::tables::Of::Host, "mlock_pte_range").unwrap();
+            profile::callers(&trace, hugeleaf_trace::tables::Scope::Host, "mlock_pte_range").unwrap();
         let text = callers_page(&trace, "mlock_pte_range", &callers).text(View::plain(120));
         assert!(
             text.contains("100.0 %") && text.contains("walk_page_range"),

@@ -9,7 +9,7 @@ use hugeleaf_verdict::trace::findings as judge;
 fn one_screen_has_what_matters_and_findings_last() {
     let trace = testing::pinning();
     let findings = judge(&trace);
-    let shown = Shown {
+    let shown = TraceView {
         trace: &trace,
         findings: &findings,
         file: "a b.trace",
@@ -35,7 +35,7 @@ fn one_screen_has_what_matters_and_findings_last() {
 #[test]
 fn every_section_is_shown_also_of_an_empty_trace() {
     for trace in [Trace::default(), testing::pinning()] {
-        let shown = Shown {
+        let shown = TraceView {
             trace: &trace,
             findings: &[],
             file: "f",
@@ -53,7 +53,7 @@ fn every_section_is_shown_also_of_an_empty_trace() {
 fn one_page_with_its_charts() {
     let trace = testing::pinning();
     let findings = judge(&trace);
-    let shown = Shown {
+    let shown = TraceView {
         trace: &trace,
         findings: &findings,
         file: "<b>.trace",
@@ -76,7 +76,7 @@ fn one_page_with_its_charts() {
 #[test]
 fn an_empty_trace_is_a_page_too() {
     let trace = Trace::default();
-    let shown = Shown {
+    let shown = TraceView {
         trace: &trace,
         findings: &[],
         file: "f",

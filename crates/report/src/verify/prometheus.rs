@@ -1,6 +1,6 @@
 //! `verify` as metrics in the text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 
-use hugeleaf_plan::PagesOf;
+use hugeleaf_plan::PageCount;
 use hugeleaf_plan::verify::{Report, Row};
 use hugeleaf_units::Bytes;
 
@@ -56,7 +56,7 @@ fn services(report: &Report) -> [Family; 5] {
         }
         family
     };
-    let bytes = |rows: &[&Row], of: fn(&Row) -> &[PagesOf]| {
+    let bytes = |rows: &[&Row], of: fn(&Row) -> &[PageCount]| {
         let pages = rows.iter().flat_map(|row| of(row));
         Some(pages.map(|pages| pages.bytes()).sum::<Bytes>().get())
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::mysql::{Address, Connection};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
 use super::MariadbServer;
@@ -59,7 +59,7 @@ impl MariaDb {
             "SELECT SUM(LENGTH(more)) FROM t.rows".to_owned(),
         ] {
             connection
-                .ask(&statement, Question::new(DEADLINE))
+                .query(&statement, Deadline::new(DEADLINE))
                 .unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
     }
@@ -69,16 +69,16 @@ impl MariaDb {
         let bytes: u64 = size.trim_end_matches('M').parse::<u64>().unwrap() << 20;
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .ask(
+            .query(
                 &format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"),
-                Question::new(DEADLINE),
+                Deadline::new(DEADLINE),
             )
             .unwrap();
         let status = "SHOW STATUS LIKE 'Innodb_buffer_pool_resize_status'";
         let done = || {
             let rows = connect(&self.socket)
                 .unwrap()
-                .ask(status, Question::new(DEADLINE))
+                .query(status, Deadline::new(DEADLINE))
                 .unwrap();
             let is_over = |text: &String| text.is_empty() || text.contains("ompleted");
             rows.first()
@@ -91,9 +91,9 @@ impl MariaDb {
     pub fn read_all(&self) {
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .ask(
+            .query(
                 "SELECT SUM(LENGTH(more)) FROM t.rows",
-                Question::new(DEADLINE),
+                Deadline::new(DEADLINE),
             )
             .unwrap();
     }
@@ -116,7 +116,7 @@ impl MariaDb {
 fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
     let mut ask = |statement: &str| {
         connection
-            .ask(statement, Question::new(DEADLINE))
+            .query(statement, Deadline::new(DEADLINE))
             .map_err(|e| e.to_string())
     };
     ask("BEGIN")?;
@@ -140,6 +140,6 @@ fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = format!("mysql://root@localhost/?socket={}", socket.display());
     Connection::open(
         &Address::parse(&address).map_err(QueryError::new)?,
-        Question::new(DEADLINE),
+        Deadline::new(DEADLINE),
     )
 }

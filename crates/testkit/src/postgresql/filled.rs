@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::postgres::{Address, Connection};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
 use super::{PostgresServer, dsn};
@@ -49,7 +49,7 @@ impl PostgreSql {
     pub fn backend_that_touched_all(&self) -> u32 {
         let mut filler = self.filler.lock().unwrap();
         let pid = filler
-            .ask("SELECT pg_backend_pid()", Question::new(DEADLINE))
+            .query("SELECT pg_backend_pid()", Deadline::new(DEADLINE))
             .unwrap();
         pid.unwrap().parse().unwrap()
     }
@@ -64,7 +64,7 @@ impl PostgreSql {
     pub fn huge_kb_of_a_new_backend(&self) -> u64 {
         let mut client = connect(self.server.folder()).unwrap();
         let query = "SELECT concat(pg_backend_pid(), ' ', count(text)) FROM rows";
-        let answer = client.ask(query, Question::new(DEADLINE)).unwrap().unwrap();
+        let answer = client.query(query, Deadline::new(DEADLINE)).unwrap().unwrap();
         let (pid, rows) = answer.split_once(' ').unwrap();
         assert_eq!(rows.parse(), Ok(ROWS));
         let pid = pid.parse().unwrap();
@@ -94,7 +94,7 @@ fn fill(client: &mut Connection) {
         ),
     ] {
         client
-            .ask(&statement, Question::new(DEADLINE))
+            .query(&statement, Deadline::new(DEADLINE))
             .unwrap_or_else(|e| panic!("{statement}: {e}"));
     }
 }
@@ -102,7 +102,7 @@ fn fill(client: &mut Connection) {
 fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
     let mut ask = |statement: &str| {
         client
-            .ask(statement, Question::new(DEADLINE))
+            .query(statement, Deadline::new(DEADLINE))
             .map_err(|e| e.to_string())
     };
     ask("BEGIN")?;
@@ -120,5 +120,5 @@ fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
 
 fn connect(folder: &Path) -> Result<Connection, QueryError> {
     let address = Address::parse(&dsn(folder)).map_err(QueryError::new)?;
-    Connection::open(&address, Question::new(DEADLINE))
+    Connection::open(&address, Deadline::new(DEADLINE))
 }

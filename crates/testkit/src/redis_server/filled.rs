@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::redis::{Address, Connection};
-use hugeleaf_sys::Question;
+use hugeleaf_sys::Deadline;
 
 use super::RedisServer;
 use crate::load::{Load, Transaction};
@@ -58,7 +58,7 @@ impl Redis {
     /// Sends one command and returns its answer as text.
     pub fn send(&self, words: &[&str]) -> String {
         let answer = connect(&self.socket)
-            .and_then(|mut connection| connection.ask(words, Question::new(DEADLINE)));
+            .and_then(|mut connection| connection.command(words, Deadline::new(DEADLINE)));
         let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
         answer.join(" ")
     }
@@ -95,13 +95,13 @@ impl Redis {
 
 fn connect(socket: &Path) -> Result<Connection, QueryError> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(QueryError::new)?, Question::new(DEADLINE))
+    Connection::open(&address.map_err(QueryError::new)?, Deadline::new(DEADLINE))
 }
 
 fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, QueryError> {
-    connection.ask(
+    connection.command(
         &words.iter().map(String::as_str).collect::<Vec<_>>(),
-        Question::new(DEADLINE),
+        Deadline::new(DEADLINE),
     )
 }
 

@@ -43,13 +43,13 @@ fn usual() -> App {
 
 fn refusal() -> Failure {
     Failure {
-        what: "process_madvise: Operation not permitted".into(),
-        next: "run as root".into(),
+        message: "process_madvise: Operation not permitted".into(),
+        remedy: "run as root".into(),
     }
 }
 
 /// Presses `p` on the selected program, and answers with a dry run.
-fn asked(app: &mut App) -> (u64, Box<Program>, Asked) {
+fn asked(app: &mut App) -> (u64, Box<Program>, ChangeRequest) {
     let effects = typed(app, "p");
     let [Effect::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
@@ -287,7 +287,7 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
         panic!("{effects:?}");
     };
     app.on(Event::Progress(moving()));
-    assert_eq!(app.moves()[0].going, moving().going);
+    assert_eq!(app.moves()[0].status, moving().status);
     assert!(typed(&mut app, "p").is_empty());
     assert!(
         app.note.as_deref().unwrap().starts_with("only one"),
@@ -362,7 +362,7 @@ fn nothing_to_move_is_no_question() {
         panic!("{effects:?}");
     };
     let mut nothing = outcome();
-    nothing.totals.asked = Bytes::ZERO;
+    nothing.totals.requested = Bytes::ZERO;
     let answer = Answer::Changed(program.clone(), *asked, Box::new(Ok(nothing)));
     app.on(Event::Answer(*ticket, answer));
     assert!(typed(&mut app, "y").is_empty());
@@ -498,7 +498,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => ".*".prop_map(Event::Note),
         1 => Just(Event::Progress(moving())),
         1 => (0u64..9, any::<bool>(), any::<bool>()).prop_map(|(ticket, dry_run, good)| {
-            let asked = Asked { direction: Direction::Demote, budget: Percent::ALL, dry_run };
+            let asked = ChangeRequest { direction: Direction::Demote, budget: Percent::ALL, dry_run };
             let result = if good { Ok(outcome()) } else { Err(refusal()) };
             let program = Box::new(program(3, "x", 1, 1));
             Event::Answer(ticket, Answer::Changed(program, asked, Box::new(result)))

@@ -2,7 +2,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::*;
-use crate::act::Asked;
+use crate::act::ChangeRequest;
 use crate::app::{Answer, App, Effect, Event};
 use crate::history::History;
 use crate::model::Sample;
@@ -348,14 +348,14 @@ fn a_move_in_a_line() {
         move_line(&one),
         "promote mariadbd 1021: 1.2G of 3G, 19 s left, stall 9.2 % (budget 10 %, longest 3 ms)"
     );
-    one.going.stage = "holding back".into();
-    (one.going.done_bytes, one.going.call_seconds) = (Bytes::ZERO, 0.0);
-    one.going.longest_stall_seconds = 0.0;
+    one.status.stage = "holding back".into();
+    (one.status.done_bytes, one.status.call_seconds) = (Bytes::ZERO, 0.0);
+    one.status.longest_stall_seconds = 0.0;
     assert_eq!(
         move_line(&one),
         "promote mariadbd 1021: holding back, 0 of 3G, stall 0.0 % (budget 10 %)"
     );
-    (one.going.total_bytes, one.going.stage) = (Bytes::ZERO, "reading".into());
+    (one.status.total_bytes, one.status.stage) = (Bytes::ZERO, "reading".into());
     assert_eq!(
         move_line(&one),
         "promote mariadbd 1021: reading (budget 10 %)"
@@ -372,15 +372,15 @@ fn a_refused_move_is_a_page() {
     let [Effect::Change(ticket, program, _)] = &effects[..] else {
         panic!()
     };
-    let asked = Asked {
+    let asked = ChangeRequest {
         direction: Direction::Demote,
         budget: Percent::ALL,
         dry_run: true,
     };
     let refusal = hugeleaf_units::Failure {
-        what: "process_madvise: Operation not permitted: process 1021 of uid 27 of another user"
+        message: "process_madvise: Operation not permitted: process 1021 of uid 27 of another user"
             .into(),
-        next: "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf".into(),
+        remedy: "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf".into(),
     };
     let answer = Answer::Changed(program.clone(), asked, Box::new(Err(refusal)));
     app.on(Event::Answer(*ticket, answer));

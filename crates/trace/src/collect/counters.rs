@@ -61,7 +61,7 @@ fn summed(
     guards: &Guards,
 ) -> Counter {
     let counter = Counter {
-        name: event.counts.name().to_owned(),
+        name: event.event.name().to_owned(),
         event: event.name.to_owned(),
         ..Counter::default()
     };
@@ -167,7 +167,7 @@ fn state_of(error: &SysError, guards: &Guards) -> SourceState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_perf::processor::{CYCLES, Counts};
+    use hugeleaf_perf::processor::{CYCLES, HardwareEvent};
 
     const ZEN: &str = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n";
 
@@ -247,7 +247,7 @@ mod tests {
         assert!(work != 1);
         let counters = counters.finish();
         let names: Vec<&str> = counters.iter().map(|c| c.name.as_str()).collect();
-        for name in [Counts::Cycles.name(), Counts::DataWalks.name(), WALK_CYCLES] {
+        for name in [HardwareEvent::Cycles.name(), HardwareEvent::DataWalks.name(), WALK_CYCLES] {
             assert!(names.contains(&name), "{name}");
         }
         for counter in counters {

@@ -122,7 +122,7 @@ struct Ground<'a> {
 }
 
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenEvents {
     pub rings: Vec<(PerfRing, usize)>,
     /// The role of each event ID, and the index of its source.
     pub roles: HashMap<u64, (Role, usize)>,
@@ -154,9 +154,9 @@ const WITH_STACK: Shape = Shape {
     raw: false,
 };
 
-impl Opened {
-    fn new(samples_a_second: u64) -> Opened {
-        Opened {
+impl OpenEvents {
+    fn new(samples_a_second: u64) -> OpenEvents {
+        OpenEvents {
             rings: Vec::new(),
             roles: HashMap::new(),
             shapes: HashMap::new(),
@@ -177,8 +177,8 @@ impl Opened {
         cpus: &[u32],
         tracefs: &Tracefs,
         guards: &Guards,
-    ) -> Result<Opened, (String, String)> {
-        let mut opened = Opened::new(wanted.rate);
+    ) -> Result<OpenEvents, (String, String)> {
+        let mut opened = OpenEvents::new(wanted.rate);
         let main_room = ring_for_samples(wanted.buffer);
         for cpu in cpus {
             opened
@@ -223,10 +223,10 @@ impl Opened {
             stack,
             raw: false,
         };
-        let records = setup(PerfKind::Records, PerfSampling::Each, PerfStack::No);
+        let records = setup(PerfKind::Dummy, PerfSampling::Each, PerfStack::No);
         let records = PerfEvent::open(&records, cpu)?;
         let ring = map(&records, room, wanted.base)?;
-        let stack = PerfStack::Both(FRAMES);
+        let stack = PerfStack::KernelAndUser(FRAMES);
         let rate = PerfSampling::Frequency(wanted.rate);
         // Cycles sample code with interrupts off; a clock does not. All CPUs of a host have them,
         // or none.
@@ -373,7 +373,7 @@ impl Opened {
         let setup = PerfSetup {
             kind: PerfKind::PageFaults,
             rate: PerfSampling::Frequency(FAULTS_A_SECOND),
-            stack: PerfStack::Both(FRAMES),
+            stack: PerfStack::KernelAndUser(FRAMES),
             raw: false,
         };
         let event = PerfEvent::open(&setup, cpu)?;

@@ -48,7 +48,7 @@ impl Session {
             intervals: self.found,
             stacks: stacks(queue, &named),
             samples: samples(&queue.samples),
-            faults: scaled(samples(&queue.faults), self.fault_turns.on_nanos, nanos),
+            faults: scaled(samples(&queue.faults), self.fault_sampling.on_nanos, nanos),
             sampled_by: self.sampled_by.to_owned(),
             memory_counters: self.intervals.finish(),
             counters: self.counters.finish(),
@@ -69,7 +69,7 @@ impl Session {
             .extend(note_of_rate(options, self.samples_a_second));
         trace.symbols = named.symbols;
         trace.sources = std::mem::take(&mut queue.sources);
-        note_share(&mut trace.sources, self.fault_turns.on_nanos, nanos);
+        note_share(&mut trace.sources, self.fault_sampling.on_nanos, nanos);
         trace
             .sources
             .extend(self.windows.sources.iter().cloned().map(|source| {
@@ -343,7 +343,7 @@ fn lock(
         totals: waits.totals,
         failed: waits.failed,
         by_caller,
-        callers_estimated: waits.not_looked_at > 0,
+        callers_estimated: waits.unsampled > 0,
         by_thread,
         events_left_out: waits.events_seen.saturating_sub(events.len() as u64),
         events,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::totals::of_host;
+use hugeleaf_host::totals::host_memory;
 use hugeleaf_host::{Fact, Host, Root, read_memory_facts};
 use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
@@ -152,7 +152,7 @@ impl Intervals {
         let mut interval = between(&self.last, &now, seconds, self.base, self.pmd);
         interval.at_seconds = at_seconds;
         if let Ok(host) = read_memory_facts(&self.root, kernel) {
-            interval.host_by_size = of_host(&host).iter().map(held).collect();
+            interval.host_by_size = host_memory(&host).iter().map(held).collect();
             interval.page_tables_bytes = host.memory.page_tables.get().map(|b| b.get());
         }
         self.count(&now);
@@ -198,7 +198,7 @@ impl Intervals {
     }
 }
 
-pub fn held(held: &hugeleaf_host::Held) -> Held {
+pub fn held(held: &hugeleaf_host::PageUsage) -> Held {
     Held {
         page_bytes: held.size.bytes().get(),
         kind: held.kind.name().to_owned(),

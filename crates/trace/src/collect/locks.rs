@@ -17,8 +17,8 @@ pub struct Waits {
     pub failed: u64,
     by_kind: HashMap<LockKind, LockTotals>,
     /// By (stack, kind): waits with sampled stacks, each weighted by the waits that it represents.
-    looked_at: HashMap<(u32, LockKind), LockTotals>,
-    pub not_looked_at: u64,
+    sampled: HashMap<(u32, LockKind), LockTotals>,
+    pub unsampled: u64,
     /// By (process, thread).
     pub by_thread: HashMap<(u32, u32), LockTotals>,
     pub events: VecDeque<Event>,
@@ -143,14 +143,14 @@ impl Locks {
         waits.by_kind.entry(begun.kind).or_default().add(waited);
         match begun.taken {
             Some(taken) => {
-                let caller = waits.looked_at.entry((taken.stack, begun.kind));
+                let caller = waits.sampled.entry((taken.stack, begun.kind));
                 caller.or_default().join(&LockTotals {
                     contentions: taken.stands_for,
                     waited_nanos: waited.saturating_mul(taken.stands_for),
                     longest_nanos: waited,
                 });
             }
-            None => waits.not_looked_at += 1,
+            None => waits.unsampled += 1,
         }
         let thread = waits.by_thread.entry((who.process, who.tid));
         thread.or_default().add(waited);
@@ -210,7 +210,7 @@ impl Waits {
     pub fn by_caller(&self) -> Vec<((Option<u32>, LockKind), LockTotals)> {
         let mut rows = Vec::new();
         for (kind, all) in &self.by_kind {
-            let of_kind = || self.looked_at.iter().filter(|((_, k), _)| k == kind);
+            let of_kind = || self.sampled.iter().filter(|((_, k), _)| k == kind);
             let mut seen = LockTotals::default();
             of_kind().for_each(|(_, totals)| seen.join(totals));
             if seen.contentions == 0 {
@@ -339,7 +339,7 @@ mod tests {
         locks.end(who(905, 1), 0xa, 0);
         let all = locks.finish();
         let waits = &all[0].1;
-        assert_eq!((waits.totals.contentions, waits.not_looked_at), (5, 3));
+        assert_eq!((waits.totals.contentions, waits.unsampled), (5, 3));
         let of = |stack, kind| {
             let totals = caller(waits, stack, kind);
             (totals.contentions, totals.waited_nanos)

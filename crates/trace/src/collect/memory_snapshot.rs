@@ -1,8 +1,8 @@
 //! Memory before and after, by the readers of `hugeleaf mem`, in the model of a trace.
 
-use hugeleaf_host::totals::of_host;
+use hugeleaf_host::totals::host_memory;
 use hugeleaf_host::{
-    Advised, Asked, Host, Pid, Process, ReadDetail, Root, Segment, read_all_processes, read_host,
+    ThpAdvice, MappingRequest, Host, Pid, Process, ReadDetail, Root, Segment, read_all_processes, read_host,
     read_process,
 };
 use hugeleaf_sys::Kernel;
@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 64;
 pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<MemoryState> {
     let host = read_host(root, kernel).ok()?;
     let mut state = MemoryState {
-        by_page_size: of_host(&host).iter().map(held).collect(),
+        by_page_size: host_memory(&host).iter().map(held).collect(),
         page_tables_bytes: host.memory.page_tables.get().map(|b| b.get()),
         pools: pools(&host),
         ..MemoryState::default()
@@ -95,16 +95,16 @@ fn of_segment(segment: &Segment) -> SegmentMemory {
         name: segment.name.clone(),
         resident_bytes: segment.resident.get(),
         locked_bytes: segment.locked.get(),
-        asked: asked(&segment.asked),
+        asked: asked(&segment.request),
         by_page_size: segment.by_page_size.iter().map(held).collect(),
     }
 }
 
-fn asked(asked: &Asked) -> String {
+fn asked(asked: &MappingRequest) -> String {
     match (asked.hugetlb, asked.advised) {
         (Some(size), _) => format!("hugetlb {size}"),
-        (None, Advised::Huge) => "advised huge".to_owned(),
-        (None, Advised::NoHuge) => "advised base".to_owned(),
-        (None, Advised::Nothing) => String::new(),
+        (None, ThpAdvice::Huge) => "advised huge".to_owned(),
+        (None, ThpAdvice::NoHuge) => "advised base".to_owned(),
+        (None, ThpAdvice::Nothing) => String::new(),
     }
 }

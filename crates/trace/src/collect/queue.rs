@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::events::{MEMORY, Opened, Role};
+use super::events::{MEMORY, OpenEvents, Role};
 use super::locks::{Locks, Who};
 use super::processes::ProcessTable;
 use super::record::{ProcessRecord, Record, SampleHead, parse};
@@ -13,7 +13,7 @@ use crate::model::{Mode, Source};
 type Ids = (u32, u32, u32);
 
 #[derive(Debug)]
-enum What {
+enum QueuedEvent {
     Process(ProcessRecord),
     Sample {
         head: Box<SampleHead>,
@@ -59,7 +59,7 @@ pub type MemoryKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
 
 #[derive(Debug)]
 pub struct Queue {
-    waiting: Vec<(u64, What)>,
+    waiting: Vec<(u64, QueuedEvent)>,
     pub stacks: Stacks,
     /// The stack without frames, for events whose stack was not sampled.
     pub no_stack: u32,
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     /// Reads all rings, and processes records before `horizon`, the start of the previous reading.
-    pub fn drain(&mut self, opened: &mut Opened, horizon: u64) {
+    pub fn drain(&mut self, opened: &mut OpenEvents, horizon: u64) {
         let mut lost_locks = false;
         let (roles, shapes) = (&opened.roles, &opened.shapes);
         for (ring, source) in &mut opened.rings {
@@ -116,7 +116,7 @@ impl Queue {
                 self.take(record, roles);
             });
         }
-        self.hand_on(horizon);
+        self.process_until(horizon);
         if lost_locks {
             self.locks.drop_pending();
         }
@@ -137,7 +137,7 @@ impl Queue {
                     None => return,
                 }
             }
-            Record::Process(nanos, what) => (nanos, What::Process(what)),
+            Record::Process(nanos, what) => (nanos, QueuedEvent::Process(what)),
             Record::Lost { .. } | Record::Other => return,
         };
         self.waiting.push((nanos, what));
@@ -149,15 +149,15 @@ impl Queue {
         head: SampleHead,
         stack: Vec<u64>,
         raw: &[u8],
-    ) -> Option<What> {
+    ) -> Option<QueuedEvent> {
         let who = (head.pid, head.tid, head.cpu);
         Some(match role {
-            Role::Cpu | Role::Fault => What::Sample {
+            Role::Cpu | Role::Fault => QueuedEvent::Sample {
                 head: Box::new(head),
                 stack: stack.into_boxed_slice(),
                 fault: matches!(role, Role::Fault),
             },
-            Role::LockBegin(point) | Role::LockStack(point) | Role::LockEnd(point) => What::Lock {
+            Role::LockBegin(point) | Role::LockStack(point) | Role::LockEnd(point) => QueuedEvent::Lock {
                 who,
                 address: point.field("lock_addr", raw)?,
                 part: match role {
@@ -173,7 +173,7 @@ impl Queue {
                     },
                 },
             },
-            Role::Memory(which, point) => What::Memory {
+            Role::Memory(which, point) => QueuedEvent::Memory {
                 which: *which,
                 who,
                 result: MEMORY[*which].result.and_then(|field| {
@@ -186,7 +186,7 @@ impl Queue {
                 // IOCB_WRITE (include/linux/fs.h).
                 const WRITE: u64 = 1 << 6;
                 let write = point.field("ki_flags", raw)? & WRITE != 0;
-                What::Pin {
+                QueuedEvent::Pin {
                     call: if write { "direct write" } else { "direct read" },
                     who,
                     bytes: point.field("count", raw),
@@ -195,7 +195,7 @@ impl Queue {
             }
             Role::Register(point) => {
                 let result = point.field("ret", raw)?.cast_signed();
-                What::Pin {
+                QueuedEvent::Pin {
                     call: register_name(point.field("opcode", raw)?)?,
                     who,
                     bytes: None,
@@ -205,7 +205,7 @@ impl Queue {
         })
     }
 
-    pub fn hand_on(&mut self, horizon: u64) {
+    pub fn process_until(&mut self, horizon: u64) {
         // A stable sort keeps simultaneous records of one CPU in order.
         self.waiting.sort_by_key(|(nanos, _)| *nanos);
         let ready = self.waiting.partition_point(|(nanos, _)| *nanos < horizon);
@@ -217,11 +217,11 @@ impl Queue {
         }
     }
 
-    fn happened(&mut self, nanos: u64, what: What) {
+    fn happened(&mut self, nanos: u64, what: QueuedEvent) {
         match what {
-            What::Process(record) => self.processes.record(nanos, record),
-            What::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
-            What::Lock { who, address, part } => {
+            QueuedEvent::Process(record) => self.processes.record(nanos, record),
+            QueuedEvent::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
+            QueuedEvent::Lock { who, address, part } => {
                 let who = self.who(nanos, who);
                 match part {
                     LockPart::Begin { flags } => self.locks.begin(who, address, flags),
@@ -231,13 +231,13 @@ impl Queue {
                     LockPart::End { result } => self.locks.end(who, address, result),
                 }
             }
-            What::Memory {
+            QueuedEvent::Memory {
                 which,
                 who,
                 result,
                 stack,
             } => self.remember(nanos, which, who, result, stack),
-            What::Pin {
+            QueuedEvent::Pin {
                 call,
                 who,
                 bytes,

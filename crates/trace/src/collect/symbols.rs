@@ -19,7 +19,7 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_sys::{
-    Inside, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
+    ConfinedFolder, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
     with_stall_limit,
 };
 use hugeleaf_units::Bytes;
@@ -234,7 +234,7 @@ impl JitMap {
                 .map_or_else(nobody, |s| Rights::of_ids(s.uid, &s.groups))
         });
         let look_in = |folder: String| {
-            let folder = Inside::new(&root.path(folder), rights.clone())?.without_links();
+            let folder = ConfinedFolder::new(&root.path(folder), rights.clone())?.without_links();
             folder.open(Path::new(&name))
         };
         let found = look_in(format!("proc/{pid}/root")).or_else(|_| look_in(String::new()));
@@ -540,7 +540,7 @@ fn the_file_that_ran(module: &Module, root: &Root) -> Option<(Option<PathBuf>, F
         return Some((Some(path), file));
     }
     // The file is in another mount namespace, or was deleted while it runs.
-    let there = Inside::new(&root.path(format!("proc/{}/root", module.pid)), None);
+    let there = ConfinedFolder::new(&root.path(format!("proc/{}/root", module.pid)), None);
     let there = there.and_then(|root| root.open(Path::new(relative)));
     if let Some(file) = there.ok().filter(is_it) {
         return Some((None, file));

@@ -69,7 +69,7 @@ struct Call {
 }
 
 #[derive(Debug)]
-struct On {
+struct OpenWindow {
     since: u64,
     rings: Vec<PerfRing>,
     roles: HashMap<u64, Role>,
@@ -83,7 +83,7 @@ pub struct Windows {
     base: PageSize,
     calls: Vec<Call>,
     flush: Option<Tracepoint>,
-    on: Option<On>,
+    on: Option<OpenWindow>,
     /// Time of the next window, in seconds.
     next: f64,
     closing: Vec<std::thread::JoinHandle<()>>,
@@ -147,7 +147,7 @@ impl Windows {
     }
 
     /// Opens, reads and closes windows on schedule; `at` is the time since the start, in seconds.
-    pub fn turn(&mut self, at: f64, guards: &Guards, processes: &mut ProcessTable) {
+    pub fn tick(&mut self, at: f64, guards: &Guards, processes: &mut ProcessTable) {
         match &self.on {
             None if !self.always && at >= self.next => self.open(guards),
             None => {}
@@ -186,8 +186,8 @@ impl Windows {
         }
     }
 
-    fn try_open(&self) -> Result<On, SysError> {
-        let mut on = On {
+    fn try_open(&self) -> Result<OpenWindow, SysError> {
+        let mut on = OpenWindow {
             since: 0,
             rings: Vec::new(),
             roles: HashMap::new(),
@@ -204,7 +204,7 @@ impl Windows {
         Ok(on)
     }
 
-    fn open_on(&self, cpu: u32, on: &mut On) -> Result<(), SysError> {
+    fn open_on(&self, cpu: u32, on: &mut OpenWindow) -> Result<(), SysError> {
         let first = on.events.len();
         let mut add = |point: &Tracepoint, rate, filter: Option<&str>, role| {
             let event = point.open(rate, PerfStack::No, cpu)?;

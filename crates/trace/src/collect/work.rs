@@ -13,21 +13,21 @@ use crate::model::{Source, SourceState, TargetInterval, ThreadIo};
 use crate::tables::measured::Collection;
 
 /// Minor and major faults, user and system time in clock ticks.
-type Done = [u64; 4];
+type TaskTimes = [u64; 4];
 
-fn since(now: Done, before: Done) -> Done {
+fn since(now: TaskTimes, before: TaskTimes) -> TaskTimes {
     std::array::from_fn(|at| now[at].saturating_sub(before[at]))
 }
 
 /// Parses `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
-fn parse_done(text: &str) -> Option<Done> {
+fn parse_done(text: &str) -> Option<TaskTimes> {
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse().ok();
     Some([number(10)?, number(12)?, number(14)?, number(15)?])
 }
 
-fn seconds([_, _, user, system]: Done) -> [f64; 2] {
+fn seconds([_, _, user, system]: TaskTimes) -> [f64; 2] {
     [user, system].map(|ticks| ticks as f64 / ticks_per_second().max(1) as f64)
 }
 
@@ -70,7 +70,7 @@ const PROCESSES_A_LOOK: usize = 2_000;
 pub struct Work {
     root: Root,
     /// By process index: at the start, and as last seen.
-    done: HashMap<u32, (Done, Done)>,
+    done: HashMap<u32, (TaskTimes, TaskTimes)>,
     /// By process index and thread: at the start, and as last seen.
     io: HashMap<(u32, u32), (ThreadIo, ThreadIo)>,
     /// By process index: descriptors open with O_DIRECT.
@@ -109,7 +109,7 @@ impl Work {
             processes: pids.len() as u64,
             ..TargetInterval::default()
         };
-        let mut grown = Done::default();
+        let mut grown = TaskTimes::default();
         let (mut threads, mut were_read) = (0, pids.is_empty());
         let mut gone = Vec::new();
         self.left_out |= pids.len() > PROCESSES_A_LOOK;
@@ -122,7 +122,7 @@ impl Work {
             }
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
                 were_read = true;
-                let first = if begun_here { Done::default() } else { now };
+                let first = if begun_here { TaskTimes::default() } else { now };
                 let (_, last) = self.done.entry(place).or_insert((first, first));
                 let more = since(now, *last);
                 *last = now;

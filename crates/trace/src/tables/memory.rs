@@ -17,7 +17,7 @@ pub struct SizeRow {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum MemoryScope {
     /// All memory that processes map; a shared page counts once.
     Host,
     /// The processes of the target; a shared page counts once a process.
@@ -34,7 +34,7 @@ pub struct SegmentRow<'a> {
 }
 
 /// Returns memory by page size and kind, smallest first.
-pub fn sizes(trace: &Trace, whose: Whose) -> Vec<SizeRow> {
+pub fn sizes(trace: &Trace, whose: MemoryScope) -> Vec<SizeRow> {
     let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
     let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
     let bytes = |held: &Option<Vec<Held>>, of: &Held| {
@@ -65,8 +65,8 @@ fn rank(kind: &str) -> usize {
 }
 
 /// Returns memory by page size at one time; `None` if unknown.
-pub fn held(state: &MemoryState, whose: Whose) -> Option<Vec<Held>> {
-    if whose == Whose::Host {
+pub fn held(state: &MemoryState, whose: MemoryScope) -> Option<Vec<Held>> {
+    if whose == MemoryScope::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
     }
     let members = state.processes.iter().filter(|p| p.in_target);
@@ -149,18 +149,18 @@ mod tests {
             memory_after: Some(state(&[Some(vec![on(8, "hugetlb", 16), on(8, "thp", 8)])])),
             ..Trace::default()
         };
-        let rows = sizes(&trace, Whose::Target);
+        let rows = sizes(&trace, MemoryScope::Target);
         let row = |i: usize| (rows[i].kind.as_str(), rows[i].before, rows[i].after);
         assert_eq!(row(0), ("base", Some(20), Some(0)));
         assert_eq!(row(1), ("thp", Some(0), Some(8)));
         assert_eq!((row(2), rows.len()), (("hugetlb", Some(0), Some(16)), 3));
-        assert!(sizes(&trace, Whose::Host).is_empty());
+        assert!(sizes(&trace, MemoryScope::Host).is_empty());
         let hidden = Trace {
             memory_after: Some(state(&[None])),
             memory_before: trace.memory_before.clone(),
             ..Trace::default()
         };
-        assert_eq!(sizes(&hidden, Whose::Target)[0].after, None);
+        assert_eq!(sizes(&hidden, MemoryScope::Target)[0].after, None);
     }
 
     #[test]

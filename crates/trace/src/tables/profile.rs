@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Of;
+use super::Scope;
 use crate::model::{Mode, Sample, Symbol, Trace};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -102,10 +102,10 @@ fn is_idle(trace: &Trace, sample: &Sample) -> bool {
     trace.processes[sample.process as usize].pid == 0
 }
 
-pub fn busy(trace: &Trace, of: Of) -> impl Iterator<Item = &Sample> {
+pub fn busy(trace: &Trace, of: Scope) -> impl Iterator<Item = &Sample> {
     trace.samples.iter().filter(move |sample| {
         let process = &trace.processes[sample.process as usize];
-        process.pid != 0 && (of == Of::Host || process.in_target || trace.target.is_none())
+        process.pid != 0 && (of == Scope::Host || process.in_target || trace.target.is_none())
     })
 }
 
@@ -120,7 +120,7 @@ pub fn counted(trace: &Trace) -> Counted {
     counted
 }
 
-pub fn modes(trace: &Trace, of: Of) -> Modes {
+pub fn modes(trace: &Trace, of: Scope) -> Modes {
     let mut modes = Modes::default();
     busy(trace, of).for_each(|s| modes.add(s.mode, s.count));
     modes
@@ -128,7 +128,7 @@ pub fn modes(trace: &Trace, of: Of) -> Modes {
 
 pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, Modes)> = BTreeMap::new();
-    for sample in busy(trace, Of::Host) {
+    for sample in busy(trace, Scope::Host) {
         let process = &trace.processes[sample.process as usize];
         // kworker threads are named after their current work, so they are joined.
         let name = match process.kernel_thread && process.name.starts_with("kworker/") {
@@ -153,7 +153,7 @@ pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     rows
 }
 
-pub fn by_thread(trace: &Trace, of: Of) -> Vec<ThreadRow> {
+pub fn by_thread(trace: &Trace, of: Scope) -> Vec<ThreadRow> {
     let mut rows: BTreeMap<(u32, u32), Modes> = BTreeMap::new();
     for sample in busy(trace, of) {
         let row = rows.entry((sample.process, sample.tid)).or_default();
@@ -177,7 +177,7 @@ pub fn thread_name(trace: &Trace, process: u32, tid: u32) -> &str {
     thread.map_or(&process.name, |t| &t.name)
 }
 
-pub fn by_symbol(trace: &Trace, of: Of) -> Vec<SymbolRow> {
+pub fn by_symbol(trace: &Trace, of: Scope) -> Vec<SymbolRow> {
     let mut rows: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for sample in busy(trace, of) {
@@ -215,7 +215,7 @@ fn empty_row(symbol: &Symbol) -> SymbolRow {
 const LONGEST_PATH: usize = 12;
 
 /// Returns the callers of the named function; `None` if it is in no stack.
-pub fn callers(trace: &Trace, of: Of, function: &str) -> Option<Callers> {
+pub fn callers(trace: &Trace, of: Scope, function: &str) -> Option<Callers> {
     let mut samples = 0;
     let mut direct: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut paths: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
@@ -292,9 +292,9 @@ mod tests {
             other: 0,
         };
         assert_eq!(rows[0].modes, expected);
-        assert_eq!(modes(&trace, Of::Target).total(), 40);
-        assert_eq!(modes(&trace, Of::Host).total(), 50);
-        let threads = by_thread(&trace, Of::Target);
+        assert_eq!(modes(&trace, Scope::Target).total(), 40);
+        assert_eq!(modes(&trace, Scope::Host).total(), 50);
+        let threads = by_thread(&trace, Scope::Target);
         assert_eq!((threads[0].pid, threads[0].tid), (10, 12));
     }
 
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_function_counts_itself_and_what_it_calls() {
-        let rows = by_symbol(&trace(), Of::Host);
+        let rows = by_symbol(&trace(), Scope::Host);
         assert_eq!((rows[0].name.as_str(), rows[0].samples), ("gup_fast", 30));
         let find = |name: &str| rows.iter().find(|r| r.name == name).unwrap();
         assert_eq!(find("pin_user_pages").samples, 0);
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn callers_lead_outward() {
         let trace = trace();
-        let callers_of = |name: &str| callers(&trace, Of::Host, name);
+        let callers_of = |name: &str| callers(&trace, Scope::Host, name);
         let gup = callers_of("gup_fast").unwrap();
         assert_eq!(
             (gup.samples, gup.direct[0].name.as_str()),

@@ -62,7 +62,7 @@ hugeleaf_units::named! {
     pub enum State {
         /// Set to a harmful value, or against the want of a program that runs here.
         Change = "change",
-        Look = "look",
+        Review = "look",
         Good = "good",
         /// Nothing to set, because the kernel or the machine lacks the feature.
         Absent = "absent",
@@ -72,7 +72,7 @@ hugeleaf_units::named! {
 
 /// A demand on a setting, with its reason.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct Demand {
     pub wants: advice::Wanted,
     /// The whole sentence: the defect or the demand, with the source.
     pub why: String,
@@ -82,9 +82,9 @@ pub(super) struct Ask {
     pub is_general: bool,
 }
 
-impl Ask {
-    pub fn own(wants: advice::Wanted, state: State, why: impl Into<String>) -> Ask {
-        Ask {
+impl Demand {
+    pub fn own(wants: advice::Wanted, state: State, why: impl Into<String>) -> Demand {
+        Demand {
             wants,
             why: why.into(),
             state,
@@ -92,10 +92,10 @@ impl Ask {
         }
     }
 
-    pub fn general(wants: advice::Wanted, state: State, why: impl Into<String>) -> Ask {
-        Ask {
+    pub fn general(wants: advice::Wanted, state: State, why: impl Into<String>) -> Demand {
+        Demand {
             is_general: true,
-            ..Ask::own(wants, state, why)
+            ..Demand::own(wants, state, why)
         }
     }
 }
@@ -147,32 +147,32 @@ impl Row {
 
     /// Applies a known fact. For an absent fact the row stays absent, for an unreadable one it is unknown
     /// with the reason.
-    pub(super) fn of<T>(self, fact: &Fact<T>, known: impl FnOnce(Row, &T) -> Row) -> Row {
+    pub(super) fn with_fact<T>(self, fact: &Fact<T>, known: impl FnOnce(Row, &T) -> Row) -> Row {
         match fact {
             Fact::Known(value) => known(self, value),
             Fact::Absent => self,
-            Fact::Unreadable(error) => self.should(State::Unknown, error.to_string()),
+            Fact::Unreadable(error) => self.with_state(State::Unknown, error.to_string()),
         }
     }
 
-    pub(super) fn is(mut self, value: impl Into<String>) -> Row {
+    pub(super) fn with_value(mut self, value: impl Into<String>) -> Row {
         self.value = Some(value.into());
         self.state = State::Good;
         self
     }
 
-    pub(super) fn should(mut self, state: State, why: impl Into<String>) -> Row {
+    pub(super) fn with_state(mut self, state: State, why: impl Into<String>) -> Row {
         self.state = state;
         self.why = Some(why.into());
         self
     }
 
     pub(super) fn review(self, why: impl Into<String>) -> Row {
-        self.should(State::Look, why)
+        self.with_state(State::Review, why)
     }
 
     pub(super) fn change(self, why: impl Into<String>) -> Row {
-        self.should(State::Change, why)
+        self.with_state(State::Change, why)
     }
 
     pub(super) fn when(self, is_wrong: bool, better: impl FnOnce(Row) -> Row) -> Row {
@@ -180,7 +180,7 @@ impl Row {
     }
 
     /// Adds a command that does not change a host setting; those come from `settle`.
-    pub(super) fn by(mut self, command: impl Into<String>, risk: impl Into<String>) -> Row {
+    pub(super) fn with_command(mut self, command: impl Into<String>, risk: impl Into<String>) -> Row {
         self.command = Some(command.into());
         self.risk = Some(risk.into());
         self

@@ -4,7 +4,7 @@ use hugeleaf_host::system::programs::{NAME_LENGTH, Running};
 use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
-use super::model::{Ask, Checked, Program, Row, Server, State, Want, Wanted};
+use super::model::{Demand, Checked, Program, Row, Server, State, Want, Wanted};
 use super::setting::{file, value};
 use crate::advice;
 use crate::list;
@@ -169,10 +169,10 @@ fn wants<'a>(
 }
 
 /// Returns the demands of running programs on a setting, for judging and for listing.
-pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wanted>) {
+pub(super) fn demands(checked: &Checked<'_>, setting: &str) -> (Vec<Demand>, Vec<Wanted>) {
     let state = match setting.starts_with("thp.") {
         true => State::Change,
-        false => State::Look,
+        false => State::Review,
     };
     let one = |(server, want): &(&Server, &Want)| {
         let (title, wants) = (&server.program.title, want.wanted());
@@ -182,13 +182,13 @@ pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wante
             source: want.source.clone(),
         };
         let why = format!("{title} wants {wants} ({})", want.source);
-        (Ask::own(wants, state, why), listed)
+        (Demand::own(wants, state, why), listed)
     };
     wants(checked, setting, Some(true)).iter().map(one).unzip()
 }
 
 /// Returns the wants for which it is unknown if they apply.
-pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
+pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Demand> {
     let one = |(server, want): (&Server, &Want)| {
         let (title, wants) = (&server.program.title, want.wanted());
         let why = format!(
@@ -196,7 +196,7 @@ pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
             want.condition(),
             want.source
         );
-        Ask::own(wants, State::Look, why)
+        Demand::own(wants, State::Review, why)
     };
     let all = wants(checked, setting, None);
     all.into_iter().map(one).collect()
@@ -234,7 +234,7 @@ pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,
         other => {
-            return vec![Row::new("programs", "running programs").of(other, |row, _| row)];
+            return vec![Row::new("programs", "running programs").with_fact(other, |row, _| row)];
         }
     };
     servers
@@ -256,10 +256,10 @@ fn of_program(checked: &Checked<'_>, server: &Server) -> Row {
     let known = version.map_or(String::new(), |version| format!(" {version}"));
     let row = Row::new("program", format!("{}{known}", server.program.title));
     match wrong.is_empty() {
-        true => row.is("all settings have the values that it wants"),
+        true => row.with_value("all settings have the values that it wants"),
         false => Row {
-            state: State::Look,
-            ..row.is(format!("it wants other values of {}", wrong.join(", ")))
+            state: State::Review,
+            ..row.with_value(format!("it wants other values of {}", wrong.join(", ")))
         },
     }
 }

@@ -4,10 +4,10 @@ use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::Bytes;
 
-use super::model::{Ask, Checked, Profile, Row, Server, State};
+use super::model::{Demand, Checked, Profile, Row, Server, State};
 use super::programs::lacks_pool;
 use super::setting::{BASE_PAGE, sysctl_file};
-use super::settle::{advise, settle};
+use super::settle::{advise, judge_setting};
 use crate::advice::{Change, Scope, Setting, Wanted};
 use crate::findings::shell_word;
 use crate::findings::thp::{
@@ -53,7 +53,7 @@ pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
 }
 
 fn base_page(checked: &Checked<'_>) -> Row {
-    settle(checked, Row::new("base-page", "base page"), BASE_PAGE, None)
+    judge_setting(checked, Row::new("base-page", "base page"), BASE_PAGE, None)
 }
 
 fn pools(checked: &Checked<'_>) -> Row {
@@ -65,7 +65,7 @@ fn pools(checked: &Checked<'_>) -> Row {
     if sizes.is_empty() {
         return row;
     }
-    let mut row = row.is(sizes.join(", "));
+    let mut row = row.with_value(sizes.join(", "));
     let default = host.memory.default_hugetlb_page.get();
     row.arm = default.map(|size| format!("hugetlb:{size}"));
     let Some(server) = lacks_pool(checked) else {
@@ -76,7 +76,7 @@ fn pools(checked: &Checked<'_>) -> Row {
         "{} can use pool pages, but all pools are empty",
         server.program.title
     ))
-    .by(
+    .with_command(
         format!("hugeleaf plan {}", shell_word(name)),
         "other programs cannot use pool memory",
     )
@@ -85,13 +85,13 @@ fn pools(checked: &Checked<'_>) -> Row {
 fn thp(checked: &Checked<'_>) -> Row {
     let row = Row::new("thp", "transparent huge pages, private memory");
     let too_large = too_large(checked.host)
-        .map(|why| Ask::own(one_of(&["madvise", "never"]), State::Look, why));
+        .map(|why| Demand::own(one_of(&["madvise", "never"]), State::Review, why));
     let off = || {
         let why =
             "programs that request them with madvise(2) get none; hugeleaf promote still works";
-        Ask::general(one_of(&["madvise", "always"]), State::Look, why)
+        Demand::general(one_of(&["madvise", "always"]), State::Review, why)
     };
-    let mut row = settle(
+    let mut row = judge_setting(
         checked,
         row,
         "thp.enabled",
@@ -112,8 +112,8 @@ fn thp_shared(checked: &Checked<'_>) -> Row {
     let why =
         "shared memory (PostgreSQL, ZGC heaps) gets none, except on a tmpfs mounted with huge=";
     let on = one_of(&["advise", "always", "within_size", "force"]);
-    let ask = Ask::general(on, State::Look, why);
-    settle(checked, row, "thp.shmem_enabled", Some(ask))
+    let ask = Demand::general(on, State::Review, why);
+    judge_setting(checked, row, "thp.shmem_enabled", Some(ask))
 }
 
 fn defrag(checked: &Checked<'_>) -> Row {
@@ -121,9 +121,9 @@ fn defrag(checked: &Checked<'_>) -> Row {
     let ask = defrag_stalls(checked.host).then(|| {
         let why = "each page fault that could get a huge page waits for memory compaction";
         let others = one_of(&[DEFRAG_WITHOUT_STALLS, "madvise", "defer", "never"]);
-        Ask::general(others, State::Look, why)
+        Demand::general(others, State::Review, why)
     });
-    settle(checked, row, "thp.defrag", ask)
+    judge_setting(checked, row, "thp.defrag", ask)
 }
 
 fn max_ptes_none(checked: &Checked<'_>) -> Row {
@@ -131,7 +131,7 @@ fn max_ptes_none(checked: &Checked<'_>) -> Row {
         "max-ptes-none",
         "missing base pages that khugepaged may fill",
     );
-    let row = settle(checked, row, "thp.khugepaged/max_ptes_none", None);
+    let row = judge_setting(checked, row, "thp.khugepaged/max_ptes_none", None);
     let is_good = row.state == State::Good;
     match ignored_max_ptes_none(checked.host).filter(|_| is_good) {
         Some(why) => row.review(why),
@@ -143,13 +143,13 @@ fn page_tables(host: &Host) -> Row {
     let row = Row::new("page-tables", "page tables of processes");
     let (Some(tables), Some(total)) = (host.memory.page_tables.get(), host.memory.total.get())
     else {
-        return row.should(State::Unknown, "not in /proc/meminfo");
+        return row.with_state(State::Unknown, "not in /proc/meminfo");
     };
     let part = tables.as_f64() / total.as_f64().max(1.0);
-    row.is(format!("{tables}, {:.1} % of memory", 100.0 * part))
+    row.with_value(format!("{tables}, {:.1} % of memory", 100.0 * part))
         .when(part > MANY_PAGE_TABLES, |row| {
             row.review("many processes map much memory on base pages; huge pages of a pool share or shrink the tables")
-                .by("hugeleaf mem", "none, it only reads")
+                .with_command("hugeleaf mem", "none, it only reads")
         })
 }
 
@@ -158,9 +158,9 @@ fn hvo(checked: &Checked<'_>) -> Row {
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
     let ask = has_pool.then(|| {
         let why = "they take 1.6 % of a pool of 2M pages";
-        Ask::general(Wanted::AtLeast(1), State::Look, why)
+        Demand::general(Wanted::AtLeast(1), State::Review, why)
     });
-    settle(
+    judge_setting(
         checked,
         Row::new("hvo", what),
         "vm.hugetlb_optimize_vmemmap",
@@ -172,22 +172,22 @@ fn numa(checked: &Checked<'_>) -> Vec<Row> {
     if checked.host.nodes.len() < 2 {
         return vec![Row::new("numa", "several NUMA nodes")];
     }
-    let off = |state, why: &str| Ask::general(Wanted::AtMost(0), state, why);
+    let off = |state, why: &str| Demand::general(Wanted::AtMost(0), state, why);
     let balancing = checked.is_for(&[Oltp, Cache, Jvm]).then(|| {
-        off(State::Look, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
+        off(State::Review, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
     });
     let reclaim = off(
         State::Change,
         "a full node drops its page cache while other nodes have free memory",
     );
     vec![
-        settle(
+        judge_setting(
             checked,
             Row::new("numa-balancing", "NUMA balancing"),
             "kernel.numa_balancing",
             balancing,
         ),
-        settle(
+        judge_setting(
             checked,
             Row::new("zone-reclaim", "reclaim before use of other nodes"),
             "vm.zone_reclaim_mode",
@@ -201,9 +201,9 @@ fn swappiness(checked: &Checked<'_>) -> Row {
     let ask = (!swap.is_zero() && checked.is_for(&[Oltp, Jvm, Cache])).then(|| {
         let why =
             "a swapped-out buffer pool is read twice; 1 to 10 keeps it, and drops page cache first";
-        Ask::general(Wanted::AtMost(10), State::Look, why)
+        Demand::general(Wanted::AtMost(10), State::Review, why)
     });
-    settle(
+    judge_setting(
         checked,
         Row::new("swappiness", "swappiness"),
         "vm.swappiness",
@@ -213,7 +213,7 @@ fn swappiness(checked: &Checked<'_>) -> Row {
 
 fn overcommit(checked: &Checked<'_>) -> Row {
     let row = Row::new("overcommit", "memory overcommit");
-    settle(checked, row, "vm.overcommit_memory", None)
+    judge_setting(checked, row, "vm.overcommit_memory", None)
 }
 
 fn dirty(checked: &Checked<'_>) -> Row {
@@ -234,10 +234,10 @@ fn dirty(checked: &Checked<'_>) -> Row {
             let ratio = checked
                 .features
                 .setting(&sysctl_file("vm.dirty_background_ratio"));
-            return row.of(ratio, |row, _| row);
+            return row.with_fact(ratio, |row, _| row);
         }
     };
-    let row = row.is(how);
+    let row = row.with_value(how);
     if limit <= MUCH_DIRTY || !checked.is_for(&[Oltp, Warehouse, Backup]) {
         return row;
     }
@@ -267,7 +267,7 @@ fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<Row>) 
     match all {
         Fact::Known(all) => all.iter().flat_map(rows).collect(),
         Fact::Absent => Vec::new(),
-        other => vec![Row::new(id, id).of(other, |row, _| row)],
+        other => vec![Row::new(id, id).with_fact(other, |row, _| row)],
     }
 }
 
@@ -277,18 +277,18 @@ fn aio(checked: &Checked<'_>) -> Row {
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
     let ask = checked.is_for(&[Oltp, Warehouse]).then(|| {
         let is_near = number(checked, MOST).is_some_and(|most| now > most / 2);
-        let state = if is_near { State::Change } else { State::Look };
+        let state = if is_near { State::Change } else { State::Review };
         let why =
             format!("{now} are reserved; a server that gets none falls back to synchronous I/O");
-        Ask::general(Wanted::AtLeast(MANY_REQUESTS), state, why)
+        Demand::general(Wanted::AtLeast(MANY_REQUESTS), state, why)
     });
-    settle(checked, row, MOST, ask)
+    judge_setting(checked, row, MOST, ask)
 }
 
 fn io_uring(checked: &Checked<'_>) -> Row {
     let why = "programs that request it fall back to other I/O interfaces";
-    let ask = Ask::general(Wanted::AtMost(0), State::Look, why);
-    settle(
+    let ask = Demand::general(Wanted::AtMost(0), State::Review, why);
+    judge_setting(
         checked,
         Row::new("io-uring", "io_uring"),
         "kernel.io_uring_disabled",
@@ -306,8 +306,8 @@ fn chosen(text: &str) -> &str {
 fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
     let name = &disk.name;
     let scheduler = Row::new("scheduler", format!("{name}: scheduler"));
-    let scheduler = scheduler.of(&disk.scheduler, |row, text| {
-        let row = row.is(text.as_str());
+    let scheduler = scheduler.with_fact(&disk.scheduler, |row, text| {
+        let row = row.with_value(text.as_str());
         let offered = |wanted: &str| {
             let mut words = text.split_whitespace();
             words.any(|word| word.trim_matches(['[', ']']) == wanted)
@@ -332,10 +332,10 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
         }
     });
     let depth = Row::new("queue-depth", format!("{name}: queue depth"));
-    let depth = depth.of(&disk.requests, |row, requests| row.is(requests.to_string()));
+    let depth = depth.with_fact(&disk.requests, |row, requests| row.with_value(requests.to_string()));
     let ahead = Row::new("read-ahead", format!("{name}: read-ahead"));
-    let ahead = ahead.of(&disk.read_ahead_kib, |row, kib| {
-        let row = row.is(Bytes::from_kib(*kib).to_string());
+    let ahead = ahead.with_fact(&disk.read_ahead_kib, |row, kib| {
+        let row = row.with_value(Bytes::from_kib(*kib).to_string());
         let next = |row: Row, kib: u64, risk: &str| {
             let file = Setting::file(format!("/sys/block/{name}/queue/read_ahead_kb"));
             let change = Change::new(file, kib).in_scope(Scope::Device);
@@ -377,7 +377,7 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
         advise(checked, row, [change], risk)
     };
     let row = Row::new("mount", format!("{}: {}", mount.at, mount.kind));
-    let row = row.is(format!("{times}; {direct}"));
+    let row = row.with_value(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
         let row =
             row.change("commits are reported before they are on disk: a power failure loses them");
@@ -395,11 +395,11 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
     // Above the usual demands of servers, which the programs' own wants cover.
     let why =
         "connections are refused if many clients connect at once; servers ask for 511 or more";
-    let ask = Ask::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Look, why);
+    let ask = Demand::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Review, why);
     let poll = Row::new("busy-poll", "busy polling for packets");
     let mut all = vec![
-        settle(checked, backlog, "net.core.somaxconn", Some(ask)),
-        settle(checked, poll, "net.core.busy_poll", None),
+        judge_setting(checked, backlog, "net.core.somaxconn", Some(ask)),
+        judge_setting(checked, poll, "net.core.busy_poll", None),
     ];
     all.extend(each(
         "network-devices",
@@ -408,8 +408,8 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
             let what = format!("{}: queues, MTU", device.name);
             let row = Row::new("network-device", what);
             let row = match (device.queues.get(), device.mtu.get()) {
-                (Some(1), Some(mtu)) => row.is(format!("1 queue, {mtu}")),
-                (Some(queues), Some(mtu)) => row.is(format!("{queues} queues, {mtu}")),
+                (Some(1), Some(mtu)) => row.with_value(format!("1 queue, {mtu}")),
+                (Some(queues), Some(mtu)) => row.with_value(format!("{queues} queues, {mtu}")),
                 _ => row,
             };
             vec![row, offloads(checked, device)]
@@ -423,15 +423,15 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
                        [fixed] in ethtool -k) needs no CPU time";
     const RISK: &str = "a faulty driver loses packets: watch ethtool -S; lost at the next boot";
     let what = format!("{}: NIC offloads", device.name);
-    Row::new("network-offloads", what).of(&device.offloads, |row, known| {
+    Row::new("network-offloads", what).with_fact(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
             .filter(|(_, on)| !**on)
             .map(|(name, _)| name.as_str())
             .collect();
         match off.is_empty() {
-            true => row.is("all on"),
+            true => row.with_value("all on"),
             false => {
-                let row = row.is(format!("without {}", off.join(", "))).review(WHY);
+                let row = row.with_value(format!("without {}", off.join(", "))).review(WHY);
                 let setting = Setting::offloads(&device.name);
                 let change = Change::new(setting, "rx on tx on tso on gro on");
                 advise(checked, row, [change.in_scope(Scope::Device)], RISK)
@@ -460,8 +460,8 @@ fn clock(checked: &Checked<'_>) -> Row {
         .features
         .setting(&format!("{FOLDER}/available_clocksource"));
     let offered = offered.known().map_or("", String::as_str);
-    row.of(current, |row, name| {
-        let row = row.is(name.as_str());
+    row.with_fact(current, |row, name| {
+        let row = row.with_value(name.as_str());
         if !matches!(
             name.as_str(),
             "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies"
@@ -486,10 +486,10 @@ fn clock(checked: &Checked<'_>) -> Row {
 }
 
 fn governor(checked: &Checked<'_>) -> Row {
-    Row::new("governor", "cpufreq governor").of(&checked.features.governors, |row, all| {
+    Row::new("governor", "cpufreq governor").with_fact(&checked.features.governors, |row, all| {
         let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
         let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
-        row.is(list(names)).when(!all.keys().all(is_fast), |row| {
+        row.with_value(list(names)).when(!all.keys().all(is_fast), |row| {
             let why = "CPUs that clock down while idle take time to reach full frequency";
             let change = Change::new(Setting::governor(), "performance");
             advise(checked, row.review(why), [change], "uses more power")
@@ -499,7 +499,7 @@ fn governor(checked: &Checked<'_>) -> Row {
 
 fn weaknesses(checked: &Checked<'_>) -> Row {
     let row = Row::new("mitigations", "mitigations of CPU vulnerabilities");
-    row.of(&checked.features.weaknesses, |row, all| {
+    row.with_fact(&checked.features.weaknesses, |row, all| {
         let named = |is: Weakness| -> Vec<&str> {
             let some = all.iter().filter(|(_, text)| weakness(text) == is);
             some.map(|(name, _)| name.as_str()).collect()
@@ -511,7 +511,7 @@ fn weaknesses(checked: &Checked<'_>) -> Row {
             open.len(),
             unknown.len()
         );
-        row.is(value).when(!open.is_empty(), |row| {
+        row.with_value(value).when(!open.is_empty(), |row| {
             let open = list(&open);
             row.review(format!(
                 "open, at least in part: {open}; faster, but a risk on multi-tenant hosts"
@@ -544,13 +544,13 @@ fn weakness(text: &str) -> Weakness {
 fn preemption(checked: &Checked<'_>) -> Row {
     let row = Row::new("preemption", "kernel preemption");
     if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
-        return row.is(chosen(&text.replace('(', "[").replace(')', "]")));
+        return row.with_value(chosen(&text.replace('(', "[").replace(')', "]")));
     }
     let version = checked.features.setting("proc/version");
-    row.of(version, |row, text| {
+    row.with_fact(version, |row, text| {
         let mut words = text.split_whitespace();
         let word = words.find(|word| word.starts_with("PREEMPT"));
-        row.is(word.map_or("none", |word| word.trim_matches(['(', ')'])))
+        row.with_value(word.map_or("none", |word| word.trim_matches(['(', ')'])))
     })
 }
 
@@ -571,9 +571,9 @@ fn threads(checked: &Checked<'_>) -> Row {
         .is_some_and(|limit| limit <= FEW_THREADS)
         .then(|| {
             let why = "a server with many clients, or many containers, runs out of threads";
-            Ask::general(Wanted::AtLeast(most), State::Look, why)
+            Demand::general(Wanted::AtLeast(most), State::Review, why)
         });
-    settle(checked, row, setting, ask)
+    judge_setting(checked, row, setting, ask)
 }
 
 pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
@@ -601,11 +601,11 @@ fn of_server(server: &Server) -> Vec<Row> {
         let Some(process) = server.processes.first() else {
             return row;
         };
-        row.of(&process.limits, |row, limits| {
+        row.with_fact(&process.limits, |row, limits| {
             let Some(limit) = limits.iter().find(|limit| limit.name == name) else {
-                return row.should(State::Unknown, format!("{name} is missing from its limits"));
+                return row.with_state(State::Unknown, format!("{name} is missing from its limits"));
             };
-            let row = row.is(format!("{}, at most {}", limit.soft, limit.hard));
+            let row = row.with_value(format!("{}, at most {}", limit.soft, limit.hard));
             let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
             match least.filter(is_low) {
                 Some(least) => row.review(format!("a server with many clients needs {least} or more: set LimitNOFILE= and LimitNPROC= of its unit")),
@@ -620,9 +620,9 @@ fn maps(checked: &Checked<'_>) -> Row {
     let ask = checked.is_for(&[Jvm, Vector, Warehouse]).then(|| {
         let why =
             "a large heap that returns memory in parts runs out of mappings, and then of memory";
-        Ask::general(Wanted::AtLeast(262_144), State::Look, why)
+        Demand::general(Wanted::AtLeast(262_144), State::Review, why)
     });
-    settle(
+    judge_setting(
         checked,
         Row::new("maps", "maximum mappings of a process"),
         "vm.max_map_count",
@@ -638,9 +638,9 @@ fn shared(checked: &Checked<'_>) -> Row {
     };
     let ask = total.filter(is_low).map(|total| {
         let why = "a segment of half of the memory would be refused";
-        Ask::general(Wanted::AtLeast(total.get()), State::Look, why)
+        Demand::general(Wanted::AtLeast(total.get()), State::Review, why)
     });
-    settle(
+    judge_setting(
         checked,
         Row::new("shared-memory", "largest SysV segment"),
         "kernel.shmmax",

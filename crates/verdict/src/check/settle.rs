@@ -4,7 +4,7 @@
 
 use hugeleaf_host::Fact;
 
-use super::model::{Ask, Checked, Row, State};
+use super::model::{Demand, Checked, Row, State};
 use super::programs;
 use super::setting::{BASE_PAGE, file, value};
 use crate::advice::{Advice, Change, Next, Refused, Setting, Wanted};
@@ -49,26 +49,26 @@ const RISKS: &[(&str, &str)] = &[
 ];
 
 /// Returns a value that suits all demands; `None` if there is none. The first demand chooses among several.
-fn agreed<'a>(asks: impl IntoIterator<Item = &'a Ask> + Clone) -> Option<String> {
+fn agreed<'a>(asks: impl IntoIterator<Item = &'a Demand> + Clone) -> Option<String> {
     let mut edges = asks.clone().into_iter().flat_map(|ask| ask.wants.edges());
     edges.find(|value| asks.clone().into_iter().all(|ask| ask.wants.allows(value)))
 }
 
 /// Judges a setting and fills in value, state, reason and command. The row is absent or unknown like the value.
-pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Option<Ask>) -> Row {
-    row.of(&value(checked, setting), |row, value| {
+pub(super) fn judge_setting(checked: &Checked<'_>, row: Row, setting: &str, rule: Option<Demand>) -> Row {
+    row.with_fact(&value(checked, setting), |row, value| {
         let shown = match setting {
             name if name.starts_with("thp.") => value.clone(),
             BASE_PAGE => checked.host.base_page.to_string(),
             name => format!("{name} = {value}"),
         };
-        let (mut asks, wants) = programs::asks(checked, setting);
+        let (mut asks, wants) = programs::demands(checked, setting);
         asks.extend(rule);
         asks.extend(nearly_full(checked, setting));
-        let mut row = judged(row.is(shown), value, &asks);
+        let mut row = judged(row.with_value(shown), value, &asks);
         row.wants = wants;
         let (doubts, state) = (programs::undecided(checked, setting), row.state);
-        let doubts: Vec<Ask> = (doubts.into_iter())
+        let doubts: Vec<Demand> = (doubts.into_iter())
             .filter(|ask| !ask.wants.allows(value))
             .collect();
         let doubt = format!(
@@ -78,17 +78,17 @@ pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Optio
         match (row.why.clone(), doubts.is_empty()) {
             (None, true) => row,
             (None, false) => row.review(doubt),
-            (Some(why), false) => row.should(state, format!("{why}; {doubt}")),
+            (Some(why), false) => row.with_state(state, format!("{why}; {doubt}")),
             (Some(why), true) => advised(checked, row, setting, &why, &asks),
         }
     })
 }
 
 /// Judges the row by the demands, without a command.
-fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
+fn judged(row: Row, value: &str, asks: &[Demand]) -> Row {
     let asks = in_effect(asks);
     let wrong = asks.iter().filter(|ask| !ask.wants.allows(value));
-    let wrong: Vec<&Ask> = wrong.copied().collect();
+    let wrong: Vec<&Demand> = wrong.copied().collect();
     if wrong.is_empty() {
         return row;
     }
@@ -96,7 +96,7 @@ fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
         let all = list(asks.iter().map(|ask| &ask.why));
         return row.change(format!("no value suits all: {all}"));
     }
-    let own: Vec<&Ask> = (wrong.iter().copied())
+    let own: Vec<&Demand> = (wrong.iter().copied())
         .filter(|ask| !ask.is_general)
         .collect();
     let told = if own.is_empty() { &wrong } else { &own };
@@ -108,17 +108,17 @@ fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
 }
 
 /// Returns all demands, without the general rules if these contradict running programs.
-fn in_effect(asks: &[Ask]) -> Vec<&Ask> {
-    let own: Vec<&Ask> = asks.iter().filter(|ask| !ask.is_general).collect();
+fn in_effect(asks: &[Demand]) -> Vec<&Demand> {
+    let own: Vec<&Demand> = asks.iter().filter(|ask| !ask.is_general).collect();
     match agreed(asks) {
         None if !own.is_empty() => own,
         _ => asks.iter().collect(),
     }
 }
 
-fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[Ask]) -> Row {
+fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[Demand]) -> Row {
     let state = row.state;
-    let without = |row: Row, reason: &str| row.should(state, format!("{why}. {reason}"));
+    let without = |row: Row, reason: &str| row.with_state(state, format!("{why}. {reason}"));
     let Some(to) = agreed(in_effect(asks)) else {
         return without(row, way_out(setting));
     };
@@ -155,8 +155,8 @@ pub(super) fn advise(
     let checked = changes.into_iter().map(|change| change.check(checked.host));
     let (state, why) = (row.state, row.why.clone().unwrap_or_default());
     match checked.collect::<Result<Vec<Advice>, Refused>>() {
-        Ok(all) => row.by(Next::from(all).command, risk),
-        Err(refused) => row.should(state, format!("{why}. No command: {}", refused.why)),
+        Ok(all) => row.with_command(Next::from(all).command, risk),
+        Err(refused) => row.with_state(state, format!("{why}. No command: {}", refused.why)),
     }
 }
 
@@ -171,9 +171,9 @@ fn way_out(setting: &str) -> &'static str {
 }
 
 /// Demands non-strict overcommit if allocations are about to fail, even if a program wants it.
-fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Ask> {
+fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Demand> {
     let why =
         overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;
     let others = Wanted::OneOf(vec!["0".to_owned(), "1".to_owned()]);
-    Some(Ask::own(others, State::Change, why))
+    Some(Demand::own(others, State::Change, why))
 }

@@ -85,7 +85,7 @@ fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
     assert_eq!(row(&[]).state, State::Absent);
     assert_eq!(row(&[("cutting", true)]).state, State::Good);
     let off = row(&[("checksums", true), ("cutting", false)]);
-    assert_eq!(off.state, State::Look);
+    assert_eq!(off.state, State::Review);
     assert!(off.value.unwrap().ends_with("without cutting"));
     assert!(off.command.unwrap().contains("eth0"));
 }
@@ -128,11 +128,11 @@ fn settings_that_hurt_have_a_command_and_a_risk() {
     ]);
     for (id, state) in [
         ("zone-reclaim", State::Change),
-        ("somaxconn", State::Look),
-        ("io-uring", State::Look),
-        ("threads", State::Look),
-        ("maps", State::Look),
-        ("shared-memory", State::Look),
+        ("somaxconn", State::Review),
+        ("io-uring", State::Review),
+        ("threads", State::Review),
+        ("maps", State::Review),
+        ("shared-memory", State::Review),
         ("aio", State::Change),
     ] {
         let row = one(&host, &bad, id);
@@ -186,7 +186,7 @@ fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.arm.as_deref()),
-        (State::Look, Some("thp:2M"))
+        (State::Review, Some("thp:2M"))
     );
     // Promotion needs no setting.
     assert!(row.why.unwrap().contains("hugeleaf promote"));
@@ -209,7 +209,7 @@ fn thp_is_what_is_in_force_of_the_full_size() {
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.value.as_deref()),
-        (State::Look, Some("never"))
+        (State::Review, Some("never"))
     );
     assert!(row.command.unwrap().ends_with("hugepages-2048kB/enabled"));
 }
@@ -255,11 +255,11 @@ fn a_rule_for_all_hosts_gives_way_to_programs_that_run_here() {
     };
     assert_eq!(state(&[], "10"), (State::Good, None));
     let to_one = Some("sysctl -w vm.swappiness=1".to_owned());
-    assert_eq!(state(&["mariadbd"], "10"), (State::Look, to_one));
+    assert_eq!(state(&["mariadbd"], "10"), (State::Review, to_one));
     let to_none = Some("sysctl -w vm.swappiness=0".to_owned());
     assert_eq!(
         state(&["mariadbd", "tikv-server"], "60"),
-        (State::Look, to_none)
+        (State::Review, to_none)
     );
     assert_eq!(
         state(&["mariadbd", "tikv-server"], "0"),
@@ -282,7 +282,7 @@ fn strict_overcommit_has_a_command_where_the_host_can_bear_it_only() {
     host.memory.commit_limit = gib(28);
     host.memory.committed = gib(20);
     let tight = row(&host);
-    assert_eq!((tight.state, tight.command), (State::Look, None));
+    assert_eq!((tight.state, tight.command), (State::Review, None));
     let why = tight.why.unwrap();
     assert!(
         why.contains(
@@ -419,7 +419,7 @@ fn mongodb_is_judged_by_version_and_architecture() {
             && why.contains("from 8 on x86_64, aarch64 wants always"),
         "{why}"
     );
-    assert_eq!((thp.state, thp.command), (State::Look, None));
+    assert_eq!((thp.state, thp.command), (State::Review, None));
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn a_program_for_base_pages_of_4k_on_others() {
     assert_eq!(state(&host).state, State::Good);
     host.base_page = size("64K");
     let row = state(&host);
-    assert_eq!((row.state, row.command), (State::Look, None));
+    assert_eq!((row.state, row.command), (State::Review, None));
     assert!(row.why.unwrap().contains("needs another kernel"));
 }
 
@@ -484,7 +484,7 @@ fn a_vulnerability_that_is_open_in_part_is_open() {
         "Mitigation: Clear CPU buffers; SMT vulnerable",
         "Unknown: Dependent on hypervisor status",
     ];
-    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), State::Look);
+    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), State::Review);
     assert_eq!(of(&texts), all);
     assert_eq!(
         of(&texts[..3]),
@@ -501,11 +501,11 @@ fn threads_are_limited_by_the_smaller_of_two() {
     };
     assert_eq!(
         row("500000", "32768"),
-        ("kernel.pid_max = 32768".to_owned(), State::Look)
+        ("kernel.pid_max = 32768".to_owned(), State::Review)
     );
     assert_eq!(
         row("20000", "4194304"),
-        ("kernel.threads-max = 20000".to_owned(), State::Look)
+        ("kernel.threads-max = 20000".to_owned(), State::Review)
     );
     assert_eq!(
         row("500000", "4194304"),
@@ -529,7 +529,7 @@ fn limits_are_those_of_the_program() {
     let files = find(&rows, "open-files");
     assert_eq!(
         (files.what.as_str(), files.state),
-        ("Redis: open files", State::Look)
+        ("Redis: open files", State::Review)
     );
     assert_eq!(
         find(&rows, "memlock").value.as_deref(),
@@ -746,8 +746,8 @@ fn a_disk_is_judged_by_what_it_is() {
     let state =
         |rotates, scheduler| one(&host, &disk(Fact::Known(rotates), scheduler), "scheduler").state;
     assert_eq!(state(false, "[none] mq-deadline"), State::Good);
-    assert_eq!(state(true, "[none] mq-deadline"), State::Look);
-    assert_eq!(state(false, "none [bfq]"), State::Look);
+    assert_eq!(state(true, "[none] mq-deadline"), State::Review);
+    assert_eq!(state(false, "none [bfq]"), State::Review);
     // A virtual disk does not report it, and an unavailable scheduler cannot be selected.
     let virtio = one(
         &host,
@@ -764,7 +764,7 @@ fn a_disk_is_judged_by_what_it_is() {
     };
     assert_eq!(
         (ahead(None), ahead(Some(Profile::Backup))),
-        (State::Good, State::Look)
+        (State::Good, State::Review)
     );
 }
 
@@ -783,7 +783,7 @@ fn mounts_without_barriers_lose_commits() {
     let state = |options| one(&host, &mount(options), "mount").state;
     assert_eq!(state("rw,relatime"), State::Good);
     assert_eq!(state("rw,relatime,nobarrier"), State::Change);
-    assert_eq!(state("rw"), State::Look);
+    assert_eq!(state("rw"), State::Review);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! cgroups that limit hugetlb pages.
 
-use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, Limited, Pool};
+use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, HugetlbAccounting, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::{Finding, Next, shell_word};
@@ -46,7 +46,7 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.
         format!("cat {}", file(cgroup, limit, "failcnt", "events")).into()
     } else {
-        let file = cgroup.limit_file(limit.size, Limited::Reservations);
+        let file = cgroup.limit_file(limit.size, HugetlbAccounting::Reservations);
         let change = Change::new(Setting::file(file), format!("{allowed:#}"));
         change.in_scope(Scope::Cgroup).check(host).into()
     };
@@ -112,7 +112,7 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
         let allows = |(c, l): (&Cgroup, &HugetlbLimit)| {
             c.path.starts_with(&inside) && l.fault_limit.get().flatten() > Some(Bytes::ZERO)
         };
-        let uses = limit.usage(Limited::Faults) > Bytes::ZERO;
+        let uses = limit.usage(HugetlbAccounting::Faults) > Bytes::ZERO;
         is_pod && pod.path.contains("kubepods") && is_shut(limit) && (uses || of_size.any(allows))
     })?;
     Some(Finding::problem(

@@ -15,8 +15,8 @@ const OVERRULES: [&str; 2] = ["force", "deny"];
 /// may inherit it.
 fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
     let thp = host.thp.known()?;
-    let top = thp.top(of).text().filter(|word| thp_is_on(Some(word)))?;
-    let may_inherit = |order: &ThpOrder| match order.own(of) {
+    let top = thp.global_setting(of).text().filter(|word| thp_is_on(Some(word)))?;
+    let may_inherit = |order: &ThpOrder| match order.own_setting(of) {
         Fact::Known(own) => own == "inherit",
         Fact::Absent => false,
         Fact::Unreadable(_) => true,
@@ -65,9 +65,9 @@ pub fn inherit_shared(host: &Host) -> Option<Finding> {
 
 fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
     let thp = host.thp.known()?;
-    let top = thp.top(of).text().filter(|word| !thp_is_on(Some(word)))?;
+    let top = thp.global_setting(of).text().filter(|word| !thp_is_on(Some(word)))?;
     let below = |order: &&ThpOrder| Some(order.size) != host.pmd_page.get();
-    let inherits = |order: &&ThpOrder| order.own(of).text() == Some("inherit");
+    let inherits = |order: &&ThpOrder| order.own_setting(of).text() == Some("inherit");
     let orders = thp.orders.iter().filter(below).filter(inherits);
     let inheriting: Vec<&ThpOrder> = orders.collect();
     Some(Finding::warning(
@@ -118,7 +118,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
         return None;
     }
     // The kernel's defaults (mm/khugepaged.c): 8 huge pages per scan, all but one page missing.
-    let pages = pmd.holds(host.base_page);
+    let pages = pmd.ratio_to(host.base_page);
     let k = &thp.khugepaged;
     let usual = [
         (

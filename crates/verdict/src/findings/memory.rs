@@ -91,7 +91,7 @@ fn is_worthwhile(part: Bytes, host: &Host) -> bool {
 pub fn shmem_on_base(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
     let (shmem, of) = (host.memory.shmem.get()?, ThpUse::Shared);
-    let setting = order.in_force(thp, of)?;
+    let setting = order.effective(thp, of)?;
     // A kernel without the line has no huge pages of shared memory, but an unreadable line is not 0.
     let huge = match &host.memory.shmem_huge {
         Fact::Known(huge) => *huge,
@@ -110,7 +110,7 @@ pub fn shmem_on_base(host: &Host) -> Option<Finding> {
              then its memory can be promoted while it runs.",
             order.size
         ),
-        Change::new(Setting::file(order.file_in_force(of)), "advise").check(host),
+        Change::new(Setting::file(order.effective_file(of)), "advise").check(host),
     ))
 }
 

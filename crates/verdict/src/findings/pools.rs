@@ -17,12 +17,12 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
         fact.get()?;
     }
-    let idle = pool.available().min(pool.lasting());
+    let idle = pool.available().min(pool.persistent());
     // Pods want these pages but are barred from them, which is another finding.
     if idle == Pages(0) || without_pods(host, pool.size).is_some() {
         return None;
     }
-    let bytes = idle.of(pool.size);
+    let bytes = idle.in_bytes(pool.size);
     let which = match pool.all() {
         all if all == idle => format!("All {idle}"),
         all => format!("{idle} of {all}"),
@@ -33,7 +33,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
         true => Severity::Warning,
         false => Severity::Note,
     };
-    let left = pool.lasting() - idle;
+    let left = pool.persistent() - idle;
     // A file or the command line requests them again at the next boot. A plan changes both.
     let asked = asked(host).remove(&pool.size);
     let next: Next = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
@@ -55,12 +55,12 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
 
 /// Returns the change of a pool to another number of pages.
 fn change(pool: &Pool, pages: Pages) -> Change {
-    let risk = match pages > pool.lasting() {
+    let risk = match pages > pool.persistent() {
         true => "other programs cannot use pool memory",
         false => "a server that starts later finds fewer pages",
     };
     Change::new(Setting::pool(pool.size, pool.node), pages)
-        .from(pool.lasting())
+        .from(pool.persistent())
         .at_risk(risk)
 }
 
@@ -68,8 +68,8 @@ fn change(pool: &Pool, pages: Pages) -> Change {
 /// unused, a plan decides if more are needed.
 fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (Next, Option<String>) {
     match change(pool, to).compacting().check(host) {
-        Err(refused) => (refused.instead.into(), Some(refused.why)),
-        Ok(_) if of_size.available() >= to - pool.lasting() => (PLAN.into(), None),
+        Err(refused) => (refused.alternative.into(), Some(refused.why)),
+        Ok(_) if of_size.available() >= to - pool.persistent() => (PLAN.into(), None),
         Ok(advice) => (advice.into(), None),
     }
 }
@@ -174,7 +174,7 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
 pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     let (asked, by) = asked(host).remove(&pool.size)?;
     pool.total.get()?;
-    let (has, asked) = (pool.lasting(), Pages(asked));
+    let (has, asked) = (pool.persistent(), Pages(asked));
     let missing = asked - has;
     if missing == Pages(0) {
         return None;
@@ -184,7 +184,7 @@ pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     let text = format!(
         "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).{refused}",
         pool.size,
-        missing.of(pool.size)
+        missing.in_bytes(pool.size)
     );
     Some(Finding::problem("pool-short", text, next))
 }

@@ -85,7 +85,7 @@ pub(crate) fn too_large(host: &Host) -> Option<String> {
 pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
     let pages = thp.khugepaged.max_ptes_none.get()?.get();
-    let most = pmd.holds(host.base_page) - 1;
+    let most = pmd.ratio_to(host.base_page) - 1;
     let sizes = thp.khugepaged_sizes(Some(pmd)).into_iter();
     let smaller: Vec<_> = sizes.filter(|size| *size < pmd).collect();
     let is_ignored = thp.khugepaged.collapses_small_orders && !smaller.is_empty();

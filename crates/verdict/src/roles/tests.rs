@@ -57,12 +57,12 @@ fn all_that_was_asked_for_was_got() {
     let process = with_library(vec![heap, anon(0x8000_0000, M)]);
     let data = state(&host(), &process, AUTO, RunRole::Data);
     assert_eq!(data.asked, "auto");
-    assert_eq!((data.missing, data.small), (Bytes::ZERO, Bytes(M)));
+    assert_eq!((data.missing, data.too_small), (Bytes::ZERO, Bytes(M)));
     assert_eq!((data.reason, data.command), (None, None));
-    assert_eq!(Held::total(&data.got), Bytes(65 * M));
+    assert_eq!(PageUsage::total(&data.got), Bytes(65 * M));
     let text = state(&host(), &process, AUTO, RunRole::Text);
     assert_eq!(
-        Held::total(&text.got),
+        PageUsage::total(&text.got),
         Bytes(M),
         "libraries are not the program"
     );
@@ -185,7 +185,7 @@ fn what_processes_share_counts_once_in_their_sum() {
     let together = sum_of(&[&one, &other]);
     let of = |role| together.iter().find(|s| s.role == role).unwrap();
     assert_eq!(of(RunRole::Shm).missing, Bytes(64 * M));
-    assert_eq!(Held::total(&of(RunRole::Data).got), Bytes(128 * M));
+    assert_eq!(PageUsage::total(&of(RunRole::Data).got), Bytes(128 * M));
     assert_eq!(sum_of(&[]), []);
 }
 
@@ -210,11 +210,11 @@ proptest! {
         let resident: Bytes = segments.iter().map(|s| s.resident).sum();
         let text = format!("v=1;base=4096;pmd=2097152;data={ways};asked_data={asked}");
         let data = state(&host(), &with_library(segments), &text, RunRole::Data);
-        prop_assert_eq!(Held::total(&data.got), resident);
+        prop_assert_eq!(PageUsage::total(&data.got), resident);
         let had: Bytes = data.got.iter().filter(|h| h.kind == PageKind::Thp).map(|h| h.bytes).sum();
-        prop_assert!(data.missing + data.small <= resident);
+        prop_assert!(data.missing + data.too_small <= resident);
         if asked == "auto" && ways == "thp" {
-            prop_assert_eq!(data.missing + data.small + had, resident);
+            prop_assert_eq!(data.missing + data.too_small + had, resident);
         }
         prop_assert!(data.missing.is_zero() || data.reason.is_some());
     }

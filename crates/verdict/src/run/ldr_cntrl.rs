@@ -28,7 +28,7 @@ pub struct Mapped {
     pub key: &'static str,
     pub value: String,
     pub role: RunRole,
-    pub here: Want,
+    pub request: Want,
 }
 
 /// Translates a value of LDR_CNTRL, and of the variable LARGE_PAGE_DATA if it is set.
@@ -93,7 +93,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
             key: LARGE_PAGE_DATA,
             value: value.to_owned(),
             role: RunRole::Data,
-            here,
+            request: here,
         });
     }
     let (key, role) = SIZES
@@ -114,7 +114,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
         key,
         value: value.to_owned(),
         role,
-        here,
+        request: here,
     })
 }
 
@@ -181,5 +181,5 @@ fn is_for(host: &Host, role: RunRole, size: PageSize) -> bool {
         return host.pmd_page.get() == Some(size);
     }
     let order = thp.order(size);
-    order.is_none_or(|order| !order.own(thp_use(role)).is_absent())
+    order.is_none_or(|order| !order.own_setting(thp_use(role)).is_absent())
 }

@@ -8,7 +8,7 @@ pub const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    pub because: String,
+    pub reason: String,
     pub can_promote: bool,
     /// True if preloading the library is harmless. It is then preloaded anyway, for the child
     /// processes.
@@ -39,7 +39,7 @@ pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
 impl Obstacle {
     fn movable(because: String) -> Obstacle {
         Obstacle {
-            because,
+            reason: because,
             can_promote: true,
             may_pass_on: false,
         }

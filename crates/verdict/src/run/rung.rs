@@ -1,6 +1,6 @@
 //! Judges one rung of a ladder on the host: available, or unavailable with the reason.
 
-use hugeleaf_host::{Available, Host, Limited, Pool, RunPageKind, RunRole, ThpUse};
+use hugeleaf_host::{Available, Host, HugetlbAccounting, Pool, RunPageKind, RunRole, ThpUse};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages, Rung};
 
 use crate::advice::{self, Change, Scope, Setting, of_container};
@@ -15,7 +15,7 @@ pub enum Judged {
     Automatic,
     /// Base pages. Later rungs are never reached.
     Base,
-    Not(Failure),
+    Unavailable(Failure),
 }
 
 pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
@@ -24,7 +24,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
         return Judged::Base;
     }
     if size < host.base_page {
-        return Judged::Not(Failure::new(
+        return Judged::Unavailable(Failure::new(
             format!("the smallest page here is {}", host.base_page),
             "# use sizes that the host has: hugeleaf status",
         ));
@@ -45,8 +45,8 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
         (Some(Ok(way)), _) => Judged::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,
         // Report the pool for a size that only a pool can have, otherwise THP.
-        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => Judged::Not(lack),
-        (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Not(lack),
+        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => Judged::Unavailable(lack),
+        (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Unavailable(lack),
         (None, None) => Judged::Base,
     }
 }
@@ -54,7 +54,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
 /// True if THP of a size exist on this host for a role, on or off.
 fn is_of_thp(host: &Host, role: RunRole, size: PageSize) -> bool {
     let order = host.thp.known().and_then(|thp| thp.order(size));
-    let own = order.is_some_and(|order| !order.own(thp_use(role)).is_absent());
+    let own = order.is_some_and(|order| !order.own_setting(thp_use(role)).is_absent());
     own || Some(size) == pmd(host)
 }
 
@@ -122,8 +122,8 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     let thp = host.thp.known().ok_or_else(none)?;
     let order = thp.order(size).ok_or_else(none)?;
     let of = thp_use(role);
-    let (name, own) = (of.knob(), order.own(of));
-    match order.in_force(thp, of) {
+    let (name, own) = (of.knob(), order.own_setting(of));
+    match order.effective(thp, of) {
         Some("always" | "within_size" | "force") => Ok(Judged::Automatic),
         // An unreadable setting is unknown, so report nothing.
         None if !own.is_absent() => Ok(Judged::Automatic),
@@ -206,7 +206,7 @@ fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) 
         Some(_) if host.is_in_container => of_container(size, needed, ""),
         Some(cgroup) => {
             let most = if cgroup.version == 1 { "-1" } else { "max" };
-            let file = cgroup.limit_file(size, Limited::Faults);
+            let file = cgroup.limit_file(size, HugetlbAccounting::Faults);
             let raised = Change::new(Setting::file(file), most);
             raised.in_scope(Scope::Cgroup).command(host)
         }

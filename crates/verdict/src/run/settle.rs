@@ -20,7 +20,7 @@ const AUTO_AFTER: u64 = 16;
 const MOST_POOLS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct ResolvedPolicy {
     pub settings: RunSettings,
     /// Named requests that are known to be unavailable.
     pub missing: Vec<Missing>,
@@ -31,7 +31,7 @@ pub struct Missing {
     /// The request as typed: `--shm 1G`.
     pub asked: String,
     #[serde(rename = "reason")]
-    pub because: String,
+    pub reason: String,
     pub command: String,
 }
 
@@ -39,7 +39,7 @@ pub struct Missing {
 ///
 /// # Errors
 /// A mandatory request is unavailable, or the policy names something that does not exist.
-pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Failure> {
+pub fn resolve(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<ResolvedPolicy, Failure> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
     let mut rungs: [RunPolicy; 4] = Default::default();
@@ -76,7 +76,7 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
         report: None,
         roles: rungs,
     };
-    Ok(Settled { settings, missing })
+    Ok(ResolvedPolicy { settings, missing })
 }
 
 /// Returns the attempts of `auto`: THP for data and stacks, a pool and then THP for shared memory,
@@ -143,8 +143,8 @@ fn resolve_ladder(
                 break;
             }
             // A better rung is available, so this fallback is not needed yet.
-            Judged::Not(_) if had => {}
-            Judged::Not(lack) => lacks.push((rung.size, lack)),
+            Judged::Unavailable(_) if had => {}
+            Judged::Unavailable(lack) => lacks.push((rung.size, lack)),
         }
     }
     let pools = ways.iter().filter(|way| **way != RunPageKind::Thp).count();
@@ -269,16 +269,16 @@ fn check_reserve(
 
 fn unavailable(asked: &str, lack: Failure) -> Failure {
     Failure::new(
-        format!("run: {asked} is required but unavailable: {}", lack.what),
-        lack.next,
+        format!("run: {asked} is required but unavailable: {}", lack.message),
+        lack.remedy,
     )
 }
 
 fn missing_of(asked: String, lack: Failure) -> Missing {
     Missing {
         asked,
-        because: lack.what,
-        command: lack.next,
+        reason: lack.message,
+        command: lack.remedy,
     }
 }
 

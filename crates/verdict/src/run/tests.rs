@@ -18,7 +18,7 @@ fn host(two_megabytes: u64, one_gigabyte: u64) -> Host {
     ];
     let sizes = [("2M", two_megabytes), ("1G", one_gigabyte)];
     host.page_sizes = sizes
-        .map(|(text, pages)| info(text, PageKind::Hugetlb, Pages(pages).of(size(text))))
+        .map(|(text, pages)| info(text, PageKind::Hugetlb, Pages(pages).in_bytes(size(text))))
         .to_vec();
     for text in ["16K", "64K", "1M", "2M"] {
         host.page_sizes.push(info(text, PageKind::Thp, Bytes(G)));
@@ -62,14 +62,14 @@ fn policy(wants: &[(&str, &str)]) -> Policy {
     policy
 }
 
-fn settled(wants: &[(&str, &str)], host: &Host) -> Settled {
-    settle(&policy(wants), host, None).unwrap()
+fn settled(wants: &[(&str, &str)], host: &Host) -> ResolvedPolicy {
+    resolve(&policy(wants), host, None).unwrap()
 }
 
 /// Returns the attempts for each role: data, shm, stack, text.
 fn tried(wants: &[(&str, &str)], host: &Host) -> [String; 4] {
     let settled = settled(wants, host);
-    RunRole::ALL.map(|role| settled.settings.of(role).to_string())
+    RunRole::ALL.map(|role| settled.settings.policy(role).to_string())
 }
 
 /// Returns the missing requests, as `asked: because`.
@@ -77,12 +77,12 @@ fn missing(wants: &[(&str, &str)], host: &Host) -> Vec<String> {
     let missing = settled(wants, host).missing;
     missing
         .iter()
-        .map(|m| format!("{}: {}", m.asked, m.because))
+        .map(|m| format!("{}: {}", m.asked, m.reason))
         .collect()
 }
 
 fn refused(wants: &[(&str, &str)], host: &Host) -> Failure {
-    settle(&policy(wants), host, None).unwrap_err()
+    resolve(&policy(wants), host, None).unwrap_err()
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn small_shared_memory_names_the_knob_of_its_size() {
     };
     let found = settled(&[("shm", "64K")], &set("never", "never")).missing;
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].because, "hugepages-64kB/shmem_enabled is never");
+    assert_eq!(found[0].reason, "hugepages-64kB/shmem_enabled is never");
     assert_eq!(
         found[0].command,
         "echo always > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled"
@@ -200,7 +200,7 @@ fn a_smaller_size_that_is_on_needs_nothing() {
     assert!(missing(&[("data", "64K")], &host).is_empty());
     assert_eq!(tried(&[("data", "64K")], &host)[0], "base");
     let refusal = refused(&[("data", "64K!")], &host);
-    assert!(refusal.what.contains("--data 64K!"), "{refusal:?}");
+    assert!(refusal.message.contains("--data 64K!"), "{refusal:?}");
 }
 
 #[test]
@@ -217,12 +217,12 @@ fn what_must_be_had_and_is_not_is_refused() {
     ] {
         let refusal = refused(&[(role, ladder)], &host_without);
         let what = format!("run: --{role} {ladder} is required");
-        assert!(refusal.what.starts_with(&what), "{refusal:?}");
+        assert!(refusal.message.starts_with(&what), "{refusal:?}");
         assert!(
-            refusal.what.contains(because) || ladder == "16M!",
+            refusal.message.contains(because) || ladder == "16M!",
             "{refusal:?}"
         );
-        assert!(!refusal.next.is_empty(), "{refusal:?}");
+        assert!(!refusal.remedy.is_empty(), "{refusal:?}");
     }
     // One rung of several is enough. Earlier rungs are reported.
     assert_eq!(missing(&[("shm", "1G,2M!")], &host_without).len(), 1);
@@ -234,7 +234,7 @@ fn what_must_be_had_and_is_not_is_refused() {
     no_thp.thp = Fact::Absent;
     assert!(
         refused(&[("data", "2M!")], &no_thp)
-            .what
+            .message
             .contains("no transparent huge pages")
     );
 }
@@ -250,7 +250,7 @@ fn never_leaves_collapse() {
         "{found:?}"
     );
     let refusal = refused(&[("data", "2M!")], &never);
-    assert!(refusal.next.starts_with("echo madvise > "), "{refusal:?}");
+    assert!(refusal.remedy.starts_with("echo madvise > "), "{refusal:?}");
     let own = with_thp(host(0, 0), |thp| {
         thp.enabled = word("never");
         thp.orders[3].anon = word("madvise");
@@ -280,7 +280,7 @@ fn shared_memory_follows_its_own_knobs() {
 
 #[test]
 fn from_which_size_on() {
-    let bytes = |settled: &Settled| {
+    let bytes = |settled: &ResolvedPolicy| {
         let s = &settled.settings;
         [s.data_after, s.shm_after, s.stack_after].map(|b| b.map(|b| b.get() / M))
     };
@@ -294,11 +294,11 @@ fn from_which_size_on() {
 fn only_nodes_that_there_are() {
     let mut asked = policy(&[]);
     asked.numa = Some("bind=0,7".parse().unwrap());
-    let refusal = settle(&asked, &host(0, 0), None).unwrap_err();
-    assert!(refusal.what.contains("no node 7"), "{refusal:?}");
-    assert!(refusal.next.ends_with(": 0"), "{refusal:?}");
+    let refusal = resolve(&asked, &host(0, 0), None).unwrap_err();
+    assert!(refusal.message.contains("no node 7"), "{refusal:?}");
+    assert!(refusal.remedy.ends_with(": 0"), "{refusal:?}");
     asked.numa = Some("local".parse().unwrap());
-    assert!(settle(&asked, &host(0, 0), None).is_ok());
+    assert!(resolve(&asked, &host(0, 0), None).is_ok());
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_reserve_must_be_there() {
     let reserve = |wants: &[(&str, &str)], bytes: u64, room: Option<u64>, host: &Host| {
         let mut policy = policy(wants);
         policy.reserve = Some(Bytes(bytes));
-        settle(&policy, host, room.map(Bytes))
+        resolve(&policy, host, room.map(Bytes))
     };
     let host = host(512, 0);
     assert!(reserve(&[], G, None, &host).unwrap().missing.is_empty());
@@ -314,13 +314,13 @@ fn a_reserve_must_be_there() {
     assert!(
         reserve(&[], 9 * G, None, &host)
             .unwrap_err()
-            .what
+            .message
             .contains("8G of memory")
     );
     assert!(
         reserve(&[], G, Some(M), &host)
             .unwrap_err()
-            .what
+            .message
             .contains("room for 1M")
     );
     assert!(reserve(&[("data", "base")], G, None, &host).is_err());
@@ -334,10 +334,10 @@ fn a_reserve_must_be_there() {
     );
     let refusal = reserve(&from_pool, G + 3 * M, None, &host).unwrap_err();
     assert!(
-        refusal.what.contains("512 free pages of 2M, 2 too few"),
+        refusal.message.contains("512 free pages of 2M, 2 too few"),
         "{refusal:?}"
     );
-    assert!(refusal.next.starts_with("echo 514 > "), "{refusal:?}");
+    assert!(refusal.remedy.starts_with("echo 514 > "), "{refusal:?}");
     let short = reserve(&[("data", "hugetlb:2M,2M")], 2 * G, None, &host).unwrap();
     assert_eq!(short.missing[0].asked, "--reserve 2G");
 }
@@ -347,7 +347,7 @@ fn the_variable_that_the_library_reads() {
     let mut asked = policy(&[("data", "2M!"), ("shm", "1G,2M")]);
     asked.only = vec!["postgres".to_owned(), "initdb".to_owned()];
     asked.reserve = Some(Bytes(64 * M));
-    let mut settings = settle(&asked, &host(8, 2), None).unwrap().settings;
+    let mut settings = resolve(&asked, &host(8, 2), None).unwrap().settings;
     settings.report = Some("/run/x/socket".to_owned());
     assert_eq!(
         settings.to_string(),
@@ -363,7 +363,7 @@ fn translated(text: &str, large: Option<&str>, host: &Host) -> Vec<String> {
     let mapped = translate(text, large, host).unwrap();
     mapped
         .iter()
-        .map(|m| format!("{}=--{} {}", m.key, m.role, m.here))
+        .map(|m| format!("{}=--{} {}", m.key, m.role, m.request))
         .collect()
 }
 
@@ -415,8 +415,8 @@ fn ldr_cntrl_on_other_hosts() {
     // A required size is requested by name, and refused by name.
     let mapped = translate("LARGE_PAGE_DATA=M", None, &bare).unwrap();
     let mut policy = Policy::default();
-    policy.wants[mapped[0].role as usize] = mapped[0].here.clone();
-    assert!(settle(&policy, &bare, None).is_err());
+    policy.wants[mapped[0].role as usize] = mapped[0].request.clone();
+    assert!(resolve(&policy, &bare, None).is_err());
     let mut large_base = host(0, 0);
     large_base.base_page = size("64K");
     assert_eq!(
@@ -439,8 +439,8 @@ fn ldr_cntrl_that_means_nothing() {
         ("LARGE_PAGE_DATA=Y", Some("Y"), "twice"),
     ] {
         let refusal = translate(text, large, &host(0, 0)).unwrap_err();
-        assert!(refusal.what.contains(words), "{text}: {refusal:?}");
-        assert!(!refusal.next.is_empty());
+        assert!(refusal.message.contains(words), "{text}: {refusal:?}");
+        assert!(!refusal.remedy.is_empty());
     }
     let refusal = translate("USERREGS=1", None, &host(0, 0)).unwrap_err();
     for key in [
@@ -450,7 +450,7 @@ fn ldr_cntrl_that_means_nothing() {
         "SHMPSIZE",
         "LARGE_PAGE_DATA",
     ] {
-        assert!(refusal.next.contains(key), "{refusal:?}");
+        assert!(refusal.remedy.contains(key), "{refusal:?}");
     }
 }
 
@@ -472,7 +472,7 @@ const GLIBC: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
 
 #[test]
 fn programs_that_take_no_library() {
-    let because = |program: &Program| obstacle(program, "x86_64").map(|o| o.because);
+    let because = |program: &Program| obstacle(program, "x86_64").map(|o| o.reason);
     assert_eq!(
         because(&program(GLIBC, &["libc.so.6", "libubsan.so.1"])),
         None
@@ -486,7 +486,7 @@ fn programs_that_take_no_library() {
     assert!(
         obstacle(&other, "aarch64")
             .unwrap()
-            .because
+            .reason
             .contains("aarch64")
     );
     if let Format::Elf(elf) = &mut other.format {
@@ -563,10 +563,10 @@ proptest! {
         let text = format!("{}{}", words.join(","), if mandatory { "!" } else { "" });
         prop_assume!(text.parse::<Want>().is_ok());
         let role = RunRole::ALL[role];
-        if let Ok(found) = settle(&policy(&[(role.name(), &text)]), &host(4, 0), None) {
+        if let Ok(found) = resolve(&policy(&[(role.name(), &text)]), &host(4, 0), None) {
             let printed = found.settings.to_string();
             prop_assert!(printed.split(';').all(|item| item.split('=').count() == 2), "{}", printed);
-            let base = found.settings.of(role).ways.is_empty();
+            let base = found.settings.policy(role).ways.is_empty();
             prop_assert!(!mandatory || !base || text.contains(&"4096".to_owned()), "{}", text);
         }
     }

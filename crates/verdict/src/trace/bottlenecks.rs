@@ -5,7 +5,7 @@ use hugeleaf_trace::tables::{intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::areas::{Area, area_of_stack};
-use super::{Effect, Seen, TraceFinding, percent};
+use super::{Effect, TraceStats, TraceFinding, percent};
 use crate::findings::Severity;
 
 /// Minimum ratio of kernel time to user time. The published case has 5 to 8; a server that reads and writes has 1
@@ -26,7 +26,7 @@ const WAITING: f64 = 0.1;
 const LOCK_SHARE: f64 = 0.25;
 
 /// Finds kernel time far above user time, most of it in handling pages one by one.
-pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn pin_locking(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let cpu = seen.cpu?;
     let pin = seen.area_share(Area::Pin)?;
     let times = match cpu.system_over_user() {
@@ -74,7 +74,7 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Explains a cost that remains although most of the target's memory is on huge pages.
-fn on_large(seen: &Seen<'_>) -> Option<String> {
+fn on_large(seen: &TraceStats<'_>) -> Option<String> {
     let part = seen.coverage().filter(|part| *part >= 0.5)?;
     Some(format!(
         "{} of its memory is already on huge pages",
@@ -83,7 +83,7 @@ fn on_large(seen: &Seen<'_>) -> Option<String> {
 }
 
 /// Returns the number of pages per pinning call, on base pages and on huge pages.
-fn units(seen: &Seen<'_>) -> Option<String> {
+fn units(seen: &TraceStats<'_>) -> Option<String> {
     let rows = work::pins(seen.trace);
     let row = rows
         .iter()
@@ -107,7 +107,7 @@ fn units(seen: &Seen<'_>) -> Option<String> {
     ))
 }
 
-fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
+fn top_lock(seen: &TraceStats<'_>, area: Area) -> Option<String> {
     let table = locks::table(seen.trace);
     let row = table
         .rows
@@ -124,7 +124,7 @@ fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
     ))
 }
 
-pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
+pub(super) fn lock_area(seen: &TraceStats<'_>, lock: &Lock) -> Option<Area> {
     let caller = lock
         .by_caller
         .iter()
@@ -133,12 +133,12 @@ pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
 }
 
 /// Returns the average number of threads that wait for locks.
-fn waiting(seen: &Seen<'_>, nanos: u64) -> f64 {
+fn waiting(seen: &TraceStats<'_>, nanos: u64) -> f64 {
     seen.a_second(nanos) / 1e9
 }
 
 /// Finds waits for a lock that is held while pages are handled.
-pub fn page_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn page_locks(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let table = locks::table(seen.trace);
     let (row, area) = table.rows.iter().find_map(|row| {
         let area = lock_area(seen, row.lock)?;
@@ -189,7 +189,7 @@ const fn effect_of(area: Area) -> Effect {
 }
 
 /// Finds waits for a lock unrelated to pages, which huge pages do not shorten.
-pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn other_locks(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let table = locks::table(seen.trace);
     let row = table.rows.first()?;
     let waiting = waiting(seen, row.lock.totals.waited_nanos);
@@ -217,7 +217,7 @@ pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds I/O requests that consist of many small memory segments.
-pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn io_pieces(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     // Any task may complete I/O: a kernel worker, or an interrupted process.
     let part = seen.host_area_share(Area::Segments)?;
     if part < PIECES_SHARE {
@@ -249,7 +249,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds page faults that take much of the time, each for one base page.
-pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn base_faults(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let part = seen.area_share(Area::Fault)?;
     if part < FAULT_SHARE {
         return None;
@@ -295,7 +295,7 @@ pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds page-table walks that take a large share of all cycles.
-pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn page_walks(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let part = seen.walks().filter(|part| *part >= WALK_SHARE)?;
     let mut evidence = vec![format!("{} of all cycles of this host", percent(part))];
     evidence.extend(seen.coverage().map(|coverage| {

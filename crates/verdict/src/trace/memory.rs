@@ -1,11 +1,11 @@
 //! Findings about memory: page tables, compaction, huge pages created and split, segments of mixed sizes.
 
 use hugeleaf_trace::model::{Held, MemoryState, SegmentMemory};
-use hugeleaf_trace::tables::memory::{SegmentRow, Whose, held, newest, segments, total};
+use hugeleaf_trace::tables::memory::{SegmentRow, MemoryScope, held, newest, segments, total};
 use hugeleaf_trace::tables::{profile, share};
 use hugeleaf_units::Bytes;
 
-use super::{Effect, Seen, TraceFinding, float, percent};
+use super::{Effect, TraceStats, TraceFinding, float, percent};
 use crate::findings::Severity;
 
 /// Shares of page tables in memory that are a warning and a problem, as in `status`.
@@ -29,7 +29,7 @@ pub(super) const WALKS_LITTLE: f64 = 0.02;
 pub(super) const CPU_LITTLE: f64 = 0.05;
 
 /// Finds page tables that take a large share of memory.
-pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn page_tables(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let memory = Bytes(seen.trace.host.memory_bytes?);
     let at_ends = seen
         .trace
@@ -70,7 +70,7 @@ pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds programs that waited for memory compaction.
-pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn compaction_stalls(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let stalls = seen.counter("compact_stall")?;
     let rate = seen.a_second(stalls);
     if rate < STALLS_A_SECOND {
@@ -102,7 +102,7 @@ pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds khugepaged using a large share of a CPU.
-pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn khugepaged_busy(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let rows = profile::by_process(seen.trace);
     let row = rows.iter().find(|row| row.name == "khugepaged")?;
     let possible = seen.trace.samples_a_second * seen.trace.seconds;
@@ -134,7 +134,7 @@ pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 /// Finds huge pages that are split during use. The kernel counts splits for the whole host. For a target, only its own loss
 /// is reported.
-pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn splits(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let split = ["thp_split_pmd", "thp_split_page"];
     let count = split.iter().filter_map(|name| seen.counter(name)).max()?;
     let rate = seen.a_second(count);
@@ -192,9 +192,9 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 /// Returns the target's memory that changed from transparent huge pages to base pages. `None` if the amount is zero or
 /// unknown.
-fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
+fn lost_by_target(seen: &TraceStats<'_>) -> Option<Bytes> {
     let at = |state: Option<&MemoryState>, kind: &str| {
-        let held = held(state?, Whose::Target)?;
+        let held = held(state?, MemoryScope::Target)?;
         let of_kind = held.iter().filter(|held| held.kind == kind);
         Some(of_kind.map(|held| held.bytes).sum::<u64>())
     };
@@ -209,7 +209,7 @@ fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
 }
 
 /// Finds a segment of the target on several page sizes, although no mix was requested.
-pub fn mixed_sizes(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn mixed_sizes(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let state = newest(seen.trace)?;
     let least = seen.large_page()?.get().saturating_mul(WORTH_LARGE_PAGES);
     let mixed: Vec<SegmentRow<'_>> = segments(state)
@@ -265,7 +265,7 @@ fn is_mixed(segment: &SegmentMemory) -> bool {
 }
 
 /// Finds a busy target with mostly base-page memory on a host that could provide huge pages.
-pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn on_base_pages(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let (coverage, on_base) = (seen.coverage()?, seen.on_base()?);
     let large = seen.large_page()?;
     let worth = Bytes(large.get().saturating_mul(WORTH_LARGE_PAGES));

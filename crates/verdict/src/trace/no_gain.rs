@@ -4,11 +4,11 @@ use hugeleaf_units::Bytes;
 
 use super::areas::Area;
 use super::memory::{CPU_LITTLE, WALKS_LITTLE};
-use super::{Effect, Seen, TraceFinding, percent, quality};
+use super::{Effect, TraceStats, TraceFinding, percent, quality};
 use crate::findings::Severity;
 
 /// Reports no gain if no rule favours huge pages. Reports nothing if the trace has too little data.
-pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn no_gain(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     if !quality::is_enough(seen) {
         return None;
     }
@@ -28,7 +28,7 @@ pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Returns the reasons, strongest first.
-fn reasons(seen: &Seen<'_>) -> Vec<String> {
+fn reasons(seen: &TraceStats<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     let who = seen.who();
     if let Some(used) = seen.cpus_used().filter(|used| *used < CPU_LITTLE) {

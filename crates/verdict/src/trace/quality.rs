@@ -4,7 +4,7 @@ use hugeleaf_trace::model::Source;
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::share;
 
-use super::{Seen, TraceFinding, percent};
+use super::{TraceStats, TraceFinding, percent};
 use crate::findings::Severity;
 
 /// Minimum number of samples. With fewer, a share of 5 % is known only within 3 percentage points.
@@ -15,7 +15,7 @@ const LOST: f64 = 0.01;
 const SKEWED: f64 = 0.1;
 
 /// True if the trace has enough data to report an absence.
-pub(super) fn is_enough(seen: &Seen<'_>) -> bool {
+pub(super) fn is_enough(seen: &TraceStats<'_>) -> bool {
     let lost_little = |source: &Source| lost_part(source).is_none_or(|part| part < LOST);
     // A target that hardly runs has few samples, and its idleness is the answer.
     let idle = seen
@@ -29,7 +29,7 @@ fn lost_part(source: &Source) -> Option<f64> {
     share(source.lost, source.events.saturating_add(source.lost)).filter(|part| *part > 0.0)
 }
 
-pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn lost(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let sources = seen.trace.sources.iter();
     let lost: Vec<(&Source, f64)> = sources.filter_map(|s| Some((s, lost_part(s)?))).collect();
     let worst = lost.iter().map(|(_, part)| *part).fold(0.0, f64::max);
@@ -70,7 +70,7 @@ pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Finds too few samples of the target for shares.
-pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn few_samples(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     // If no samples were taken, another finding reports it.
     if not_measured(seen.trace, Collection::CpuSamples).is_some() {
         return None;
@@ -97,7 +97,7 @@ pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
 }
 
 /// Explains that clock samples cannot land where interrupts are off.
-pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
+pub fn skew(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let releases: u64 = seen.releases.values().sum();
     let (most, _) = seen.releases.iter().max_by_key(|(_, count)| **count)?;
     let part = share(releases, seen.in_kernel).filter(|part| *part >= SKEWED)?;

@@ -2,10 +2,10 @@
 
 use hugeleaf_trace::Trace;
 
-use super::{Seen, TraceFinding, bottlenecks, memory, no_gain, quality};
+use super::{TraceStats, TraceFinding, bottlenecks, memory, no_gain, quality};
 
 /// Rules in favour of huge pages, and rules about defects of existing huge pages.
-const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
+const GAIN_RULES: &[fn(&TraceStats<'_>) -> Option<TraceFinding>] = &[
     bottlenecks::pin_locking,
     bottlenecks::page_locks,
     bottlenecks::io_pieces,
@@ -20,7 +20,7 @@ const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
 ];
 
 /// Rules about the limits of the trace.
-const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
+const LIMIT_RULES: &[fn(&TraceStats<'_>) -> Option<TraceFinding>] = &[
     bottlenecks::other_locks,
     quality::lost,
     quality::few_samples,
@@ -28,12 +28,12 @@ const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
 ];
 
 pub fn findings(trace: &Trace) -> Vec<TraceFinding> {
-    let seen = Seen::of(trace);
-    let mut all: Vec<TraceFinding> = FOR.iter().filter_map(|rule| rule(&seen)).collect();
+    let seen = TraceStats::of(trace);
+    let mut all: Vec<TraceFinding> = GAIN_RULES.iter().filter_map(|rule| rule(&seen)).collect();
     if all.is_empty() {
         all.extend(no_gain::no_gain(&seen));
     }
-    all.extend(ABOUT.iter().filter_map(|rule| rule(&seen)));
+    all.extend(LIMIT_RULES.iter().filter_map(|rule| rule(&seen)));
     all.sort_by_key(|finding| finding.severity);
     all
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Held, Mode};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
-use hugeleaf_trace::tables::memory::{Whose, coverage, held, newest, total};
+use hugeleaf_trace::tables::memory::{MemoryScope, coverage, held, newest, total};
 use hugeleaf_trace::tables::profile::busy;
-use hugeleaf_trace::tables::{Of, share, target_name};
+use hugeleaf_trace::tables::{Scope, share, target_name};
 use hugeleaf_units::Bytes;
 
 use super::areas::{Area, area_of, area_of_stack, is_release};
@@ -15,7 +15,7 @@ use super::{float, percent};
 use crate::findings::shell_word;
 
 #[derive(Debug, Clone)]
-pub struct Seen<'a> {
+pub struct TraceStats<'a> {
     pub trace: &'a Trace,
     /// CPU time of the target, or of the host without a target. `None` if unknown.
     pub cpu: Option<CpuTime>,
@@ -30,13 +30,13 @@ pub struct Seen<'a> {
     pub held: Option<Vec<Held>>,
 }
 
-impl<'a> Seen<'a> {
-    pub fn of(trace: &'a Trace) -> Seen<'a> {
+impl<'a> TraceStats<'a> {
+    pub fn of(trace: &'a Trace) -> TraceStats<'a> {
         let whose = match trace.target {
-            Some(_) => Whose::Target,
-            None => Whose::Host,
+            Some(_) => MemoryScope::Target,
+            None => MemoryScope::Host,
         };
-        let mut seen = Seen {
+        let mut seen = TraceStats {
             trace,
             cpu: intervals::target_cpu(trace),
             samples: 0,
@@ -49,13 +49,13 @@ impl<'a> Seen<'a> {
         };
         let stacks = 0..u32::try_from(trace.stacks.len()).unwrap_or(u32::MAX);
         let by_stack: Vec<_> = stacks.map(|s| area_of_stack(seen.kernel(s))).collect();
-        for sample in busy(trace, Of::Host) {
+        for sample in busy(trace, Scope::Host) {
             seen.host_samples += sample.count;
             if let Some(area) = by_stack[sample.stack as usize] {
                 *seen.host_areas.entry(area).or_default() += sample.count;
             }
         }
-        for sample in busy(trace, Of::Target) {
+        for sample in busy(trace, Scope::Target) {
             seen.samples += sample.count;
             if let Some(area) = by_stack[sample.stack as usize] {
                 *seen.areas.entry(area).or_default() += sample.count;
@@ -176,7 +176,7 @@ impl<'a> Seen<'a> {
     /// Returns the function of an area with most of the target's samples, and its share.
     pub fn hottest(&self, area: Area) -> Option<(&'a str, f64)> {
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
-        for sample in busy(self.trace, Of::Target) {
+        for sample in busy(self.trace, Scope::Target) {
             let name = self
                 .kernel(sample.stack)
                 .find(|name| area_of(name).is_some());

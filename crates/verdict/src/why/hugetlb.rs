@@ -1,9 +1,9 @@
 //! Explains why shared memory is not on the pages of a configured pool.
 
-use hugeleaf_host::{Limited, Pool, RunPageKind, RunRole, Segment};
+use hugeleaf_host::{HugetlbAccounting, Pool, RunPageKind, RunRole, Segment};
 use hugeleaf_units::{PageSize, Pages};
 
-use crate::asking::{self, Asking};
+use crate::asking::{self, PoolProgram};
 use crate::eligible::is_on_pool;
 
 use super::{Case, Reason};
@@ -16,12 +16,12 @@ const CAP_IPC_LOCK: u32 = 14;
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
     let is_hugetlb = |way: &RunPageKind| matches!(way, RunPageKind::Hugetlb(_));
-    Asking::of(&process.name).is_some()
+    PoolProgram::of(&process.name).is_some()
         || process.segments.iter().any(is_on_pool)
         || process
             .run
             .known()
-            .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(is_hugetlb))
+            .is_some_and(|run| run.policy(RunRole::Shm).ways.iter().any(is_hugetlb))
 }
 
 /// Returns the reason why a segment is not on the pool, in the order of the kernel's checks (`hugetlb_file_setup`,
@@ -32,7 +32,7 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     if let Some(reason) = no_right(case, segment) {
         return Some(reason);
     }
-    let short = |of: Limited| {
+    let short = |of: HugetlbAccounting| {
         let room = case
             .process
             .limits
@@ -40,13 +40,13 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
             .and_then(|(_, limit)| limit.room(of));
         room.is_some_and(|room| room < segment.range.len())
     };
-    if short(Limited::Reservations) {
+    if short(HugetlbAccounting::Reservations) {
         return Some(Reason::CgroupReservation);
     }
     if self::short(pool, segment) > Pages(0) {
         return Some(Reason::PoolShort);
     }
-    if short(Limited::Faults) {
+    if short(HugetlbAccounting::Faults) {
         return Some(Reason::CgroupFault);
     }
     Some(Reason::PoolUnused)
@@ -58,8 +58,8 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
     let filled = || case.host.totals().filter(fits);
-    let asked = asking::page(case.host, None);
-    let can_take = |p: &&Pool| match Asking::of(&case.process.name) {
+    let asked = asking::requested_page_size(case.host, None);
+    let can_take = |p: &&Pool| match PoolProgram::of(&case.process.name) {
         Some(program) if program.takes_any_size() => true,
         Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
         // The page size of a program that has hugetlb pages, or was started for them, is unknown.
@@ -72,8 +72,8 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
 
 /// Returns the additional setting that makes the program request pages of this size.
 pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
-    let is_other = asking::page(case.host, None) != Some(size);
-    Asking::of(&case.process.name)?
+    let is_other = asking::requested_page_size(case.host, None) != Some(size);
+    PoolProgram::of(&case.process.name)?
         .size_setting(size)
         .filter(|_| is_other)
 }

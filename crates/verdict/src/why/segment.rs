@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, Range};
 use crate::eligible::{self, Kind, Slot};
 use crate::growth::Holes;
 
-use super::{Case, Reason, Remedy, Room, hugetlb, setting};
+use super::{Case, Reason, Remedy, TightestLimit, hugetlb, setting};
 
 /// A range, its obstacle, and its resident bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct Finding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub resident: Bytes,
-    pub large: Bytes,
-    pub small: Bytes,
+    pub huge: Bytes,
+    pub too_small: Bytes,
     pub findings: Vec<Finding>,
 }
 
@@ -33,7 +33,7 @@ enum Whole {
     /// The segment is on the pool, or is empty.
     Done,
     /// The segment cannot hold a huge page of any size.
-    Small,
+    TooSmall,
     Stopped(Reason),
     ShortOfPmd,
     /// The pages decide. The reason applies to fully resident blocks.
@@ -49,17 +49,17 @@ pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
         .sum();
     let mut found = Found {
         resident: segment.resident,
-        large: large.min(segment.resident),
-        small: Bytes::ZERO,
+        huge: large.min(segment.resident),
+        too_small: Bytes::ZERO,
         findings: Vec::new(),
     };
     match whole(case, segment) {
-        Whole::Done => found.large = found.resident,
-        Whole::Small => found.small = found.resident - found.large,
+        Whole::Done => found.huge = found.resident,
+        Whole::TooSmall => found.too_small = found.resident - found.huge,
         Whole::Stopped(reason) => found.put_rest(segment, reason),
         Whole::ShortOfPmd => match short_of_pmd(case, segment, segment.range) {
             Some(reason) => found.put_rest(segment, reason),
-            None => found.small = found.resident - found.large,
+            None => found.too_small = found.resident - found.huge,
         },
         Whole::ByPages(decides) => by_pages(case, segment, decides, &mut found),
     }
@@ -74,7 +74,7 @@ fn holes(reason: Reason, there: Bytes, range: Range) -> Holes {
 
 impl Found {
     fn put_rest(&mut self, segment: &Segment, reason: Reason) {
-        let bytes = self.resident - self.large - self.small;
+        let bytes = self.resident - self.huge - self.too_small;
         if bytes.is_zero() {
             return;
         }
@@ -120,7 +120,7 @@ impl Found {
             finding.bytes = finding.bytes - taken;
             bytes = bytes - taken;
         }
-        self.small = self.small - bytes;
+        self.too_small = self.too_small - bytes;
         self.findings
             .retain(|f| !f.bytes.is_zero() || f.reason == Reason::Swapped);
         self.findings.sort_by_key(|f| f.range.start());
@@ -135,7 +135,7 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     }
     let allowed = eligible::mapping(case.host, case.process, segment);
     match case.smallest {
-        Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::Small,
+        Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::TooSmall,
         _ => {}
     }
     match (allowed, Kind::of(segment)) {
@@ -206,7 +206,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
     }
     found.resident = slots.iter().map(|s| s.tally.present).sum();
     let seen_large: Bytes = slots.iter().map(|s| s.tally.huge).sum();
-    found.small = Bytes::ZERO;
+    found.too_small = Bytes::ZERO;
     // A fully swapped block has no byte on any page, but is reported too.
     let in_swap = |s: &Slot| s.whole && s.tally.present.is_zero();
     for slot in slots
@@ -226,7 +226,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
                 swapped: slot.tally.swapped,
                 holes: holes(reason, slot.tally.present, slot.range),
             }),
-            None => found.small += slot.tally.on_base(),
+            None => found.too_small += slot.tally.on_base(),
         }
     }
     // The page map does not show smaller THP sizes, nor any huge page before Linux 6.7. The counters know
@@ -238,7 +238,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
         .map(|h| h.bytes)
         .sum::<Bytes>()
         .min(found.resident - seen_large);
-    found.large = seen_large + unseen;
+    found.huge = seen_large + unseen;
     found.deduct_unlocated(unseen);
 }
 
@@ -270,7 +270,7 @@ fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
 /// A missing page anywhere affects all of it.
 fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
     let private = Kind::of(segment) == Kind::Private;
-    let mut rest = found.resident - found.large;
+    let mut rest = found.resident - found.huge;
     let swapped = segment.swapped;
     let missing = segment.range.len() - found.resident - swapped;
     let mut carve = |bytes: Bytes, reason: Reason| {
@@ -316,7 +316,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
 pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
     let Some(pmd) = case.pmd else { return };
     let known: Bytes = registered(case).iter().map(|buffer| buffer.len()).sum();
-    let mut left = pmd.pages_for(case.process.pinned - known).of(pmd);
+    let mut left = pmd.pages_for(case.process.pinned - known).in_bytes(pmd);
     while !left.is_zero() {
         let largest = found
             .iter_mut()
@@ -375,11 +375,11 @@ pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
 }
 
 /// Returns the tightest memory limit above the process, with the remaining room.
-pub fn room(case: &Case<'_>) -> Option<Room> {
+pub fn tightest_limit(case: &Case<'_>) -> Option<TightestLimit> {
     let page = case.pmd?.bytes();
     let limits = case.process.limits.memory.iter();
     let tightest = limits.min_by_key(|l| l.room_at_most())?;
-    Some(Room {
+    Some(TightestLimit {
         cgroup: tightest.path.clone(),
         file: tightest.file.clone(),
         limit: tightest.limit,

@@ -1,6 +1,6 @@
 //! Judges the host's settings, which decide if a range becomes huge without promotion.
 
-use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder, ThpUse};
+use hugeleaf_host::{ThpAdvice, Fact, Segment, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::unaligned_ends::ends;
@@ -12,7 +12,7 @@ use crate::advice::{Change, Setting};
 
 /// Returns why fully resident private anonymous memory is not huge yet.
 pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
-    let advised = segment.asked.advised == Advised::Huge;
+    let advised = segment.request.advised == ThpAdvice::Huge;
     match (case.host.thp_setting(ThpUse::Private).1.text(), advised) {
         (None, _) => Reason::Unknown,
         (Some("never"), _) => Reason::ThpNever,
@@ -24,7 +24,7 @@ pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
 
 /// Returns why fully resident, aligned shared memory is not huge yet.
 pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
-    let advised = segment.asked.advised == Advised::Huge;
+    let advised = segment.request.advised == ThpAdvice::Huge;
     if tmpfs_mount(segment).is_some() {
         // The mount option decides for files of a mounted tmpfs. If it is unknown, THPeligible
         // decides.
@@ -77,14 +77,14 @@ fn fitting<'a>(case: &Case<'_>, thp: &'a Thp, segment: &Segment, range: Range) -
     if of == ThpUse::Private && segment.object != (0, 0, 0) {
         return Vec::new(); // A file: the file system decides.
     }
-    let advised = segment.asked.advised == Advised::Huge;
+    let advised = segment.request.advised == ThpAdvice::Huge;
     let ends = ends(case.host).map(|ends| ends.size);
     let fits = |order: &&ThpOrder| {
         let below = case.pmd.is_none_or(|pmd| order.size < pmd);
         let inside = range.aligned_inside(order.size).is_some();
-        below && inside && segment.is_aligned_to(order.size) && !order.own(of).is_absent()
+        below && inside && segment.is_aligned_to(order.size) && !order.own_setting(of).is_absent()
     };
-    let is_on = |order: &ThpOrder| match order.in_force(thp, of) {
+    let is_on = |order: &ThpOrder| match order.effective(thp, of) {
         Some("always" | "within_size" | "force") => true,
         Some("madvise" | "advise") => advised,
         _ => false,

@@ -38,8 +38,8 @@ fn is_nothing(bytes: &Bytes) -> bool {
 pub struct Summary {
     /// Resident bytes, including hugetlb pages. Memory shared by the processes counts once.
     pub resident: Bytes,
-    pub large: Bytes,
-    pub small: Bytes,
+    pub huge: Bytes,
+    pub too_small: Bytes,
     /// Swapped bytes, which are not resident.
     pub swapped: Bytes,
     /// One line per id and command, most bytes first.
@@ -96,18 +96,18 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
         let alike = verdicts.filter(|v| (v.id == Reason::CopyOnWrite) == is_cow);
         alike.map(|v| v.bytes).sum()
     };
-    let (shared, rest) = (of(true), account.small + of(false));
+    let (shared, rest) = (of(true), account.too_small + of(false));
     let parts = match segment.shared {
-        true => [shared, account.large, rest].map(|b| b.scaled(target, account.resident)),
+        true => [shared, account.huge, rest].map(|b| b.scaled(target, account.resident)),
         false => {
             let kept_rest = rest.min(target);
-            let kept_large = account.large.min(target - kept_rest);
+            let kept_large = account.huge.min(target - kept_rest);
             [target - kept_rest - kept_large, kept_large, kept_rest]
         }
     };
     let mut part = account.clone();
-    part.large = parts[1];
-    part.small = account.small.scaled(parts[2], rest);
+    part.huge = parts[1];
+    part.too_small = account.too_small.scaled(parts[2], rest);
     for verdict in &mut part.verdicts {
         let before = verdict.bytes;
         verdict.bytes = match verdict.id {
@@ -126,7 +126,7 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
     part.verdicts
         .retain(|v| !v.bytes.is_zero() || !counts.swapped.is_zero());
     let judged: Bytes = part.verdicts.iter().map(|v| v.bytes).sum();
-    part.resident = part.large + part.small + judged;
+    part.resident = part.huge + part.too_small + judged;
     part
 }
 
@@ -140,8 +140,8 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
     for ((process, _), accounts) in judged.iter().zip(&counted) {
         for account in accounts {
             summary.resident += account.resident;
-            summary.large += account.large;
-            summary.small += account.small;
+            summary.huge += account.huge;
+            summary.too_small += account.too_small;
             for verdict in &account.verdicts {
                 put(&mut groups, process, verdict);
             }
@@ -245,13 +245,13 @@ fn figures(group: &Group<'_>) -> Figures {
     let rooms = group
         .verdicts
         .iter()
-        .filter_map(|v| v.figures.room.as_ref());
+        .filter_map(|v| v.figures.tightest_limit.as_ref());
     Figures {
         missing: sum(group, |v| v.figures.missing),
         swapped: sum(group, |v| v.figures.swapped),
         holes,
         // The tightest memory limit of the processes.
-        room: rooms.min_by_key(|room| room.left).cloned(),
+        tightest_limit: rooms.min_by_key(|room| room.left).cloned(),
         off_sizes,
         ..group.verdicts[0].figures.clone()
     }

@@ -124,7 +124,7 @@ pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
 
 /// Describes the memory limit if the process's cgroup has no room for `adds` bytes.
 fn without_room(f: &Figures, adds: Bytes) -> String {
-    match &f.room {
+    match &f.tightest_limit {
         Some(room) if room.left < adds + room.page => format!(
             ". The memory limit of cgroup {} leaves {}",
             room.cgroup, room.left
@@ -134,7 +134,7 @@ fn without_room(f: &Figures, adds: Bytes) -> String {
 }
 
 pub fn cgroup_memory(f: &Figures) -> String {
-    let Some(room) = &f.room else {
+    let Some(room) = &f.tightest_limit else {
         return "a cgroup limits memory".to_owned();
     };
     format!(
@@ -159,7 +159,7 @@ pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> Next {
 /// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
 /// two more huge pages, because the kernel charges in advance on each processor.
 pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> Next {
-    let Some(room) = f.room.as_ref().filter(|room| room.left < adds + room.page) else {
+    let Some(room) = f.tightest_limit.as_ref().filter(|room| room.left < adds + room.page) else {
         return promote.into();
     };
     let need = room.limit - room.left + adds + room.page + room.page;

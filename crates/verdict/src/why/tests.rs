@@ -211,7 +211,7 @@ fn the_ends_of_a_segment_are_not_part_of_a_large_page() {
         ]
     );
     // The last 12K are below the smallest huge page.
-    assert_eq!(account(&host, &process, "100")[0].small, Bytes(12 * K));
+    assert_eq!(account(&host, &process, "100")[0].too_small, Bytes(12 * K));
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
         assert_eq!(only(&host, &p).id, Reason::Misaligned);
         // A process with other memory on a pool does request pages.
         let mut on_pool = flagged(shm(AT + G, 8 * M), b"ht");
-        on_pool.asked.hugetlb = Some(size("2M"));
+        on_pool.request.hugetlb = Some(size("2M"));
         p.segments.push(on_pool);
         assert_ne!(ids_of(&host, &p)[0].0, "misaligned");
         p.segments.pop();
@@ -656,15 +656,15 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
 #[test]
 fn hugetlb_memory_is_large_already() {
     let mut segment = flagged(shm(AT, 8 * M), b"ht");
-    segment.asked.hugetlb = Some(size("2M"));
-    segment.by_page_size = vec![hugeleaf_host::Held {
+    segment.request.hugetlb = Some(size("2M"));
+    segment.by_page_size = vec![hugeleaf_host::PageUsage {
         size: size("2M"),
         kind: PageKind::Hugetlb,
         bytes: Bytes(8 * M),
     }];
     let p = process(vec![segment]);
     let accounts = account(&host(), &p, "100");
-    assert_eq!(accounts[0].large, Bytes(8 * M));
+    assert_eq!(accounts[0].huge, Bytes(8 * M));
     assert!(accounts[0].verdicts.is_empty());
     assert!(summarise(&[(&p, &accounts)]).is_good());
 }
@@ -719,7 +719,7 @@ fn a_segment_is_cut_where_its_pages_differ() {
     );
     assert!(verdicts[3].text.contains("4K more"));
     let accounts = account(&host, &p, "100");
-    assert_eq!(accounts[0].large, Bytes(2 * M));
+    assert_eq!(accounts[0].huge, Bytes(2 * M));
     assert_eq!(accounts[0].resident, p.segments[0].resident);
     assert!(!summarise(&[(&p, &accounts)]).is_good());
 }
@@ -1019,12 +1019,12 @@ fn large_pages_that_the_page_map_cannot_show_are_taken_off() {
     let host = host();
     let mut segment = anon(AT, 8 * M);
     segment.by_page_size = vec![
-        hugeleaf_host::Held {
+        hugeleaf_host::PageUsage {
             size: size("4K"),
             kind: PageKind::Base,
             bytes: Bytes(5 * M),
         },
-        hugeleaf_host::Held {
+        hugeleaf_host::PageUsage {
             size: size("64K"),
             kind: PageKind::Thp,
             bytes: Bytes(3 * M),
@@ -1032,7 +1032,7 @@ fn large_pages_that_the_page_map_cannot_show_are_taken_off() {
     ];
     let p = process(vec![segment]);
     let a = &account(&host, &p, "100")[0];
-    assert_eq!((a.large, a.resident), (Bytes(3 * M), Bytes(8 * M)));
+    assert_eq!((a.huge, a.resident), (Bytes(3 * M), Bytes(8 * M)));
     assert_eq!(ids_of(&host, &p), [("not-advised", 5 * M)]);
 }
 
@@ -1372,7 +1372,7 @@ proptest! {
         for (a, segment) in accounts.iter().zip(&p.segments) {
             let judged: Bytes = a.verdicts.iter().map(|v| v.bytes).sum();
             prop_assert_eq!(a.resident, segment.resident);
-            prop_assert_eq!(judged + a.large + a.small, a.resident);
+            prop_assert_eq!(judged + a.huge + a.too_small, a.resident);
             for v in &a.verdicts {
                 prop_assert!(segment.range.intersect(v.range) == Some(v.range));
                 prop_assert!(!v.bytes.is_zero() || v.id == Reason::Swapped);
@@ -1386,6 +1386,6 @@ proptest! {
         }
         let summary = summarise(&[(&p, &accounts)]);
         let lines: Bytes = summary.lines.iter().map(|l| l.bytes).sum();
-        prop_assert_eq!(lines + summary.large + summary.small, summary.resident);
+        prop_assert_eq!(lines + summary.huge + summary.too_small, summary.resident);
     }
 }

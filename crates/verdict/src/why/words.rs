@@ -2,19 +2,19 @@
 //! sentence with the values found, and the next step.
 
 use hugeleaf_host::process::stat::is_service;
-use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
+use hugeleaf_host::{Host, HugetlbAccounting, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::advice::{self, Change, Next, Scope, Setting};
-use crate::asking::{self, Asking};
+use crate::asking::{self, PoolProgram};
 use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
 use super::segment::{self, Finding, Found};
 use super::sums::NOTHING;
-use super::{Account, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_large_page, sums};
+use super::{Account, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_huge_page, sums};
 
 /// Judges every segment of a process that was read page by page. Returns one account per segment, in the same order.
 /// `target` is the process name in commands, as in `1234` or `tree:1234`.
@@ -24,7 +24,7 @@ pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
         process,
         target,
         pmd: host.pmd_page.get(),
-        smallest: smallest_large_page(host),
+        smallest: smallest_huge_page(host),
     };
     let mut found: Vec<segment::Found> = process
         .segments
@@ -37,7 +37,7 @@ pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
     found
         .into_iter()
         .zip(&process.segments)
-        .map(|(found, segment)| put(&case, segment, found))
+        .map(|(found, segment)| describe(&case, segment, found))
         .collect()
 }
 
@@ -50,7 +50,7 @@ pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
 }
 
 /// Describes the findings of a segment.
-pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
+pub fn describe(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
     let verdicts = found.findings.iter().map(|finding| {
         let words = Words {
             case,
@@ -77,8 +77,8 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
     Account {
         range: segment.range,
         resident: found.resident,
-        large: found.large,
-        small: found.small,
+        huge: found.huge,
+        too_small: found.too_small,
         verdicts: verdicts.collect(),
     }
 }
@@ -93,7 +93,7 @@ struct Words<'a> {
     promote: String,
 }
 
-type Both = (String, Next);
+type TextAndCommand = (String, Next);
 
 impl Words<'_> {
     fn figures(&self) -> Figures {
@@ -113,7 +113,7 @@ impl Words<'_> {
                 Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
             },
-            room: segment::room(self.case),
+            tightest_limit: segment::tightest_limit(self.case),
             off_sizes: match f.reason {
                 Reason::OrdersOff => setting::off_sizes(self.case, self.segment, f.range, f.bytes),
                 _ => Vec::new(),
@@ -121,7 +121,7 @@ impl Words<'_> {
         }
     }
 
-    fn text_and_next(&self, f: &Figures) -> Both {
+    fn text_and_next(&self, f: &Figures) -> TextAndCommand {
         use Reason::*;
         let (reason, bytes) = (self.finding.reason, self.finding.bytes);
         match reason {
@@ -152,7 +152,7 @@ impl Words<'_> {
 
 // Settings.
 impl Words<'_> {
-    fn setting(&self) -> Both {
+    fn setting(&self) -> TextAndCommand {
         let (path, _) = self.case.host.thp_setting(ThpUse::Private);
         let text = match self.finding.reason {
             Reason::ThpNever => {
@@ -177,7 +177,7 @@ impl Words<'_> {
 
     /// Describes a process that disabled THP. Only the process itself can undo the call, so it is made to (see the
     /// notes on programs in docs/internals/kernel-notes.md).
-    fn disabled(&self) -> Both {
+    fn disabled(&self) -> TextAndCommand {
         let name = &self.name;
         let lasting = match name.starts_with("redis") || name.starts_with("valkey") {
             true => "To make this permanent, set 'disable-thp no' in its configuration",
@@ -213,7 +213,7 @@ impl Words<'_> {
         let (Some(pages), Some(sleep)) = (k.pages_to_scan.get(), k.scan_sleep_millis.get()) else {
             return "its settings could not be read".to_owned();
         };
-        let each = pages.of(host.base_page);
+        let each = pages.in_bytes(host.base_page);
         if each.is_zero() {
             return "it is set to scan no pages".to_owned();
         }
@@ -241,7 +241,7 @@ impl Words<'_> {
 
 // Shared memory.
 impl Words<'_> {
-    fn shared(&self) -> Both {
+    fn shared(&self) -> TextAndCommand {
         let (knob, promote) = (ThpUse::Shared.file(), self.promote.clone());
         let (path, own) = self.case.host.thp_setting(ThpUse::Shared);
         let on = tmpfs_mount(self.segment);
@@ -282,7 +282,7 @@ impl Words<'_> {
         }
     }
 
-    fn misaligned(&self, knob: &str, on: Option<&str>) -> Both {
+    fn misaligned(&self, knob: &str, on: Option<&str>) -> TextAndCommand {
         let value = setting::shmem_top(self.case).unwrap_or("unknown");
         let places_well = setting::shmem_places_well(self.case, self.segment);
         let why = match (on, places_well) {
@@ -318,7 +318,7 @@ impl Words<'_> {
         change.next(self.case.host).then(command)
     }
 
-    fn pool(&self) -> Both {
+    fn pool(&self) -> TextAndCommand {
         let (process, name) = (self.case.process, &self.name);
         let Some(pool) = hugetlb::pool(self.case, self.segment) else {
             return ("no pool".to_owned(), NOTHING.into());
@@ -340,8 +340,8 @@ impl Words<'_> {
                 );
                 (text, restart(Some(plan.into()), process))
             }
-            Reason::CgroupReservation => self.cgroup(size, Limited::Reservations),
-            Reason::CgroupFault => self.cgroup(size, Limited::Faults),
+            Reason::CgroupReservation => self.cgroup(size, HugetlbAccounting::Reservations),
+            Reason::CgroupFault => self.cgroup(size, HugetlbAccounting::Faults),
             Reason::ShmGroup => (
                 format!(
                     "SysV memory on {size} pages is for group {group} (vm.hugetlb_shm_group), which \
@@ -371,7 +371,7 @@ impl Words<'_> {
             }
             _ => {
                 let setting = hugetlb::size_setting(self.case, size);
-                let default = asking::page(self.case.host, None).filter(|_| setting.is_some());
+                let default = asking::requested_page_size(self.case.host, None).filter(|_| setting.is_some());
                 let why = match default {
                     Some(default) => format!(
                         "the program asks for pages of {default}, the default size, unless it is \
@@ -391,15 +391,15 @@ impl Words<'_> {
     }
 
     /// Describes a cgroup limit on pool pages.
-    fn cgroup(&self, size: PageSize, of: Limited) -> Both {
+    fn cgroup(&self, size: PageSize, of: HugetlbAccounting) -> TextAndCommand {
         let limits = &self.case.process.limits;
         let Some((group, limit)) = limits.tightest(size, of) else {
             return (String::new(), NOTHING.into());
         };
         let len = self.segment.range.len();
         let (may, then) = match of {
-            Limited::Reservations => ("reserve", "fails"),
-            Limited::Faults => ("touch", "succeeds, but touching it raises SIGBUS"),
+            HugetlbAccounting::Reservations => ("reserve", "fails"),
+            HugetlbAccounting::Faults => ("touch", "succeeds, but touching it raises SIGBUS"),
         };
         let text = format!(
             "cgroup {} may {may} {} more on {size} pages, but this segment needs {len}: mapping it \
@@ -407,7 +407,7 @@ impl Words<'_> {
             group.path,
             limit.room(of).unwrap_or_default()
         );
-        let most = size.pages_for(limit.usage(of) + len).of(size);
+        let most = size.pages_for(limit.usage(of) + len).in_bytes(size);
         if limits.is_in_container {
             let name = &self.case.process.name;
             return (text, advice::of_container(size, Some(most), name).into());
@@ -431,7 +431,7 @@ impl Words<'_> {
 
 // Pages.
 impl Words<'_> {
-    fn pages(&self) -> Both {
+    fn pages(&self) -> TextAndCommand {
         let (page, name, promote) = (&self.page, &self.name, &self.promote);
         let process = self.case.process;
         match self.finding.reason {
@@ -473,7 +473,7 @@ impl Words<'_> {
 
     /// Describes re-reading a file. The page cache creates folios of the readahead size (tested, see
     /// docs/internals/kernel-notes.md), and never drops a mapped page.
-    fn read_again(&self) -> Both {
+    fn read_again(&self) -> TextAndCommand {
         let (segment, name, page) = (self.segment, &self.name, &self.page);
         let kind = segment.file_system.as_ref();
         let kind = kind.map_or_else(String::new, |kind| format!(" ({kind})"));
@@ -508,7 +508,7 @@ impl Words<'_> {
     }
 
     /// Describes a host without a free block of huge-page size.
-    fn blocks(&self) -> Both {
+    fn blocks(&self) -> TextAndCommand {
         let (host, page, target) = (self.case.host, &self.page, self.case.target);
         let free = host.memory.free.get().unwrap_or_default();
         let joined = free - host.limits.min_free.get().unwrap_or_default();
@@ -536,7 +536,7 @@ impl Words<'_> {
         }
     }
 
-    fn order(&self, f: &Figures) -> Both {
+    fn order(&self, f: &Figures) -> TextAndCommand {
         let (page, bytes, range) = (&self.page, self.finding.bytes, self.finding.range);
         let thp = self.case.host.thp.known();
         let fits = thp.and_then(|t| setting::largest_that_fits(self.case, t, self.segment, range));
@@ -558,7 +558,7 @@ impl Words<'_> {
 
 // Reasons with a fixed sentence, or without a remedy.
 impl Words<'_> {
-    fn other(&self) -> Both {
+    fn other(&self) -> TextAndCommand {
         let (reason, name, page) = (self.finding.reason, &self.name, &self.page);
         let text = match reason {
             Reason::Merged if !self.segment.merged.is_zero() => format!(
@@ -627,7 +627,7 @@ pub fn restart(step: Option<Next>, process: &Process) -> Next {
 fn ask_for_them(process: &Process, size: Option<String>) -> String {
     let name = clean(&process.name);
     let size = size.map_or(String::new(), |size| format!("{size}, "));
-    let how = Asking::of(&name).map_or(String::new(), |p| format!(" ({size}{})", p.on));
+    let how = PoolProgram::of(&name).map_or(String::new(), |p| format!(" ({size}{})", p.on));
     match service(process) {
         Some(unit) => format!("# make {name} ask for them{how}, then: systemctl restart {unit}"),
         None => format!("# make {name} ask for them{how}, then restart it once"),

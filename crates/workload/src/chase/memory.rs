@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, Why};
-use hugeleaf_host::{Held, Host, ThpUse};
+use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, FallbackReason};
+use hugeleaf_host::{PageUsage, Host, ThpUse};
 use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -159,7 +159,7 @@ impl ChaseMemory {
 
     /// Returns the first `length` bytes by page size, read back now. `None` if this process cannot
     /// tell (THP below the full size).
-    pub fn pages(&self, length: Bytes) -> Result<Option<Vec<Held>>, MemoryError> {
+    pub fn pages(&self, length: Bytes) -> Result<Option<Vec<PageUsage>>, MemoryError> {
         let Kept::Region(region) = &self.kept else {
             return Ok(None);
         };
@@ -172,13 +172,13 @@ impl ChaseMemory {
             if let Some(part) = extent.range.intersect(first) {
                 // Memory that is not resident is on no page.
                 let bytes = part.len().min(extent.resident);
-                Held::add(&mut table, extent.page, extent.kind, bytes);
+                PageUsage::add(&mut table, extent.page, extent.kind, bytes);
             }
         }
         Ok(Some(table))
     }
 
-    pub fn why(&self) -> Option<Why> {
+    pub fn why(&self) -> Option<FallbackReason> {
         let Kept::Region(region) = &self.kept else {
             return None;
         };
@@ -212,7 +212,7 @@ pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
     match probe.into_iter().find_map(|extent| extent.why) {
-        Some(why @ (Why::KnobOff { .. } | Why::NoSuchSize { .. } | Why::ThpOff)) => {
+        Some(why @ (FallbackReason::KnobOff { .. } | FallbackReason::NoSuchSize { .. } | FallbackReason::ThpOff)) => {
             Err(MemoryError::Short {
                 ladder: arm.ladder(true),
                 asked: length,
@@ -231,7 +231,7 @@ fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
     larger
         .filter(|order| {
             order
-                .in_force(thp, ThpUse::Private)
+                .effective(thp, ThpUse::Private)
                 .is_some_and(|v| v != "never")
         })
         .map(|order| order.size)
@@ -315,7 +315,7 @@ mod tests {
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
         let half = Bytes(length.get() / 2);
         let pages = memory.pages(half).unwrap().unwrap();
-        let expected = Held {
+        let expected = PageUsage {
             size: host.base_page,
             kind: PageKind::Base,
             bytes: half,

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::file::{Measure, Source};
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ran {
+pub struct LoadOutput {
     pub printed: String,
     pub seconds: f64,
     pub counted: BTreeMap<String, f64>,
@@ -31,14 +31,14 @@ pub struct NoFigure {
 ///
 /// # Errors
 /// The first figure that is missing or not a number; such a run is no sample.
-pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure> {
+pub fn figures(measures: &[Measure], ran: &LoadOutput) -> Result<Vec<Figure>, NoFigure> {
     let mut all: Vec<Figure> = Vec::new();
     for measure in measures {
         let none = |reason: String| NoFigure {
             name: measure.name.clone(),
             reason,
         };
-        let raw = of(&measure.source, ran).map_err(none)?;
+        let raw = read_source(&measure.source, ran).map_err(none)?;
         let per = match &measure.per {
             None => 1.0,
             Some(name) => {
@@ -63,7 +63,7 @@ pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure>
     Ok(all)
 }
 
-fn of(source: &Source, ran: &Ran) -> Result<f64, String> {
+fn read_source(source: &Source, ran: &LoadOutput) -> Result<f64, String> {
     match source {
         Source::Text(regex) => text(regex, &ran.printed),
         Source::Json(pointer) => json(pointer, &ran.printed),
@@ -146,13 +146,13 @@ fn histogram(regex: &Regex, percentile: f64, printed: &str) -> Result<f64, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload_file::Described;
+    use crate::workload_file::WorkloadSpec;
     use std::path::Path;
 
     fn measured(measures: &str, printed: &str) -> Result<Vec<f64>, NoFigure> {
         let text = format!("schema = 1\ntitle = 'x'\nload.run = 'x'\nmeasure = [{measures}]");
-        let file = Described::parse(Path::new("x.toml"), &text).unwrap();
-        let ran = Ran {
+        let file = WorkloadSpec::parse(Path::new("x.toml"), &text).unwrap();
+        let ran = LoadOutput {
             printed: printed.into(),
             seconds: 2.0,
             counted: BTreeMap::from([("cpu".to_owned(), 3.0)]),

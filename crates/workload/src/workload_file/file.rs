@@ -28,7 +28,7 @@ const fn server_limit() -> Duration {
 pub(super) const RESERVED_NAMES: [&str; 4] = ["work", "files", "pages", "round"];
 
 #[derive(Debug, Clone)]
-pub struct Described {
+pub struct WorkloadSpec {
     /// Name of the workload: the file's name without `.toml`.
     pub name: String,
     pub title: String,
@@ -251,8 +251,8 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     parse_time(&text).map_err(serde::de::Error::custom)
 }
 
-impl Described {
-    pub fn parse(path: &Path, text: &str) -> Result<Described, FileError> {
+impl WorkloadSpec {
+    pub fn parse(path: &Path, text: &str) -> Result<WorkloadSpec, FileError> {
         let error = |(span, what): Wrong| {
             let (line, column) = line_and_column(text, span.start);
             FileError {
@@ -309,7 +309,7 @@ impl Described {
 }
 
 impl File {
-    fn described(self, name: String) -> Result<Described, Wrong> {
+    fn described(self, name: String) -> Result<WorkloadSpec, Wrong> {
         if *self.schema.get_ref() != SCHEMA {
             let found = self.schema.get_ref();
             let what = format!("this version reads schema {SCHEMA}, not {found}");
@@ -328,7 +328,7 @@ impl File {
         }
         let unfit = unfit(self.unfit)?;
         let arms = arms(self.arm, |name| variables.may_be_set(name))?;
-        Ok(Described {
+        Ok(WorkloadSpec {
             name,
             title: self.title,
             effect: self.effect,

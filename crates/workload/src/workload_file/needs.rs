@@ -70,7 +70,7 @@ impl Needs {
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
     ) -> Option<Failure> {
-        let unmet = |what: String, next: String| Some(Failure { what, next });
+        let unmet = |what: String, next: String| Some(Failure { message: what, remedy: next });
         let missing = self
             .programs
             .iter()
@@ -140,7 +140,7 @@ mod tests {
         let unmet = |place: &Place, programs: &[&str], there: bool| {
             let has = |name: &str| programs.contains(&name);
             let missing = needs.unmet(place, &has, &|_| there);
-            missing.map(|missing| format!("{}; {}", missing.what, missing.next))
+            missing.map(|missing| format!("{}; {}", missing.message, missing.remedy))
         };
         assert_eq!(unmet(&place, &["gcc", "wrk"], true), None);
         let found = unmet(&place, &["gcc"], true).unwrap();
@@ -157,8 +157,8 @@ mod tests {
             ..Needs::default()
         };
         let missing = header.unmet(&place, &|_| true, &|_| false).unwrap();
-        assert_eq!(missing.what, "/usr/include/x.h does not exist");
-        assert_eq!(missing.next, "apt-get install lib");
+        assert_eq!(missing.message, "/usr/include/x.h does not exist");
+        assert_eq!(missing.remedy, "apt-get install lib");
         place.disk = Some(Bytes::from_mib(9));
         assert!(
             unmet(&place, &["cc", "wrk"], true)

@@ -24,8 +24,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::counts::Counts;
-use super::figures::Ran;
-use super::file::{Described, Script};
+use super::figures::LoadOutput;
+use super::file::{WorkloadSpec, Script};
 use super::needs::search_path;
 use crate::child::{Account, account_of, wait};
 
@@ -66,7 +66,7 @@ const FOLDER: &str = "hugeleaf-lab-";
 const MARK: &str = "HUGELEAF_WORKLOAD";
 
 #[derive(Debug, thiserror::Error)]
-pub enum StageError {
+pub enum RunnerError {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error("{what} ended with {status}: {said}")]
@@ -92,12 +92,12 @@ pub type Watched<'a> = &'a mut dyn FnMut(u32);
 
 /// A folder with a workload's data, removed when dropped.
 #[derive(Debug)]
-pub struct Stage<'a> {
-    described: &'a Described,
+pub struct Runner<'a> {
+    described: &'a WorkloadSpec,
     folder: PathBuf,
     account: Option<Account>,
     is_isolated: bool,
-    own: Option<Own>,
+    own: Option<PrivateMounts>,
     mark: String,
     stop: &'a AtomicBool,
     /// Held for the life of this process, so that the folder of a killed process can be recognised.
@@ -123,12 +123,12 @@ struct Tail {
     is_ended: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Runner<'a> {
     pub fn new(
-        described: &'a Described,
+        described: &'a WorkloadSpec,
         below: &Path,
         stop: &'a AtomicBool,
-    ) -> Result<Stage<'a>, StageError> {
+    ) -> Result<Runner<'a>, RunnerError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let account = match described.needs.root {
             true => None,
@@ -143,7 +143,7 @@ impl<'a> Stage<'a> {
         builder.mode(0o755).create(&folder).map_err(io_of(&shown))?;
         let lock = locked(&folder).map_err(|errno| io_of(&shown)(errno.into()))?;
         // From here on, dropping the stage removes the folder.
-        let mut stage = Stage {
+        let mut stage = Runner {
             described,
             folder,
             account,
@@ -155,7 +155,7 @@ impl<'a> Stage<'a> {
         };
         stage.create_folders().map_err(io_of(&shown))?;
         if stage.is_isolated {
-            stage.own = Own::mounted(&stage.folder).ok();
+            stage.own = PrivateMounts::mounted(&stage.folder).ok();
         }
         Ok(stage)
     }
@@ -208,7 +208,7 @@ impl<'a> Stage<'a> {
         (variables, start_with): (&Variables, &[OsString]),
         server: Option<&Running>,
         watch: Watched<'_>,
-    ) -> Result<Ran, StageError> {
+    ) -> Result<LoadOutput, RunnerError> {
         let root = Root::live();
         let server = server.and_then(Running::pid);
         let before = Counts::now(&root, server);
@@ -219,10 +219,10 @@ impl<'a> Stage<'a> {
                 break started.status()?;
             }
             if self.stop.load(Ordering::Relaxed) {
-                return Err(StageError::Stopped);
+                return Err(RunnerError::Stopped);
             }
             if began.elapsed() > script.limit {
-                return Err(StageError::TooLong {
+                return Err(RunnerError::TooLong {
                     what,
                     limit: script.limit,
                     said: started.said(),
@@ -235,18 +235,18 @@ impl<'a> Stage<'a> {
         let seconds = began.elapsed().as_secs_f64();
         let counted = Counts::now(&root, server).since(&before);
         if status.code() == Some(LACKING) {
-            return Err(StageError::Lacking {
+            return Err(RunnerError::Lacking {
                 said: started.said(),
             });
         }
         if !status.success() {
-            return Err(StageError::Failed {
+            return Err(RunnerError::Failed {
                 what,
                 status: status.to_string(),
                 said: started.said(),
             });
         }
-        Ok(Ran {
+        Ok(LoadOutput {
             printed: started.printed(),
             seconds,
             counted,
@@ -258,7 +258,7 @@ impl<'a> Stage<'a> {
         &self,
         variables: &Variables,
         start_with: &[OsString],
-    ) -> Result<Option<Running>, StageError> {
+    ) -> Result<Option<Running>, RunnerError> {
         let Some(server) = &self.described.server else {
             return Ok(None);
         };
@@ -270,7 +270,7 @@ impl<'a> Stage<'a> {
         };
         loop {
             if started.has_ended(Duration::from_millis(50)) {
-                return Err(StageError::Failed {
+                return Err(RunnerError::Failed {
                     what: "server",
                     status: started.status()?.to_string(),
                     said: started.said(),
@@ -278,11 +278,11 @@ impl<'a> Stage<'a> {
             }
             match self.run(("ready", &ready), (variables, &[]), None, &mut |_| {}) {
                 Ok(_) => break,
-                Err(StageError::Stopped) => return Err(StageError::Stopped),
+                Err(RunnerError::Stopped) => return Err(RunnerError::Stopped),
                 Err(_) if began.elapsed() < server.limit => {}
                 Err(error) => {
                     let said = format!("{error}; the server printed: {}", started.said());
-                    return Err(StageError::TooLong {
+                    return Err(RunnerError::TooLong {
                         what: "server",
                         limit: server.limit,
                         said,
@@ -303,7 +303,7 @@ impl<'a> Stage<'a> {
         script: &str,
         variables: &Variables,
         start_with: &[OsString],
-    ) -> Result<Started, StageError> {
+    ) -> Result<Started, RunnerError> {
         let (reader, writer) = io::pipe().map_err(io_of("a pipe"))?;
         let mut command = self.command(script, variables, start_with);
         let other = writer.try_clone().map_err(io_of("a pipe"))?;
@@ -393,7 +393,7 @@ impl<'a> Stage<'a> {
 /// A mount namespace with private `/dev/shm` and `/tmp`. All commands of a stage enter it, so that a server and its load share them. It
 /// ends with its holder and the processes in it.
 #[derive(Debug)]
-struct Own {
+struct PrivateMounts {
     holder: Child,
     has_tmp: bool,
 }
@@ -405,12 +405,12 @@ const OVERLAY_DIR: &str = "over";
 /// workload may name a program there. A stage folder inside `/tmp` is mounted again.
 const MOUNT_SCRIPT: &str = include_str!("hold.sh");
 
-impl Own {
+impl PrivateMounts {
     #[expect(
         clippy::disallowed_methods,
         reason = "no question: it holds the mounts until the stage ends"
     )]
-    fn mounted(folder: &Path) -> io::Result<Own> {
+    fn mounted(folder: &Path) -> io::Result<PrivateMounts> {
         let words = [
             "--pdeathsig",
             "KILL",
@@ -433,7 +433,7 @@ impl Own {
             Some(out) => io::BufReader::new(out).read_line(&mut said),
             None => Ok(0),
         };
-        let own = Own {
+        let own = PrivateMounts {
             holder,
             has_tmp: said == "both\n",
         };
@@ -444,7 +444,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for PrivateMounts {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
@@ -475,7 +475,7 @@ fn remove_abandoned(below: &Path) {
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for Runner<'_> {
     fn drop(&mut self) {
         self.sweep();
         // The mounts are below the folder, so they must end first.
@@ -520,9 +520,9 @@ impl Running {
     ///
     /// # Errors
     /// The server had already ended, so it crashed.
-    pub fn stop(mut self) -> Result<(), StageError> {
+    pub fn stop(mut self) -> Result<(), RunnerError> {
         if self.started.has_ended(Duration::ZERO) {
-            return Err(StageError::Failed {
+            return Err(RunnerError::Failed {
                 what: "server",
                 status: self.started.status()?.to_string(),
                 said: self.started.said(),
@@ -573,7 +573,7 @@ impl Started {
         matches!(poll(&mut fds, time.as_ref()), Ok(1))
     }
 
-    fn status(&mut self) -> Result<ExitStatus, StageError> {
+    fn status(&mut self) -> Result<ExitStatus, RunnerError> {
         self.child.wait().map_err(io_of(self.what))
     }
 
@@ -653,8 +653,8 @@ fn keep_end(mut reader: PipeReader, tail: &Mutex<Tail>) {
     }
 }
 
-fn io_of(what: &str) -> impl Fn(io::Error) -> StageError {
-    move |source| StageError::Io {
+fn io_of(what: &str) -> impl Fn(io::Error) -> RunnerError {
+    move |source| RunnerError::Io {
         what: what.to_owned(),
         source,
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::file::{Described, FileError};
+use super::file::{WorkloadSpec, FileError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shipped {
@@ -45,7 +45,7 @@ pub fn shipped(name: &str) -> Option<&'static Shipped> {
 }
 
 impl Shipped {
-    pub fn described(&self) -> Result<Described, FileError> {
-        Described::parse(Path::new(&format!("{}.toml", self.name)), self.text)
+    pub fn described(&self) -> Result<WorkloadSpec, FileError> {
+        WorkloadSpec::parse(Path::new(&format!("{}.toml", self.name)), self.text)
     }
 }

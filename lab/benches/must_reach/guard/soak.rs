@@ -45,7 +45,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let place = Place::new();
     let guard = Guarding::start(&place, &rules());
     let pause = Duration::from_secs(60) * u32::try_from(MINUTES)? / PROGRAMS;
-    let mut crowd = Crowd::new(&place, pause)?;
+    let mut crowd = Processes::new(&place, pause)?;
     let mut samples = Samples::default();
     for _ in 0..minutes {
         let (before, began) = (used(guard.pid())?, Instant::now());
@@ -91,27 +91,27 @@ struct Alive {
 }
 
 #[derive(Default)]
-struct Crowd {
+struct Processes {
     program: PathBuf,
     pause: Duration,
     alive: VecDeque<Alive>,
     started: u32,
     /// Unmanaged programs that got the PID of a promoted program, and those that lost huge pages until their end.
-    strangers: u32,
-    touched: u32,
+    reused_pids: u32,
+    lost_huge: u32,
     /// Promoted memory, as reported by the guard, minus huge pages of those programs, in bytes.
-    beyond: Vec<f64>,
+    excess: Vec<f64>,
 }
 
-impl Crowd {
-    fn new(place: &Place, pause: Duration) -> Result<Crowd, Failed> {
-        Ok(Crowd {
+impl Processes {
+    fn new(place: &Place, pause: Duration) -> Result<Processes, Failed> {
+        Ok(Processes {
             program: compile(
                 "benches/must_reach/guard/churn.c",
                 Path::new(&place.path("")),
             )?,
             pause,
-            ..Crowd::default()
+            ..Processes::default()
         })
     }
 
@@ -163,7 +163,7 @@ impl Crowd {
                 break;
             };
             if let Some(began_with) = old.huge {
-                self.touched += u32::from(huge_bytes(old.holder.pid())? < began_with);
+                self.lost_huge += u32::from(huge_bytes(old.holder.pid())? < began_with);
             }
             let pid = old.holder.pid();
             drop(old.holder);
@@ -180,7 +180,7 @@ impl Crowd {
         let link = named(&self.program, &format!("stranger-{}", self.started))?;
         let holder = Holder::spawn(&link, &["32", "0", "huge"])?;
         std::fs::remove_file(link)?;
-        self.strangers += u32::from(holder.pid() == pid);
+        self.reused_pids += u32::from(holder.pid() == pid);
         let huge = Some(huge_bytes(holder.pid())?);
         self.alive.push_back(Alive {
             since: Instant::now(),
@@ -207,7 +207,7 @@ impl Crowd {
             for child in children.split_whitespace() {
                 huge += huge_bytes(child.parse()?)?;
             }
-            self.beyond.push(moved.saturating_sub(huge) as f64);
+            self.excess.push(moved.saturating_sub(huge) as f64);
         }
         Ok(())
     }
@@ -216,12 +216,12 @@ impl Crowd {
         record.figure("programs that came and went", self.started);
         record.figure(
             "strangers that got the PID of one that had been moved",
-            self.strangers,
+            self.reused_pids,
         );
-        record.figure("strangers that lost huge pages", self.touched);
-        let most = self.beyond.iter().copied().fold(0.0, f64::max);
+        record.figure("strangers that lost huge pages", self.lost_huge);
+        let most = self.excess.iter().copied().fold(0.0, f64::max);
         record.figure("bytes said to be moved beyond smaps, at most", most);
-        record.figure("comparisons with smaps", self.beyond.len());
+        record.figure("comparisons with smaps", self.excess.len());
     }
 }
 

@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failed;
-use crate::setting::Put;
+use crate::setting::RestoreSetting;
 
 /// The host, locked while this value lives.
 pub struct Host {
@@ -57,8 +57,8 @@ impl Host {
     }
 
     /// Provides `bytes` free bytes in the pool, until the result is dropped.
-    pub fn fill_pool(&self, bytes: Bytes) -> Result<Put, Failed> {
-        Put::free_pages(self.pool, bytes)
+    pub fn fill_pool(&self, bytes: Bytes) -> Result<RestoreSetting, Failed> {
+        RestoreSetting::free_pages(self.pool, bytes)
     }
 
     /// Touches `bytes` of memory and frees it. Memory that was returned to the hypervisor is

@@ -148,7 +148,7 @@ mod tests {
             shrink: 1,
             durability: crate::kits::tpcc::Durability::Soon,
             rounds: 1,
-            below: PathBuf::new(),
+            parent_folder: PathBuf::new(),
             seed: 1,
         };
         let addresses = ["mysql://root@localhost/?socket=/a", "mysql://x"];

@@ -22,12 +22,12 @@ pub enum AmmLoad {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    pub(super) does: [Does; 2],
+    pub(super) activities: [Activity; 2],
 }
 
 /// Work of a server in a phase. Frequently read data is a part of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Does {
+pub(super) enum Activity {
     Busy(f64),
     Light,
     Report,
@@ -37,7 +37,7 @@ pub(super) enum Does {
 pub(super) const LIGHT: f64 = 0.05;
 
 /// Frequently read data of a server that alone is busy: more than half of the target.
-const MUCH: f64 = 0.75;
+const BUSY_PART: f64 = 0.75;
 
 /// Frequently read data of each of two busy servers: fits half of the target.
 const HALF: f64 = 0.4;
@@ -63,14 +63,14 @@ impl AmmLoad {
     }
 
     pub(super) fn phases(self) -> &'static [Phase] {
-        const fn phase(name: &'static str, a: Does, b: Does) -> Phase {
-            Phase { name, does: [a, b] }
+        const fn phase(name: &'static str, a: Activity, b: Activity) -> Phase {
+            Phase { name, activities: [a, b] }
         }
-        const BUSY: Does = Does::Busy(MUCH);
-        const ALIKE: Does = Does::Busy(HALF);
+        const BUSY: Activity = Activity::Busy(BUSY_PART);
+        const ALIKE: Activity = Activity::Busy(HALF);
         const SWAP: &[Phase] = &[
-            phase("a busy", BUSY, Does::Light),
-            phase("b busy", Does::Light, BUSY),
+            phase("a busy", BUSY, Activity::Light),
+            phase("b busy", Activity::Light, BUSY),
         ];
         match self {
             AmmLoad::Steady => const { &[phase("both busy", ALIKE, ALIKE)] },
@@ -78,17 +78,17 @@ impl AmmLoad {
             AmmLoad::Nightly => {
                 const {
                     &[
-                        phase("day", BUSY, Does::Light),
-                        phase("night", BUSY, Does::Report),
-                        phase("next day", BUSY, Does::Light),
+                        phase("day", BUSY, Activity::Light),
+                        phase("night", BUSY, Activity::Report),
+                        phase("next day", BUSY, Activity::Light),
                     ]
                 }
             }
             AmmLoad::Flood => {
                 const {
                     &[
-                        phase("before", BUSY, Does::Light),
-                        phase("flood", BUSY, Does::Flood),
+                        phase("before", BUSY, Activity::Light),
+                        phase("flood", BUSY, Activity::Flood),
                     ]
                 }
             }

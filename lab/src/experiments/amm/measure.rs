@@ -23,7 +23,7 @@ pub fn measure(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     check(settings, machine)?;
-    let mut run = Measuring::new("amm", (settings.seed, said(settings)), machine, progress);
+    let mut run = Measuring::new("amm", (settings.seed, settings_json(settings)), machine, progress);
     run.results.charts = charts();
     run.results.remarks = remarks();
     for load in &settings.loads {
@@ -51,7 +51,7 @@ fn take_turns(
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {
     let mut tenants = Tenants::fill(settings, machine, run.progress)?;
-    about(&mut run.results, settings, &tenants.version()?);
+    describe(&mut run.results, settings, &tenants.version()?);
     let mut cells: Vec<(AmmLoad, AmmArm)> = Vec::new();
     for load in &settings.loads {
         cells.extend(settings.arms.iter().map(|arm| (*load, *arm)));
@@ -121,7 +121,7 @@ fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError
 }
 
 /// Returns the settings as stored in the result.
-fn said(settings: &AmmSettings) -> Json {
+fn settings_json(settings: &AmmSettings) -> Json {
     json!({
         "target_bytes": settings.target,
         "least_bytes": settings.least,
@@ -136,7 +136,7 @@ fn said(settings: &AmmSettings) -> Json {
 }
 
 /// Fills in the title and the method of the results.
-fn about(results: &mut Results, settings: &AmmSettings, version: &str) {
+fn describe(results: &mut Results, settings: &AmmSettings, version: &str) {
     let loads: Vec<&str> = settings.loads.iter().map(|load| load.name()).collect();
     results.experiment.title = format!(
         "Operations a second of two {version} servers that share {}; reads by primary key, and \

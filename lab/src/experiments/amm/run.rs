@@ -45,7 +45,7 @@ impl Run<'_> {
         tenants.restart(self.arm, self.load)?;
         let both = &tenants.both;
         let mut watches = [both[0].watch()?, both[1].watch()?];
-        let folder = Folder::new(&self.settings.below)?;
+        let folder = Folder::new(&self.settings.parent_folder)?;
         let mut balancer = match self.arm.automatic {
             true => {
                 let addresses = both.each_ref().map(Tenant::address);
@@ -144,7 +144,7 @@ impl Run<'_> {
         (which, connection): (usize, usize),
         shared: &Shared,
     ) -> Result<(), TpccError> {
-        let (does, settings) = (phase.does[which], self.settings);
+        let (does, settings) = (phase.activities[which], self.settings);
         let seed = self.seed.wrapping_mul(2).wrapping_add(which as u64);
         let stop = &shared.stop;
         let worked = match self.load.is_tpcc() {
@@ -217,8 +217,8 @@ impl Run<'_> {
 
 /// Returns the number of connections of a server in a phase.
 fn connections(phase: &Phase, which: usize, settings: &AmmSettings) -> usize {
-    match phase.does[which] {
-        super::load::Does::Busy(_) => settings.connections,
+    match phase.activities[which] {
+        super::load::Activity::Busy(_) => settings.connections,
         _ => 1,
     }
 }

@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
-use super::load::{AmmLoad, Does, LIGHT, NAMES};
+use super::load::{AmmLoad, Activity, LIGHT, NAMES};
 use super::{AmmSettings, rows};
 use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, lacks_pool};
@@ -71,14 +71,14 @@ impl<'a> Tenants<'a> {
             let restarted = server.restart(&server_settings(settings, size, hugetlb));
             restarted.map_err(|e| ours(e.into()))?;
         }
-        let does = load.phases()[0].does;
+        let does = load.phases()[0].activities;
         for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
             let table = &tenant.table;
             let warmed = match load.is_tpcc() {
                 true => tenant.store().warm(None),
                 // Full, as after a day's work. With a fixed division, pages read in later would be on base pages.
                 false => {
-                    (table.warm(size)).and_then(|()| table.warm(part(settings.target, often(does))))
+                    (table.warm(size)).and_then(|()| table.warm(part(settings.target, hot_part(does))))
                 }
             };
             warmed.map_err(ours)?;
@@ -154,7 +154,7 @@ fn fill(
 fn origin(settings: &AmmSettings) -> Origin {
     let scale = Scale::shrunk(settings.shrink);
     let each = data_bytes(MariadbStore::WAREHOUSE, 1, scale);
-    let much = often(AmmLoad::Tpcc.phases()[0].does[0]);
+    let much = hot_part(AmmLoad::Tpcc.phases()[0].activities[0]);
     let fit = part(settings.target, much).get() / each.get().max(1);
     let fit = i32::try_from(fit).unwrap_or(i32::MAX).max(1);
     Origin {
@@ -168,7 +168,7 @@ fn origin(settings: &AmmSettings) -> Origin {
 
 fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> ServerSettings {
     ServerSettings {
-        below: settings.below.clone(),
+        below: settings.parent_folder.clone(),
         cache: size,
         huge_pages: hugetlb,
         durability: settings.durability.into(),
@@ -205,10 +205,10 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
 }
 
 /// Returns a server's frequently read data, as a part of the target.
-fn often(does: Does) -> f64 {
+fn hot_part(does: Activity) -> f64 {
     match does {
-        Does::Busy(part) => part,
-        Does::Light | Does::Report | Does::Flood => LIGHT,
+        Activity::Busy(part) => part,
+        Activity::Light | Activity::Report | Activity::Flood => LIGHT,
     }
 }
 
@@ -266,7 +266,7 @@ impl Tenant {
     /// Runs one connection's work of a phase, until `stop`.
     pub(super) fn work(
         &self,
-        does: Does,
+        does: Activity,
         settings: &AmmSettings,
         (connection, seed): (usize, u64),
         done: &Done,
@@ -274,10 +274,10 @@ impl Tenant {
     ) -> Result<(), TpccError> {
         let target = settings.target;
         let work = match does {
-            Does::Busy(often) => Work::Busy(part(target, often)),
-            Does::Light => Work::Light(part(target, LIGHT)),
-            Does::Report => Work::Report,
-            Does::Flood => Work::Flood,
+            Activity::Busy(often) => Work::Busy(part(target, often)),
+            Activity::Light => Work::Light(part(target, LIGHT)),
+            Activity::Report => Work::Report,
+            Activity::Flood => Work::Flood,
         };
         let seed = seed.wrapping_mul(1000).wrapping_add(connection as u64);
         self.table.work(work, seed, done, stop)
@@ -286,14 +286,14 @@ impl Tenant {
     /// Runs the order entry for a phase.
     pub(super) fn enter_orders(
         &self,
-        does: Does,
+        does: Activity,
         settings: &AmmSettings,
         seed: u64,
         stop: &AtomicBool,
     ) -> Result<(), TpccError> {
         /// Part of the standard's keying and think time: two or three transactions a second.
         const UNHURRIED: f64 = 0.02;
-        let is_busy = matches!(does, Does::Busy(_));
+        let is_busy = matches!(does, Activity::Busy(_));
         let run = Run {
             connections: if is_busy { settings.connections } else { 1 },
             ramp_up: Duration::ZERO,
@@ -310,7 +310,7 @@ impl Tenant {
         };
         match drive(&self.store(), origin, run, &mut (), &mut |_, _| {}, stop) {
             // A short phase of an unhurried terminal may contain no order.
-            Err(TpccError::Nothing(_)) if !is_busy => Ok(()),
+            Err(TpccError::NoOrders(_)) if !is_busy => Ok(()),
             ended => ended.map(drop),
         }
     }

@@ -13,7 +13,7 @@ use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_c
 
 use super::child::run_out;
 use super::copier::Copier;
-use super::order::{Io, Order, Progress, Server, Setup};
+use super::order::{Io, OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
@@ -69,14 +69,14 @@ fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machi
 
 pub(super) struct Embedded<'a> {
     folder: &'a Path,
-    order: &'a Order,
+    order: &'a OltpSettings,
     machine: &'a Machine<'a>,
 }
 
 impl<'a> Embedded<'a> {
     pub(super) fn new(
         folder: &'a Path,
-        order: &'a Order,
+        order: &'a OltpSettings,
         machine: &'a Machine<'a>,
     ) -> Embedded<'a> {
         Embedded {

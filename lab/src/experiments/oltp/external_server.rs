@@ -2,7 +2,7 @@
 
 use crate::kits::tpcc::PostgresStore;
 
-use super::order::{Order, Progress, Server, Setup};
+use super::order::{OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::run::run_once;
 use super::watch::{Processes, Watcher};
@@ -11,14 +11,14 @@ use hugeleaf_proof::rows::Results;
 
 pub(super) struct ExternalServer<'a> {
     store: PostgresStore,
-    order: &'a Order,
+    order: &'a OltpSettings,
     machine: &'a Machine<'a>,
 }
 
 impl<'a> ExternalServer<'a> {
     pub(super) fn new(
         dsn: &str,
-        order: &'a Order,
+        order: &'a OltpSettings,
         machine: &'a Machine<'a>,
     ) -> Result<ExternalServer<'a>, BenchError> {
         Ok(ExternalServer {

@@ -4,7 +4,7 @@
 use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
+use super::order::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
 use super::run::fill;
 use super::server::tree_usage;
@@ -24,14 +24,14 @@ pub(super) const KIND: ServerKind = ServerKind {
 const LOG: Bytes = Bytes::from_mib(512);
 
 struct Mariadb<'a> {
-    order: &'a Order,
+    order: &'a OltpSettings,
     machine: &'a Machine<'a>,
     server: Option<MariadbServer>,
     /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
 }
 
-fn settings(order: &Order, setup: Setup) -> ServerSettings {
+fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
     // MariaDB's default bypasses the page cache.
     let method = match setup.io {
         Io::Direct => "O_DIRECT",
@@ -69,7 +69,7 @@ fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>)
 }
 
 impl<'a> Mariadb<'a> {
-    fn new(order: &'a Order, machine: &'a Machine<'a>) -> Mariadb<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a Machine<'a>) -> Mariadb<'a> {
         Mariadb {
             order,
             machine,

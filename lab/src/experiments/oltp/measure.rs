@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::embedded::Embedded;
 use super::external_server::ExternalServer;
-use super::order::{Database, Order, Server, ServerKind, Setup};
+use super::order::{Database, OltpSettings, Server, ServerKind, Setup};
 use super::rows::{AS_IT_IS, charts, main, remarks};
 use super::{Pages, mariadb, postgres, setup, translation_cost};
 use hugeleaf_proof::bench::Measuring;
@@ -20,7 +20,7 @@ pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
 /// # Errors
 /// [`BenchError`].
 pub fn measure(
-    order: &Order,
+    order: &OltpSettings,
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
@@ -67,7 +67,7 @@ fn as_it_is(
 /// Runs all arms at all steps, then drops the server: its memory is free before other memory is measured.
 fn on_pages(
     mut server: Box<dyn Server + '_>,
-    order: &Order,
+    order: &OltpSettings,
     setup: Setup,
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {
@@ -82,7 +82,7 @@ fn on_pages(
 
 fn take_turns(
     server: &mut dyn Server,
-    order: &Order,
+    order: &OltpSettings,
     setup: Setup,
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {

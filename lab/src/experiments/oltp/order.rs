@@ -14,7 +14,7 @@ use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct OltpSettings {
     pub database: Database,
     pub warehouses: i32,
     /// Number of connections; `None` means one per processor.
@@ -95,7 +95,7 @@ pub struct ServerKind {
     /// Name of the server in `--start`.
     pub name: &'static str,
     pub(super) warehouse: Bytes,
-    pub(super) make: for<'a> fn(&'a Order, &'a Machine<'a>) -> Box<dyn Server + 'a>,
+    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn Server + 'a>,
 }
 
 impl fmt::Debug for ServerKind {

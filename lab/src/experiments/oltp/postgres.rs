@@ -5,7 +5,7 @@ use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
+use super::order::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
 use super::run::fill;
 use super::server::tree_usage;
@@ -24,7 +24,7 @@ pub(super) const KIND: ServerKind = ServerKind {
 /// First version of PostgreSQL that can read its files past the page cache.
 const DIRECT_FROM: u32 = 16;
 
-fn settings(order: &Order, setup: Setup) -> ServerSettings {
+fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
     ServerSettings {
         below: match &order.database {
             Database::Started(_, below) => below.clone(),
@@ -42,7 +42,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
     }
 }
 
-fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
+fn start(order: &OltpSettings, setup: Setup) -> Result<PostgresServer, BenchError> {
     if setup.io == Io::Direct {
         let version = PostgresServer::version().map_err(TpccError::from)?;
         if version < DIRECT_FROM {
@@ -60,7 +60,7 @@ fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
 
 fn store_of(
     server: &PostgresServer,
-    order: &Order,
+    order: &OltpSettings,
     machine: &Machine<'_>,
 ) -> Result<PostgresStore, BenchError> {
     let store = PostgresStore::new(&server.dsn(), order.durability)?;
@@ -86,7 +86,7 @@ fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
 }
 
 struct Postgres<'a> {
-    order: &'a Order,
+    order: &'a OltpSettings,
     machine: &'a Machine<'a>,
     server: Option<PostgresServer>,
     /// Durations of promotions in seconds, run by run.
@@ -95,7 +95,7 @@ struct Postgres<'a> {
 }
 
 impl<'a> Postgres<'a> {
-    fn new(order: &'a Order, machine: &'a Machine<'a>) -> Postgres<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a Machine<'a>) -> Postgres<'a> {
         Postgres {
             order,
             machine,

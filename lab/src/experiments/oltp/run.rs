@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::kits::tpcc::{LoadEvent, Origin, Pace, Run, Scale, Store, check, drive, load};
 use serde_json::json;
 
-use super::order::{Order, Progress, Setup};
+use super::order::{OltpSettings, Progress, Setup};
 use super::rows::{AS_IT_IS, of_run};
 use super::watch::Watcher;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
@@ -16,7 +16,7 @@ pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
 
 pub(super) fn fill(
     store: &dyn Store,
-    order: &Order,
+    order: &OltpSettings,
     machine: &Machine<'_>,
     progress: Progress<'_>,
 ) -> Result<Origin, BenchError> {
@@ -34,7 +34,7 @@ pub(super) fn fill(
 /// Fills if necessary, runs once, and checks. An inconsistent database has no result.
 pub(super) fn run_once(
     store: &dyn Store,
-    order: &Order,
+    order: &OltpSettings,
     setup: Setup,
     machine: &Machine<'_>,
     watcher: &mut Watcher<'_>,
@@ -74,7 +74,7 @@ pub(super) fn run_once(
         return Err(BenchError::no(what, next));
     }
     let mut results = Results::empty("oltp", "");
-    about(&mut results, (store, &version), order, setup, &origin);
+    describe(&mut results, (store, &version), order, setup, &origin);
     let seen = watcher.seen();
     for (quantity, value) in of_run(&outcome, seen) {
         results.add(AS_IT_IS, &[], quantity, Sample::of(0, value));
@@ -94,10 +94,10 @@ pub(super) fn run_once(
 }
 
 /// Fills in the title, the method and the settings of the results.
-fn about(
+fn describe(
     results: &mut Results,
     (store, version): (&dyn Store, &str),
-    order: &Order,
+    order: &OltpSettings,
     setup: Setup,
     origin: &Origin,
 ) {
@@ -125,7 +125,7 @@ fn about(
     }));
 }
 
-fn origin(store: &dyn Store, order: &Order) -> Origin {
+fn origin(store: &dyn Store, order: &OltpSettings) -> Origin {
     Origin {
         warehouses: order.warehouses,
         shards: store.shards(order.warehouses),
@@ -152,7 +152,7 @@ fn filling(event: LoadEvent) -> BenchEvent {
     }
 }
 
-fn caveats(origin: &Origin, order: &Order) -> Vec<String> {
+fn caveats(origin: &Origin, order: &OltpSettings) -> Vec<String> {
     let mut caveats = vec![
         "the load follows the rules of TPC-C, but this is no TPC-C result: compare it only with \
          results of hugeleaf"

@@ -4,7 +4,7 @@
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 use hugeleaf_units::Bytes;
 
-use super::order::{Database, Io, Order, Setup};
+use super::order::{Database, Io, OltpSettings, Setup};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
 /// Default size of the cache.
@@ -18,7 +18,7 @@ const PART: u64 = 5;
 
 impl Setup {
     /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
-    pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, BenchError> {
+    pub(super) fn of(order: &OltpSettings, machine: &Machine<'_>) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,
@@ -48,7 +48,7 @@ impl Setup {
     }
 
     /// Returns the same setup at a step.
-    pub(super) fn at(self, order: &Order, step: Option<u64>) -> Setup {
+    pub(super) fn at(self, order: &OltpSettings, step: Option<u64>) -> Setup {
         let Some(value) = step else {
             return self;
         };
@@ -74,7 +74,7 @@ impl Setup {
 }
 
 /// Returns the steps of the flags, in rising order, and their place.
-pub(super) fn steps(order: &Order) -> Option<(&'static str, Vec<u64>)> {
+pub(super) fn steps(order: &OltpSettings) -> Option<(&'static str, Vec<u64>)> {
     let (place, mut values): (_, Vec<u64>) = match order.by_cache.is_empty() {
         false => (
             "cache_bytes",
@@ -94,7 +94,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn each(order: &Order) -> Bytes {
+fn each(order: &OltpSettings) -> Bytes {
     match &order.database {
         Database::Sqlite(_) => SqliteStore::WAREHOUSE,
         Database::ExternalServer(_) => PostgresStore::WAREHOUSE,
@@ -102,7 +102,7 @@ fn each(order: &Order) -> Bytes {
     }
 }
 
-fn touched_bytes(order: &Order) -> Bytes {
+fn touched_bytes(order: &OltpSettings) -> Bytes {
     let touched = order
         .touch
         .unwrap_or(order.warehouses)
@@ -110,7 +110,7 @@ fn touched_bytes(order: &Order) -> Bytes {
     data_bytes(each(order), touched, Scale::shrunk(order.shrink))
 }
 
-fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
+fn too_small(order: &OltpSettings, cache: Bytes, data: Bytes) -> BenchError {
     let fit = warehouses_in(cache, each(order), Scale::shrunk(order.shrink));
     BenchError::missing(
         format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
@@ -121,7 +121,7 @@ fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
     )
 }
 
-fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
+fn too_large(order: &OltpSettings, cache: Bytes, most: Bytes) -> BenchError {
     let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
         (Some(_), ..) => format!("hugeleaf-lab oltp --cache {most}"),

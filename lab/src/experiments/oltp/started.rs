@@ -8,7 +8,7 @@ use hugeleaf_host::{Held, Host};
 use hugeleaf_units::{Bytes, PageKind};
 
 use super::copier::Copier;
-use super::order::{Order, Progress, Setup};
+use super::order::{OltpSettings, Progress, Setup};
 use super::pages::Pages;
 use super::run::run_once;
 use super::watch::{Processes, Watcher};
@@ -22,7 +22,7 @@ const NEARLY_ALL: f64 = 0.99;
 
 /// A server of this host that is about to be driven.
 pub(super) struct Driven<'a> {
-    pub order: &'a Order,
+    pub order: &'a OltpSettings,
     pub machine: &'a Machine<'a>,
     pub store: &'a dyn Store,
     pub folder: &'a Path,

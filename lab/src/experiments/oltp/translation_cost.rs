@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 use serde_json::Value as Json;
 
-use super::order::{Order, Setup};
+use super::order::{OltpSettings, Setup};
 use super::run::NOT_COUNTED;
 use super::watch::CountedBy;
 use hugeleaf_proof::bench::BenchEvent;
@@ -20,7 +20,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Reports the processor's events. If it has no counters, measures by `bench chase` over memory as
 /// long as the cache.
-pub(super) fn add(run: &mut Measuring<'_>, order: &Order, setup: Setup) {
+pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: Setup) {
     if let Some(by) = counted_by(&run.results) {
         run.results.remarks.push(by.in_words());
         return;
@@ -78,7 +78,7 @@ fn counted_by(results: &Results) -> Option<CountedBy> {
 
 /// Returns the arms that ran, each kind of page once. Locked base pages read like base pages, but
 /// the samples of one are not shown as those of the other.
-fn distinct_arms(run: &Measuring<'_>, order: &Order) -> Vec<(String, PageArm)> {
+fn distinct_arms(run: &Measuring<'_>, order: &OltpSettings) -> Vec<(String, PageArm)> {
     let mut arms: Vec<(String, PageArm)> = Vec::new();
     for pages in &order.pages {
         let label = pages.label(run.machine.host);

@@ -66,7 +66,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
         processes: vec![1, 100_000],
         region: Bytes::from_mib(64),
         seed: 1,
-        most: Bytes::from_mib(1024),
+        memory_limit: Bytes::from_mib(1024),
         program: Program {
             path: "/nonexistent".into(),
             arguments: Vec::new(),
@@ -80,7 +80,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
         root: &root,
         host: &host,
         circumstances: &circumstances,
-        most: settings.most,
+        most: settings.memory_limit,
         stop: &stop,
     };
     let error = measure(&settings, &machine, &mut |_| {}).unwrap_err();

@@ -28,7 +28,7 @@ pub enum Place {
     /// New block devices whose blocks are memory.
     Memory,
     /// An existing file or block device, with its contents.
-    There(PathBuf),
+    Existing(PathBuf),
 }
 
 #[derive(Debug, Clone)]
@@ -221,13 +221,13 @@ fn name_of(place: &Place) -> String {
     match place {
         Place::Folder(path) => format!("files in {}", path.display()),
         Place::Memory => "loop devices on memory".to_owned(),
-        Place::There(path) => path.display().to_string(),
+        Place::Existing(path) => path.display().to_string(),
     }
 }
 
 fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
     for place in &wanted.places {
-        let Place::There(path) = place else {
+        let Place::Existing(path) = place else {
             continue;
         };
         let name = path.display().to_string();
@@ -267,7 +267,7 @@ impl Maker<'_> {
                 self.memory.push(device);
                 (name, file, 0, self.wanted.each)
             }
-            Place::There(path) => self.part(path, at, nth)?,
+            Place::Existing(path) => self.part(path, at, nth)?,
         };
         self.check_direct(&file, &name)?;
         let blocks = length.get() / self.wanted.block.get();

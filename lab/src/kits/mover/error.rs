@@ -125,7 +125,7 @@ impl MoverError {
                 }
                 _ => "name a folder: --device DIR".to_owned(),
             },
-            MoverError::Sys(error) => after(error),
+            MoverError::Sys(error) => remedy_of(error),
             MoverError::Memory(error) => error.next(),
             MoverError::Stopped => "run it again".to_owned(),
         }
@@ -153,7 +153,7 @@ fn block_for(step: Bytes) -> Bytes {
     Bytes(USUAL.get().next_multiple_of(step.get().max(1)))
 }
 
-fn after(error: &SysError) -> String {
+fn remedy_of(error: &SysError) -> String {
     match (error.call, error.errno) {
         ("io_uring_setup", Errno::PERM) => {
             "sysctl kernel.io_uring_disabled=0, or leave it out: --mode direct".to_owned()

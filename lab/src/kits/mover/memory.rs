@@ -102,7 +102,7 @@ pub struct IoMemory {
     length: Bytes,
     base: PageSize,
     huge: Option<PageSize>,
-    untold: bool,
+    unreported: bool,
 }
 
 /// The physical layout of memory, as read back.
@@ -139,7 +139,7 @@ impl IoMemory {
             length,
             base: host.base_page,
             huge: host.pmd_page.get(),
-            untold: pages.mapped(host).is_unverifiable(host),
+            unreported: pages.mapped(host).is_unverifiable(host),
         })
     }
 
@@ -167,7 +167,7 @@ impl IoMemory {
         let first = Range::new(range.start(), range.start() + self.length.get()).unwrap_or(range);
         let frames = frames_of(&own_page_map()?, first, self.base)?;
         Ok(IoSeen {
-            held: match self.untold {
+            held: match self.unreported {
                 true => None,
                 false => self.held(first)?,
             },

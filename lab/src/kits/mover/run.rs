@@ -479,7 +479,7 @@ pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u
 ///
 /// # Errors
 /// Those of the devices.
-pub fn bare(
+pub fn measure_devices(
     memory: &mut IoMemory,
     load: &Load<'_>,
     stop: &AtomicBool,

@@ -389,7 +389,7 @@ fn send(
             return Err(TpccError::Stopped);
         }
     }
-    Err(TpccError::Stuck {
+    Err(TpccError::TooManyConflicts {
         kind: input.kind(),
         tries: TRIES,
     })
@@ -437,7 +437,7 @@ fn summed(
         }
     }
     if all.committed[Kind::NewOrder.index()] == 0 {
-        return Err(TpccError::Nothing(interval.seconds));
+        return Err(TpccError::NoOrders(interval.seconds));
     }
     let kinds = std::array::from_fn(|at| latency(&all, at));
     Ok(Outcome {

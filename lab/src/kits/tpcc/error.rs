@@ -28,10 +28,10 @@ pub enum TpccError {
     },
     /// The existing data is not of this kit, or of another version of it.
     #[error("{place} holds other data: {what}")]
-    Foreign { place: String, what: String },
+    ForeignData { place: String, what: String },
     /// The database holds other data than requested.
     #[error("{place} holds {has}, not {asked} as requested")]
-    Other {
+    OtherOrigin {
         place: String,
         has: String,
         asked: String,
@@ -51,7 +51,7 @@ pub enum TpccError {
     #[error("{place}: {reason}")]
     Unreachable { place: String, reason: String },
     #[error("{place} closed the connection: {reason}")]
-    Away { place: String, reason: String },
+    ConnectionLost { place: String, reason: String },
     /// The server denies the operation to this user.
     #[error("{place}: {reason}")]
     Denied { place: String, reason: String },
@@ -89,10 +89,10 @@ pub enum TpccError {
     Damaged(u64),
     /// A transaction had conflicts with others again and again.
     #[error("{kind} conflicted with other transactions {tries} times in a row")]
-    Stuck { kind: Kind, tries: u32 },
+    TooManyConflicts { kind: Kind, tries: u32 },
     /// The interval was too short for the load.
     #[error("no New-Order was committed in {0} s")]
-    Nothing(f64),
+    NoOrders(f64),
     #[error(transparent)]
     Counters(#[from] super::counters::CounterError),
     #[error("a thread of the load ended without a message")]
@@ -143,8 +143,8 @@ impl TpccError {
             TpccError::NoRoom { fit, .. } => {
                 return format!("what fits: --warehouses {fit}; or name another place");
             }
-            TpccError::Foreign { .. } => "name another place, or remove the existing data yourself",
-            TpccError::Other { .. } => {
+            TpccError::ForeignData { .. } => "name another place, or remove the existing data yourself",
+            TpccError::OtherOrigin { .. } => {
                 "request the existing load, name another place, or replace it: --refill"
             }
             TpccError::PartlyFilled { .. } | TpccError::Empty(_) => {
@@ -153,7 +153,7 @@ impl TpccError {
             TpccError::Unreachable { .. } => {
                 "check that the server runs and the address: psql DSN; or --start postgres"
             }
-            TpccError::Away { .. } => {
+            TpccError::ConnectionLost { .. } => {
                 "see the server's log; this run has no result, and can be repeated"
             }
             TpccError::Denied { .. } => {
@@ -171,8 +171,8 @@ impl TpccError {
             TpccError::Database { .. } | TpccError::Missing { .. } | TpccError::Damaged(_) => {
                 "run it again; if it happens again, refill the database: --refill"
             }
-            TpccError::Stuck { .. } => "use fewer connections: --connections N",
-            TpccError::Nothing(_) => "measure longer: --for 60s",
+            TpccError::TooManyConflicts { .. } => "use fewer connections: --connections N",
+            TpccError::NoOrders(_) => "measure longer: --for 60s",
             TpccError::Counters(_) => "run it again, and do not reset the counters meanwhile",
             TpccError::Thread => "report it, with the lines above",
             TpccError::Stopped => "run it again",

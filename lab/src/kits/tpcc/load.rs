@@ -115,7 +115,7 @@ fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, T
         };
     };
     if (held.warehouses, held.scale) != (wanted.warehouses, wanted.scale) {
-        return Err(TpccError::Other {
+        return Err(TpccError::OtherOrigin {
             place: store.name(),
             has: described(&held),
             asked: described(wanted),
@@ -154,7 +154,7 @@ fn lacking(
     match loader.origin()? {
         None => return Ok(parts),
         Some(held) if held != *origin => {
-            return Err(TpccError::Other {
+            return Err(TpccError::OtherOrigin {
                 place: store.name(),
                 has: format!("parts of two loads, one of them of {}", described(&held)),
                 asked: described(origin),

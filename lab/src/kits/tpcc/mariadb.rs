@@ -83,7 +83,7 @@ impl MariadbStore {
     fn open(&self) -> Result<Conn, TpccError> {
         let connected = Conn::new(options(&self.socket));
         let mut connection = connected.map_err(|e| match explain(&self.name, &e) {
-            TpccError::Away { place, reason } | TpccError::Database { place, reason } => {
+            TpccError::ConnectionLost { place, reason } | TpccError::Database { place, reason } => {
                 TpccError::Unreachable { place, reason }
             }
             other => other,

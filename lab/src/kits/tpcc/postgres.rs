@@ -89,7 +89,7 @@ impl PostgresStore {
             .config
             .connect(NoTls)
             .map_err(|e| match explain(&self.name, &e) {
-                TpccError::Away { place, reason } | TpccError::Database { place, reason } => {
+                TpccError::ConnectionLost { place, reason } | TpccError::Database { place, reason } => {
                     TpccError::Unreachable { place, reason }
                 }
                 other => other,

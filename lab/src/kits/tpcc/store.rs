@@ -192,7 +192,7 @@ pub trait Loader {
     /// [`TpccError::Foreign`] if there is other data; those of the database.
     fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
         let (place, kind) = self.place();
-        let foreign = |what: String| Err(TpccError::Foreign { place, what });
+        let foreign = |what: String| Err(TpccError::ForeignData { place, what });
         match self.marks()? {
             (false, _) => return Ok(None),
             (true, false) => return foreign(format!("a {kind} without the mark of this kit")),

@@ -128,7 +128,7 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     let on = |word: Option<&str>| word.is_some_and(|word| word != "never");
     let are_on: Vec<PageSize> = known
         .iter()
-        .filter(|order| on(order.in_force(thp, ThpUse::Private)))
+        .filter(|order| on(order.effective(thp, ThpUse::Private)))
         .map(|order| order.size)
         .collect();
     match are_on.is_empty() {
@@ -136,7 +136,7 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
         true => known
             .iter()
             .map(|order| order.size)
-            .filter(|size| size.holds(host.base_page) == JOINED)
+            .filter(|size| size.ratio_to(host.base_page) == JOINED)
             .collect(),
     }
 }

@@ -10,12 +10,12 @@ use hugeleaf_proof::write_whole;
 use hugeleaf_report::workload_file as view;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::workload_file::{Described, SHIPPED, shipped};
+use hugeleaf_workload::workload_file::{WorkloadSpec, SHIPPED, shipped};
 
 use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, Status, can_ask, confirm, tell};
+use crate::context::{Context, Failure, Status, can_ask, confirm, print_stderr};
 
 /// Maximum length of a workload file; usual ones have a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
@@ -74,7 +74,7 @@ pub struct Args {
     pub(super) output: Output,
     /// The workload, read once: what was shown and agreed to is what runs.
     #[arg(skip)]
-    known: Box<OnceCell<(Described, String)>>,
+    known: Box<OnceCell<(WorkloadSpec, String)>>,
 }
 
 fn parse_set(text: &str) -> Result<(String, String), String> {
@@ -123,13 +123,13 @@ impl Args {
     }
 
     /// Shows all commands on the terminal and asks for consent.
-    fn agreed(&self, described: &Described) -> Result<bool, Failure> {
+    fn agreed(&self, described: &WorkloadSpec) -> Result<bool, Failure> {
         if !can_ask() {
             return Ok(false);
         }
         for (what, command) in described.commands() {
             for line in command.lines() {
-                tell(&format!("{what:>8}: {line}"));
+                print_stderr(&format!("{what:>8}: {line}"));
             }
         }
         let who = match described.needs.root {
@@ -139,7 +139,7 @@ impl Args {
         confirm(&format!("Run these commands {who}?"))
     }
 
-    fn read(&self) -> Result<&(Described, String), Failure> {
+    fn read(&self) -> Result<&(WorkloadSpec, String), Failure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }
@@ -150,7 +150,7 @@ impl Args {
             ),
             None => self.read_file()?,
         };
-        let described = Described::parse(&path, &text).map_err(|e| {
+        let described = WorkloadSpec::parse(&path, &text).map_err(|e| {
             Failure::usage(
                 format!("bench: {e}"),
                 "see docs/reference/workload-file.md for all keys of a file",
@@ -228,7 +228,7 @@ impl Args {
     fn arms_set(
         &self,
         set: &[(String, String)],
-        described: &Described,
+        described: &WorkloadSpec,
         machine: &Machine<'_>,
     ) -> Vec<LabArm> {
         let mut arms = self.arms(described, machine);
@@ -239,7 +239,7 @@ impl Args {
         arms
     }
 
-    fn arms(&self, described: &Described, machine: &Machine<'_>) -> Vec<LabArm> {
+    fn arms(&self, described: &WorkloadSpec, machine: &Machine<'_>) -> Vec<LabArm> {
         if !self.arms.is_empty() {
             return merged(self.arms.iter().cloned());
         }
@@ -264,7 +264,7 @@ impl Args {
 }
 
 /// Returns the default arms: base pages, THP, and promotion at run time where possible.
-fn usual(described: &Described, machine: &Machine<'_>) -> Vec<LabPages> {
+fn usual(described: &WorkloadSpec, machine: &Machine<'_>) -> Vec<LabPages> {
     let base = machine.host.base_page.to_string();
     let huge = machine
         .host

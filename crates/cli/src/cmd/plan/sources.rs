@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgGroup};
-use hugeleaf_host::demand::{Given, SOURCES, Source, SourceKind};
+use hugeleaf_host::demand::{FlagArity, SOURCES, Source, SourceKind};
 
 #[derive(Debug, Default)]
 pub struct Sources(pub Vec<Source>);
@@ -48,11 +48,11 @@ fn flag(kind: &'static SourceKind) -> Arg {
             check(text).map(|()| text.into())
         }),
     };
-    match kind.given {
-        Given::Once => flag,
-        Given::Often => flag.action(ArgAction::Append),
-        Given::OftenWithDash => flag.action(ArgAction::Append).allow_hyphen_values(true),
-        Given::OnceOrBare => flag
+    match kind.arity {
+        FlagArity::Once => flag,
+        FlagArity::Often => flag.action(ArgAction::Append),
+        FlagArity::OftenWithDash => flag.action(ArgAction::Append).allow_hyphen_values(true),
+        FlagArity::OnceOrBare => flag
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value(""),

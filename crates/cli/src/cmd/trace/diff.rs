@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_report::trace::{Compared, Shown, diff_json};
+use hugeleaf_report::trace::{Compared, TraceView, diff_json};
 use hugeleaf_trace::read_trace;
 use hugeleaf_verdict::trace::findings;
 
@@ -39,12 +39,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let (found_before, found_after) = (findings(&before), findings(&after));
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
     let compared = Compared {
-        before: Shown {
+        before: TraceView {
             trace: &before,
             findings: &found_before,
             file: &names[0],
         },
-        after: Shown {
+        after: TraceView {
             trace: &after,
             findings: &found_after,
             file: &names[1],

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::flame;
-use hugeleaf_report::trace::{self as view, PARTS, Part, Shown};
+use hugeleaf_report::trace::{self as view, PARTS, Part, TraceView};
 use hugeleaf_trace::read_trace;
-use hugeleaf_trace::tables::{Of, locks, profile};
+use hugeleaf_trace::tables::{Scope, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let trace = read_trace(&args.file)?;
     let file = args.file.display().to_string();
     let found = findings(&trace);
-    let shown = Shown {
+    let shown = TraceView {
         trace: &trace,
         findings: &found,
         file: &file,
@@ -78,7 +78,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             context.answer(screen, || view::json(&shown, Some(&found)), page)?;
         }
         (_, Some(function)) => {
-            let found = profile::callers(&trace, Of::Host, function).ok_or_else(|| {
+            let found = profile::callers(&trace, Scope::Host, function).ok_or_else(|| {
                 let what = format!("no sample has a function '{function}' on its stack");
                 not_there(&shown, &what, "functions --all")
             })?;
@@ -109,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 }
 
 /// Returns the failure for an item that is not in the trace. The section lists the existing items.
-fn not_there(shown: &Shown<'_>, what: &str, section: &str) -> Failure {
+fn not_there(shown: &TraceView<'_>, what: &str, section: &str) -> Failure {
     let file = shown.file;
     let show = format!(
         "hugeleaf trace show {} --section {section}",
@@ -129,6 +129,6 @@ fn write(path: &Path, text: &str, what: &str, flag: &str) -> Result<(), Failure>
             format!("name a writable file, with free space: {flag}"),
         )
     })?;
-    tell(&format!("{what}: {}", path.display()));
+    print_stderr(&format!("{what}: {}", path.display()));
     Ok(())
 }

@@ -25,7 +25,7 @@ fn step(before: Place, wanted: Place, after: Option<Place>) -> AppliedStep {
             beside: None,
         }),
         after,
-        beside: None,
+        side_effect: None,
     }
 }
 
@@ -47,14 +47,14 @@ const RULES: Rules = Rules {
 #[test]
 fn as_before_as_left_and_changed_meanwhile() {
     let made = step(value("a"), value("b"), Some(value("b")));
-    assert_eq!(decide(&value("a"), &made, RULES), Back::Nothing);
-    assert_eq!(decide(&value("b"), &made, RULES), Back::To(value("a")));
-    assert_eq!(decide(&value("c"), &made, RULES), Back::LeaveAlone);
+    assert_eq!(decide(&value("a"), &made, RULES), UndoAction::Nothing);
+    assert_eq!(decide(&value("b"), &made, RULES), UndoAction::To(value("a")));
+    assert_eq!(decide(&value("c"), &made, RULES), UndoAction::LeaveAlone);
     let even = Rules {
         even: true,
         ..RULES
     };
-    assert_eq!(decide(&value("c"), &made, even), Back::To(value("a")));
+    assert_eq!(decide(&value("c"), &made, even), UndoAction::To(value("a")));
     // `even_if_changed` does not permit unmounting another file system.
     let other = Place::OtherMount {
         kind: "tmpfs".to_owned(),
@@ -66,26 +66,26 @@ fn as_before_as_left_and_changed_meanwhile() {
         },
         None,
     );
-    assert_eq!(decide(&other, &mounted, even), Back::LeaveAlone);
+    assert_eq!(decide(&other, &mounted, even), UndoAction::LeaveAlone);
 }
 
 #[test]
 fn a_pool_that_was_on_its_way_is_ours_and_one_that_was_done_is_not() {
     let killed = step(pool(2), pool(10), None);
     for pages in [3, 9, 10] {
-        assert_eq!(decide(&pool(pages), &killed, RULES), Back::To(pool(2)));
+        assert_eq!(decide(&pool(pages), &killed, RULES), UndoAction::To(pool(2)));
     }
-    assert_eq!(decide(&pool(11), &killed, RULES), Back::LeaveAlone);
+    assert_eq!(decide(&pool(11), &killed, RULES), UndoAction::LeaveAlone);
     let done = step(pool(2), pool(10), Some(pool(8)));
-    assert_eq!(decide(&pool(8), &done, RULES), Back::To(pool(2)));
-    assert_eq!(decide(&pool(9), &done, RULES), Back::LeaveAlone);
+    assert_eq!(decide(&pool(8), &done, RULES), UndoAction::To(pool(2)));
+    assert_eq!(decide(&pool(9), &done, RULES), UndoAction::LeaveAlone);
     // After a boot the configuration files have set it, as far as pages were available.
     let rebooted = Rules {
         rebooted: true,
         ..RULES
     };
-    assert_eq!(decide(&pool(9), &done, rebooted), Back::To(pool(2)));
-    assert_eq!(decide(&pool(12), &done, rebooted), Back::LeaveAlone);
+    assert_eq!(decide(&pool(9), &done, rebooted), UndoAction::To(pool(2)));
+    assert_eq!(decide(&pool(12), &done, rebooted), UndoAction::LeaveAlone);
 }
 
 #[test]
@@ -100,15 +100,15 @@ fn a_block_is_cut_out_of_a_file_that_others_changed() {
     let with = block::put(b"one\n", "s", "x\n").unwrap();
     let mut made = step(file(b"one\n"), file(&with), Some(file(&with)));
     made.begun.as_mut().unwrap().block = Some("x\n".to_owned());
-    assert_eq!(decide(&file(&with), &made, RULES), Back::To(file(b"one\n")));
+    assert_eq!(decide(&file(&with), &made, RULES), UndoAction::To(file(b"one\n")));
     let longer = [&with[..], b"two\n"].concat();
     assert_eq!(
         decide(&file(&longer), &made, RULES),
-        Back::Cut(file(b"one\ntwo\n"))
+        UndoAction::Cut(file(b"one\ntwo\n"))
     );
     let edited = String::from_utf8(longer).unwrap().replace("x\n", "y\n");
     assert_eq!(
         decide(&file(edited.as_bytes()), &made, RULES),
-        Back::LeaveAlone
+        UndoAction::LeaveAlone
     );
 }

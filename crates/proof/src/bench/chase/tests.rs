@@ -79,7 +79,7 @@ fn every_point_has_its_samples_and_reads_back() {
         assert!(!point.doubtful, "{:?}", point.note);
         let mut layouts = results.layouts.iter().filter(|l| l.at == point.at);
         let after = layouts.find(|layout| layout.when == "after").unwrap();
-        assert_eq!(Held::total(&after.pages), *size);
+        assert_eq!(PageUsage::total(&after.pages), *size);
     }
     let back = Results::read(&results.to_json()).unwrap();
     assert_eq!(back, results);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::workload_file::{Better, Described, Loop, Measure, Stage};
+use hugeleaf_workload::workload_file::{Better, WorkloadSpec, Loop, Measure, Runner};
 use serde_json::{Value as Json, json};
 
 use super::LabSettings;
@@ -11,7 +11,7 @@ use super::arm::LabArm;
 use super::turn::{Point, Taken, Turn, failed, variables};
 use crate::bench::measuring::Measuring;
 use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Sample};
+use crate::rows::{ArmInfo, Chart, Place, Quantity, Results, Sample};
 
 /// Number of failures after which an arm is skipped at a place.
 const FAILURES: usize = 2;
@@ -30,12 +30,12 @@ pub fn measure(
     let points = described.points();
     let mut run = Measuring::new(
         &described.name,
-        (settings.seed, said(settings)),
+        (settings.seed, settings_json(settings)),
         machine,
         progress,
     );
     run.results.charts = charts(described);
-    about(&mut run.results, settings);
+    describe(&mut run.results, settings);
     for point in &points {
         for arm in &settings.arms {
             run.expect(arm_about(arm, machine), places(point), settings.rounds);
@@ -78,8 +78,8 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     match described.needs.unmet_here(machine.most, &settings.below) {
         None => Ok(()),
         Some(unmet) => Err(BenchError::missing(
-            format!("bench {name} cannot run here: {}", unmet.what),
-            unmet.next,
+            format!("bench {name} cannot run here: {}", unmet.message),
+            unmet.remedy,
         )),
     }
 }
@@ -99,7 +99,7 @@ fn check_samples(results: &Results, settings: &LabSettings<'_>) -> Result<(), Be
     }
 }
 
-fn said(settings: &LabSettings<'_>) -> serde_json::Value {
+fn settings_json(settings: &LabSettings<'_>) -> serde_json::Value {
     let arms: BTreeMap<&str, _> = (settings.arms.iter())
         .map(|arm| {
             let set: BTreeMap<_, _> = arm.set.iter().cloned().collect();
@@ -118,7 +118,7 @@ fn said(settings: &LabSettings<'_>) -> serde_json::Value {
     })
 }
 
-fn about(results: &mut Results, settings: &LabSettings<'_>) {
+fn describe(results: &mut Results, settings: &LabSettings<'_>) {
     let described = settings.described;
     results.experiment.title.clone_from(&described.title);
     let restarted = match described.server {
@@ -150,7 +150,7 @@ fn runs(rounds: usize) -> String {
     }
 }
 
-fn charts(described: &Described) -> Vec<Chart> {
+fn charts(described: &WorkloadSpec) -> Vec<Chart> {
     let main = &described.main().name;
     let bars = Chart::bars(main, main);
     let numeric = described.matrix.iter().find(|(_, values)| {
@@ -160,14 +160,14 @@ fn charts(described: &Described) -> Vec<Chart> {
     [Some(bars), curve].into_iter().flatten().collect()
 }
 
-fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmAbout {
+fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmInfo {
     let pages = arm.pages.and_then(|pages| pages.asked(machine.host));
     match pages {
-        Some(pages) => ArmAbout {
+        Some(pages) => ArmInfo {
             name: arm.name.clone(),
-            ..ArmAbout::of(pages)
+            ..ArmInfo::of(pages)
         },
-        None => ArmAbout::named(&arm.name),
+        None => ArmInfo::named(&arm.name),
     }
 }
 
@@ -223,7 +223,7 @@ fn stage(
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {
     let described = settings.described;
-    let stage = Stage::new(described, &settings.below, machine.stop);
+    let stage = Runner::new(described, &settings.below, machine.stop);
     let stage = stage.map_err(|e| failed(settings, "folder", e))?;
     if let Some(caveat) = stage.shared_folders_warning() {
         (run.progress)(BenchEvent::Note(caveat.to_owned()));
@@ -265,7 +265,7 @@ fn stage(
         };
         match turn.take() {
             Ok(samples) => add(&mut run.results, &turn, &at, samples),
-            Err(BenchError::Lacking(why)) => {
+            Err(BenchError::PagesMissing(why)) => {
                 run.lacks(&arm.name, &at, &why);
                 failures.insert(cell, FAILURES);
             }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{Held, Host, ReadDetail, Resolved, Root, Target, read_process, totals};
+use hugeleaf_host::{PageUsage, Host, ReadDetail, Resolved, Root, Target, read_process, totals};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     at: Option<Instant>,
-    pub(super) pages: Vec<Held>,
+    pub(super) pages: Vec<PageUsage>,
     pub(super) resident: Bytes,
     pub(super) page_tables: Bytes,
 }
@@ -36,7 +36,7 @@ impl Seen {
         let read = |pid: &Pid| read_process(root, &kernel, host, *pid, ReadDetail::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();
         self.at = Some(Instant::now());
-        let pages = totals::of_processes(&processes);
+        let pages = totals::process_memory(&processes);
         let resident: Bytes = pages.iter().map(|held| held.bytes).sum();
         if resident >= self.resident {
             (self.pages, self.resident) = (pages, resident);
@@ -47,7 +47,7 @@ impl Seen {
 
     /// Returns the share of its memory on the requested size and kind, or on any huge pages.
     pub(super) fn part(&self, asked: Option<PageArm>) -> Option<f64> {
-        let is_on = |held: &&Held| match asked {
+        let is_on = |held: &&PageUsage| match asked {
             Some(arm) if arm.kind != PageKind::Base => {
                 held.size == arm.size && held.kind == arm.kind
             }

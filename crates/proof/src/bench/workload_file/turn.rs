@@ -7,7 +7,7 @@ use std::path::Path;
 use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::workload_file::{Figure, Ran, Running, Script, Stage, StageError, figures};
+use hugeleaf_workload::workload_file::{Figure, LoadOutput, Running, Script, Runner, RunnerError, figures};
 
 use super::LabSettings;
 use super::arm::{LabArm, LabPages};
@@ -19,7 +19,7 @@ pub(super) type Point = Vec<(String, String)>;
 pub(super) struct Turn<'a> {
     pub(super) settings: &'a LabSettings<'a>,
     pub(super) machine: &'a Machine<'a>,
-    pub(super) stage: &'a Stage<'a>,
+    pub(super) stage: &'a Runner<'a>,
     pub(super) arm: &'a LabArm,
     pub(super) round: usize,
     pub(super) variables: Vec<(String, String)>,
@@ -135,7 +135,7 @@ impl Turn<'_> {
         start_with: &[OsString],
         server: Option<&Running>,
         seen: &mut Seen,
-    ) -> Result<Ran, BenchError> {
+    ) -> Result<LoadOutput, BenchError> {
         let (root, host) = (Root::live(), self.machine.host);
         let load = ("load", &self.settings.described.load.script);
         let is_subject = server.is_none();
@@ -162,7 +162,7 @@ impl Turn<'_> {
             return Ok(());
         };
         let lacking = |reason: String, next: String| {
-            Err(BenchError::Lacking(Shortage {
+            Err(BenchError::PagesMissing(Shortage {
                 from: Bytes::ZERO,
                 reason,
                 next,
@@ -188,7 +188,7 @@ impl Turn<'_> {
         let needs = described.needs.large.or(described.needs.memory);
         let needs = needs.map_or(Bytes::ZERO, |size| size.of(self.machine.most));
         match lacks_pool((&described.name, "nobody"), needs, arm, self.machine)? {
-            Some(why) => Err(BenchError::Lacking(why)),
+            Some(why) => Err(BenchError::PagesMissing(why)),
             None => Ok(()),
         }
     }
@@ -253,11 +253,11 @@ impl Drop for ThpOff {
     }
 }
 
-pub(super) fn failed(settings: &LabSettings<'_>, what: &str, error: StageError) -> BenchError {
+pub(super) fn failed(settings: &LabSettings<'_>, what: &str, error: RunnerError) -> BenchError {
     let name = &settings.described.name;
     match error {
-        StageError::Stopped => BenchError::Stopped,
-        StageError::Lacking { said } => BenchError::Lacking(Shortage {
+        RunnerError::Stopped => BenchError::Stopped,
+        RunnerError::Lacking { said } => BenchError::PagesMissing(Shortage {
             from: Bytes::ZERO,
             reason: said,
             next: settings.dry_run("shows its commands"),
@@ -269,7 +269,7 @@ pub(super) fn failed(settings: &LabSettings<'_>, what: &str, error: StageError) 
     }
 }
 
-fn words(what: &str, error: &StageError) -> String {
+fn words(what: &str, error: &RunnerError) -> String {
     match what {
         "check" => format!("its result is wrong: {error}"),
         _ => error.to_string(),

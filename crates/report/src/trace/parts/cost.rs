@@ -4,13 +4,13 @@ use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockTotals};
 use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_trace::tables::profile;
-use hugeleaf_trace::tables::{Of, intervals, locks, share, work};
+use hugeleaf_trace::tables::{Scope, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::words::{
     bytes, count, drawn_table, is_measured, missing_or, module, nanos, part, part_of, rate, side,
-    table, who, without,
+    table, who, missing_sources,
 };
 use crate::page::{Block, Cell, Narrow, Section, Table, TableOf};
 
@@ -20,7 +20,7 @@ fn no_samples(trace: &Trace) -> String {
     missing_or(trace, Collection::CpuSamples, "no samples")
 }
 
-fn total(trace: &Trace, of: Of) -> u64 {
+fn total(trace: &Trace, of: Scope) -> u64 {
     profile::modes(trace, of).total()
 }
 
@@ -35,7 +35,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
 
 /// Returns kernel, user and other time by process, in the style of tprof.
 pub(super) fn processes(trace: &Trace) -> Section {
-    let all = total(trace, Of::Host);
+    let all = total(trace, Scope::Host);
     let rows = Table::of(profile::by_process(trace))
         .left("PROCESS", |row| row.name.clone())
         .right("NUMBER", |row| row.processes)
@@ -51,8 +51,8 @@ pub(super) fn processes(trace: &Trace) -> Section {
 }
 
 pub(super) fn threads(trace: &Trace) -> Section {
-    let all = total(trace, Of::Host);
-    let rows = Table::of(profile::by_thread(trace, Of::Host))
+    let all = total(trace, Scope::Host);
+    let rows = Table::of(profile::by_thread(trace, Scope::Host))
         .right("THREAD", |row| row.tid)
         .right("PROCESS", |row| row.pid)
         .right("TOTAL", |row| part_of(row.modes.total(), all))
@@ -62,7 +62,7 @@ pub(super) fn threads(trace: &Trace) -> Section {
     table("CPU profile by thread", rows, no_samples(trace))
 }
 
-fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
+fn by_function(trace: &Trace, of: Scope) -> TableOf<profile::SymbolRow> {
     let all = total(trace, of);
     let rows = profile::by_symbol(trace, of).into_iter();
     Table::of(rows.filter(|row| row.samples > 0))
@@ -70,12 +70,12 @@ fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
         .right("WITH CALLEES", |row| part_of(row.with_callees, all))
         .left("MODE", |row| side(row.kernel))
         .left("FUNCTION", |row| row.name.clone())
-        .narrow(Narrow::Cut)
+        .narrow(Narrow::Truncate)
         .left("MODULE", |row| module(&row.module).to_owned())
 }
 
 pub(super) fn functions(trace: &Trace) -> Section {
-    let rows = by_function(trace, Of::Host);
+    let rows = by_function(trace, Scope::Host);
     table("CPU profile by function", rows, no_samples(trace)).noted(of_busy(trace))
 }
 
@@ -85,11 +85,11 @@ pub(super) fn target_functions(trace: &Trace) -> Section {
         None => "CPU profile by function".to_owned(),
     };
     let drawn: Vec<Block> = vec![
-        charts::functions(trace, Of::Target).into(),
+        charts::functions(trace, Scope::Target).into(),
         charts::flames(trace).into(),
     ];
     let none = missing_or(trace, Collection::CpuSamples, "no samples of it");
-    drawn_table(title, drawn, by_function(trace, Of::Target), none)
+    drawn_table(title, drawn, by_function(trace, Scope::Target), none)
 }
 
 fn no_locks(trace: &Trace) -> String {
@@ -206,7 +206,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         .right("HUGE PAGES EACH", |row| pages(row, large))
         .right("FAILED", |row| row.failed.map(count))
         .right("THREADS", |row| row.threads);
-    let (none, mut notes) = without(trace, &Collection::PINS, "no such calls");
+    let (none, mut notes) = missing_sources(trace, &Collection::PINS, "no such calls");
     let (locked, pinned) = intervals::held_in_place(trace);
     if locked > 0 || pinned > 0 {
         notes.push(format!(

@@ -35,7 +35,7 @@ pub(crate) fn cpu(trace: &Trace) -> Section {
         .right("SYSTEM", |(.., cpu)| share(cpu.system))
         .right("IDLE", |(is_host, _, cpu)| of_host(*is_host, cpu.idle))
         .right("WAIT", |(is_host, _, cpu)| of_host(*is_host, cpu.wait))
-        .some("STEAL", |(is_host, _, cpu)| of_host(*is_host, cpu.steal))
+        .nonzero_column("STEAL", |(is_host, _, cpu)| of_host(*is_host, cpu.steal))
         .right("SYSTEM/USER", |(.., cpu)| {
             Cell::ratio(cpu.system_over_user())
         })
@@ -68,18 +68,18 @@ pub(super) fn intervals(trace: &Trace) -> Section {
         .right("RUN", |i| known(has_stat, i.runnable))
         .right("BLOCK", |i| known(has_stat, i.blocked))
         .right("FAULTS", |i| a_second(has_vmstat, i, i.faults))
-        .some("MAJOR", |i| a_second(has_vmstat, i, i.faults_major))
+        .nonzero_column("MAJOR", |i| a_second(has_vmstat, i, i.faults_major))
         .right("SWITCHES", |i| a_second(has_stat, i, i.context_switches))
         .right("IN", |i| flow(i, i.page_in_bytes))
         .right("OUT", |i| flow(i, i.page_out_bytes))
-        .some("SWAPPED", |i| {
+        .nonzero_column("SWAPPED", |i| {
             flow(i, i.swap_in_bytes.saturating_add(i.swap_out_bytes))
         })
         .right("US", |i| share(i, i.user_seconds))
         .right("SY", |i| share(i, i.system_seconds))
         .right("ID", |i| share(i, i.idle_seconds))
         .right("WA", |i| share(i, i.wait_seconds))
-        .some("ST", |i| share(i, i.steal_seconds))
+        .nonzero_column("ST", |i| share(i, i.steal_seconds))
         .when(has_target, |rows| {
             let of = |i: &&Interval, time: fn(&TargetInterval) -> f64| {
                 i.target.as_ref().map(|target| share(i, time(target)))
@@ -87,9 +87,9 @@ pub(super) fn intervals(trace: &Trace) -> Section {
             rows.right("TARGET US", |i| of(i, |target| target.user_seconds))
                 .right("SY", |i| of(i, |target| target.system_seconds))
         })
-        .some("P-CPU", |i| psi(i, |p| p.cpu_some))
-        .some("P-MEM", |i| psi(i, |p| p.memory_some))
-        .some("P-IO", |i| psi(i, |p| p.io_some))
+        .nonzero_column("P-CPU", |i| psi(i, |p| p.cpu_some))
+        .nonzero_column("P-MEM", |i| psi(i, |p| p.memory_some))
+        .nonzero_column("P-IO", |i| psi(i, |p| p.io_some))
         .right("TABLES", |i| bytes(i.page_tables_bytes))
         .right("HUGE", |i| whole_part(memory::coverage(&i.host_by_size)));
     let mut notes = vec![

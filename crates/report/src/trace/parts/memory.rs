@@ -7,12 +7,12 @@ use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Held, MemoryState, Sample};
 use hugeleaf_trace::tables::intervals;
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
-use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, segments as rows_of, sizes};
+use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, segments as rows_of, sizes};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::words::{
-    bytes, count, drawn_table, missing_or, module, nanos, page, part_of, rate, table, who, without,
+    bytes, count, drawn_table, missing_or, module, nanos, page, part_of, rate, table, who, missing_sources,
 };
 use crate::page::{Block, Narrow, Section, Table};
 
@@ -82,7 +82,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         let drawn = std::mem::take(&mut drawn);
         let note =
             "Memory that several of its processes share is counted in each of them.".to_owned();
-        sections.push(by_size(title, drawn, sizes(trace, Whose::Target)).noted([note]));
+        sections.push(by_size(title, drawn, sizes(trace, MemoryScope::Target)).noted([note]));
     }
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     let (before, after) = (tables(&trace.memory_before), tables(&trace.memory_after));
@@ -91,7 +91,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         format!("Page tables: {before} before, {after} after.")
     });
     let title = "Memory of the host by page size".to_owned();
-    sections.push(by_size(title, drawn, sizes(trace, Whose::Host)).noted(note));
+    sections.push(by_size(title, drawn, sizes(trace, MemoryScope::Host)).noted(note));
     sections
 }
 
@@ -111,7 +111,7 @@ pub(super) fn segments(trace: &Trace) -> Section {
             "" => row.segment.role.clone(),
             name => format!("{} {}", row.segment.role, module(name)),
         })
-        .narrow(Narrow::Cut)
+        .narrow(Narrow::Truncate)
         .right("RESIDENT", |row| Bytes(row.segment.resident_bytes))
         .right("LOCKED", |row| Bytes(row.segment.locked_bytes))
         .left("ASKED", |row| row.segment.asked.clone())
@@ -162,7 +162,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
         .right("TOOK", |(_, sums)| sums.nanos.map(nanos))
         .left("PROCESS", |([.., by], _)| (*by).to_owned());
     let sources = [Collection::MemoryEvents, Collection::TlbFlushes];
-    let (none, notes) = without(trace, &sources, "none were seen");
+    let (none, notes) = missing_sources(trace, &sources, "none were seen");
     let events = table("Events of the memory management", rows, none).noted(notes);
     vec![counters, events]
 }

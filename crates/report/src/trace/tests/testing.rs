@@ -269,7 +269,7 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
 }
 
 pub fn compared<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
-    let shown = |trace| super::Shown {
+    let shown = |trace| super::TraceView {
         trace,
         findings: &[],
         file: "x",

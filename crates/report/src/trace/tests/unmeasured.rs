@@ -8,7 +8,7 @@ use hugeleaf_verdict::trace::findings as judge;
 use serde_json::Value;
 
 use super::super::diff::Compared;
-use super::super::{PARTS, Shown, diff_json, json};
+use super::super::{PARTS, TraceView, diff_json, json};
 use super::testing;
 use crate::page::View;
 
@@ -98,7 +98,7 @@ const fn place(what: Collection) -> Option<&'static str> {
 
 fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
     let found = judge(trace);
-    let shown = |trace, findings| Shown {
+    let shown = |trace, findings| TraceView {
         trace,
         findings,
         file: "x.trace",
@@ -163,7 +163,7 @@ fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
 fn an_answer_has_null_and_a_reason_and_no_zero() {
     for what in Collection::ALL {
         let trace = without(what);
-        let shown = Shown {
+        let shown = TraceView {
             trace: &trace,
             findings: &[],
             file: "x.trace",

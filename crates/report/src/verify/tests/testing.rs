@@ -2,17 +2,17 @@
 
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
-use hugeleaf_plan::PagesOf;
-use hugeleaf_plan::verify::{Did, Newest, Place, PlaceState, PoolRow, Report, Row};
+use hugeleaf_plan::PageCount;
+use hugeleaf_plan::verify::{StepKind, Newest, Place, PlaceState, PoolRow, Report, Row};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub(in crate::verify) fn report() -> Report {
-    let of = |pages: u64, size: &str| PagesOf {
+    let of = |pages: u64, size: &str| PageCount {
         page: size.parse().unwrap(),
         pages: Pages(pages),
     };
-    let row = |name: &str, pid: Option<u32>, got: Vec<PagesOf>, short: u64| Row {
+    let row = |name: &str, pid: Option<u32>, got: Vec<PageCount>, short: u64| Row {
         name: name.to_owned(),
         kind: ServiceKind::PostgreSql,
         unit: Some(format!("{name}.service")),
@@ -50,12 +50,12 @@ pub(in crate::verify) fn report() -> Report {
         ],
         steps: vec![Place {
             id: "knob-shmem_enabled".to_owned(),
-            what: Did::Knob,
+            what: StepKind::Knob,
             path: "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into(),
             before: Some("never".to_owned()),
             wanted: Some("advise".to_owned()),
             now: Some("never".to_owned()),
-            stands: PlaceState::Changed,
+            state: PlaceState::Changed,
         }],
         plan: Some(Newest {
             id: 3,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::advice::{Scheduler, compaction, shmem_at_boot};
 use crate::findings::tests::testing::arm64_16k;
-use crate::run::{Policy, RunRole, settle};
+use crate::run::{Policy, RunRole, resolve};
 use crate::unaligned_ends::ends;
 use crate::why::judge;
 use crate::why::tests::testing::{G, K, M, anon, process, shm};
@@ -24,9 +24,9 @@ fn of_run(host: &Host) -> Vec<String> {
             policy
         })
     });
-    let commands = |policy: Policy| match settle(&policy, host, None) {
+    let commands = |policy: Policy| match resolve(&policy, host, None) {
         Ok(settled) => settled.missing.into_iter().map(|m| m.command).collect(),
-        Err(failure) => vec![failure.next],
+        Err(failure) => vec![failure.remedy],
     };
     policies.flat_map(commands).collect()
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::advice::{raised_limit, some_pages};
-use crate::run::{Policy, settle};
+use crate::run::{Policy, resolve};
 
 fn inside(mut host: Host) -> Host {
     host.is_in_container = true;
@@ -104,9 +104,9 @@ proptest! {
         for role in RunRole::ALL {
             let mut policy = Policy::default();
             policy.wants[role as usize] = ladder.parse().unwrap();
-            match settle(&policy, &host, None) {
+            match resolve(&policy, &host, None) {
                 Ok(settled) => commands.extend(settled.missing.into_iter().map(|m| m.command)),
-                Err(failure) => commands.push(failure.next),
+                Err(failure) => commands.push(failure.remedy),
             }
         }
         for command in &commands {

@@ -2,7 +2,7 @@
 //! huge pages. Each test changes one thing.
 
 use hugeleaf_host::{
-    Advised, Asked, Buddy, Fact, FreeBlocks, Held, Host, Khugepaged, Limits, Memory, Pool, Process,
+    ThpAdvice, MappingRequest, Buddy, Fact, FreeBlocks, PageUsage, Host, Khugepaged, Limits, Memory, Pool, Process,
     Role, Segment, Thp, ThpOrder, VmFlags,
 };
 use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessLimits};
@@ -164,7 +164,7 @@ pub fn anon(start: u64, len: u64) -> Segment {
         shared: false,
         offset: 0,
         object: (0, 0, 0),
-        asked: Asked::default(),
+        request: MappingRequest::default(),
         flags: VmFlags(vec![*b"rd", *b"wr"]),
         thp_eligible: Fact::Known(false),
         collapses: Fact::Absent,
@@ -237,7 +237,7 @@ pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
                 true => ("2M", PageKind::Thp),
                 false => ("4K", PageKind::Base),
             };
-            Held::add(&mut by_page_size, size(page), kind, bytes);
+            PageUsage::add(&mut by_page_size, size(page), kind, bytes);
         }
     }
     segment.resident = resident;
@@ -251,8 +251,8 @@ pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
 pub fn flagged(mut segment: Segment, flag: &[u8; 2]) -> Segment {
     segment.flags.0.push(*flag);
     match flag {
-        b"hg" => segment.asked.advised = Advised::Huge,
-        b"nh" => segment.asked.advised = Advised::NoHuge,
+        b"hg" => segment.request.advised = ThpAdvice::Huge,
+        b"nh" => segment.request.advised = ThpAdvice::NoHuge,
         _ => {}
     }
     segment

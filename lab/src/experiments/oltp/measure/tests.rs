@@ -13,8 +13,8 @@ use crate::experiments::oltp::order::Progress;
 use hugeleaf_proof::Circumstances;
 use hugeleaf_proof::bench::Shortage;
 
-fn order(pages: &[&str], rounds: usize) -> Order {
-    Order {
+fn order(pages: &[&str], rounds: usize) -> OltpSettings {
+    OltpSettings {
         database: Database::Sqlite("x".into()),
         warehouses: 1,
         connections: Some(1),
@@ -92,7 +92,7 @@ fn missing() -> BenchError {
 
 /// Runs all turns, and returns the number of runs.
 fn turns(
-    order: &Order,
+    order: &OltpSettings,
     stop: &Arc<AtomicBool>,
     run: &mut dyn FnMut(&str, Bytes, usize) -> Result<Results, BenchError>,
 ) -> (Result<Results, BenchError>, usize) {

@@ -31,13 +31,13 @@ pub(crate) fn explain(place: &str, error: &Error) -> TpccError {
     let Error::MySqlError(answer) = error else {
         // Without an answer, the connection is lost.
         let reason = error.to_string().replace('\n', " ");
-        return TpccError::Away { place, reason };
+        return TpccError::ConnectionLost { place, reason };
     };
     let reason = answer.message.replace('\n', " ");
     match answer.code {
         code if FULL.contains(&code) => TpccError::Full { place, reason },
         code if DENIED.contains(&code) => TpccError::Denied { place, reason },
-        code if AWAY.contains(&code) => TpccError::Away { place, reason },
+        code if AWAY.contains(&code) => TpccError::ConnectionLost { place, reason },
         _ => TpccError::Database { place, reason },
     }
 }
@@ -63,7 +63,7 @@ mod tests {
         let of = |code| explain("here", &answer(code));
         assert!(matches!(of(1114), TpccError::Full { .. }));
         assert!(matches!(of(1045), TpccError::Denied { .. }));
-        assert!(matches!(of(1053), TpccError::Away { .. }));
+        assert!(matches!(of(1053), TpccError::ConnectionLost { .. }));
         let other = of(1064);
         assert!(matches!(other, TpccError::Database { .. }));
         assert_eq!(other.to_string(), "here: one two");

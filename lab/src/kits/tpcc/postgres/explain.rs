@@ -25,7 +25,7 @@ pub(super) fn explain(place: &str, error: &Error) -> TpccError {
     let (place, reason) = (place.to_owned(), reason(error));
     let Some(code) = error.code() else {
         // Without an answer, the connection is lost.
-        return TpccError::Away { place, reason };
+        return TpccError::ConnectionLost { place, reason };
     };
     match code {
         c if *c == SqlState::DISK_FULL => TpccError::Full { place, reason },
@@ -35,7 +35,7 @@ pub(super) fn explain(place: &str, error: &Error) -> TpccError {
             || *c == SqlState::CANNOT_CONNECT_NOW
             || c.code().starts_with("08") =>
         {
-            TpccError::Away { place, reason }
+            TpccError::ConnectionLost { place, reason }
         }
         c if c.code().starts_with("28") || *c == SqlState::UNDEFINED_DATABASE => {
             TpccError::Unreachable { place, reason }

@@ -115,7 +115,7 @@ impl Fault {
                     .and_then(|inner| inner.downcast_ref::<Error>());
                 match of_server {
                     Some(inner) => explain(place, inner),
-                    None => TpccError::Away {
+                    None => TpccError::ConnectionLost {
                         place: place.to_owned(),
                         reason: error.to_string(),
                     },

@@ -19,7 +19,7 @@ pub(super) fn explain(place: &str, error: rusqlite::Error) -> TpccError {
         // Only `stop` interrupts a statement.
         Some(ErrorCode::OperationInterrupted) => TpccError::Stopped,
         Some(ErrorCode::DiskFull) => TpccError::Full { place, reason },
-        Some(ErrorCode::NotADatabase) => TpccError::Foreign {
+        Some(ErrorCode::NotADatabase) => TpccError::ForeignData {
             place,
             what: reason,
         },
